@@ -1,0 +1,60 @@
+# Two commands do everything on a new machine with Python 3.11+ and make:
+#   make demo    runs the main job
+#   make test    runs the tests
+# Both set up .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check format proto bench lock clean
+
+help:  ## show this
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## make .venv with everything needed, once
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup  ## run a cluster with users and load, and check every event
+	$(BIN)/dynatops demo --brokers 16 --seconds 15
+
+test: setup  ## run the tests (minutes)
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+
+test-all: setup  ## run all tests, the long ones too (tens of minutes)
+	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/dynatops simulate --seeds 500 --jobs 2
+
+check: setup  ## format, lint, types, import directions, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/generate_wire.py --check
+
+format: setup  ## format the code, mend what lint can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: setup  ## generate dynatops/v1 from proto/
+	$(BIN)/python tools/generate_wire.py
+
+bench: setup  ## measure
+	$(BIN)/dynatops bench pubsub
+
+lock:  ## resolve dependencies anew and pin them in constraints.txt
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	{ echo "# What CI installs. Made by \`make lock\`."; \
+	  build/lock/bin/python -m pip freeze --exclude dynatops | LC_ALL=C sort -f; } > constraints.txt
+
+clean:  ## remove everything that was built
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

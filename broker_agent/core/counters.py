@@ -1,0 +1,30 @@
+"""What a broker counts about its clients; its node's counters are `overlay.counters`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from overlay.counters import counter
+
+
+@dataclass(slots=True)
+class BrokerCounters:
+    sessions_opened: int = counter("Sessions opened.")
+    sessions_refused: int = counter("Sessions turned away, for their protocol or for their number.")
+    sessions_closed_slow: int = counter("Sessions closed because their queue was full.")
+    client_errors: int = counter("Client messages refused: bad topic, payload, or order.")
+    published_events: int = counter("Events accepted from publishers.")
+    published_bytes: int = counter("Their bytes.")
+    publish_retries: int = counter("Publications sent to their rendezvous point again.")
+    publish_refused_events: int = counter("Events refused, or given up after the deadline.")
+    publish_pauses: int = counter("Times a publisher was made to wait.")
+    delivered_events: int = counter("Events put into subscribers' queues.")
+    dropped_events: int = counter("Events not delivered because a subscriber's queue was full.")
+    lost_events: int = counter("Events that were no longer retained when a gap was noticed.")
+    unknown_losses: int = counter("Gaps whose size cannot be known.")
+    repairs_asked: int = counter("Repair requests sent for gaps.")
+    frames_not_here: int = counter("Peer frames for a node that this broker does not host.")
+    clock_jumps: int = counter("Times the clock went backwards or leapt ahead.")
+
+    def as_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,198 @@
+"""Publications on their way from this broker's clients to the rendezvous points.
+
+Every publication is kept until the rendezvous point acknowledges it, and sent again meanwhile: in
+order, everything that is open for this publisher and topic. The publisher's numbers make that
+harmless. A publisher with too much open is made to wait; after a deadline it is told that nobody
+took its events.
+
+One stream, (publisher, topic):   open 5 6 7 8  --Acknowledged(6)-->  open 7 8
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.sessions import Session
+from broker_agent.core.settings import CoreSettings
+from dynatops.v1.client_pb2 import ErrorCode, Refused, ServerMessage
+from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Publication
+from overlay.peers import Peer
+
+_RETRY_PAUSE_FACTOR_MAX = 5.0
+# A position acknowledged longer ago may be forgotten with its topic, and says nothing.
+_POSITION_KNOWN_S = 60.0
+
+
+@dataclass(slots=True)
+class _Open:
+    publication: Publication
+    entered_s: float
+
+    @property
+    def last_number(self) -> int:
+        return self.publication.first_number + self.publication.count - 1
+
+
+@dataclass(slots=True)
+class _Stream:
+    session: Session
+    open: deque[_Open] = field(default_factory=deque)
+    due_s: float = 0.0
+    pause_s: float = 0.0
+    # Numbers up to here are acknowledged or given up: the rendezvous point must not wait for them.
+    settled: int = 0
+    # Where the topic stood at the last acknowledgement, and when that was.
+    known: tuple[int, int] = (0, 0)
+    known_s: float = 0.0
+
+    def known_at(self, now_s: float) -> tuple[int, int]:
+        return self.known if now_s - self.known_s < _POSITION_KNOWN_S else (0, 0)
+
+
+class Publishing:
+    def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:
+        self._settings = settings
+        self._counters = counters
+        # Every stream seen lately, and those among them that have something open.
+        self._streams: OrderedDict[tuple[int, str], _Stream] = OrderedDict()
+        self._busy: dict[tuple[int, str], _Stream] = {}
+        self._rendezvous: OrderedDict[str, Peer] = OrderedDict()
+        self._touched: dict[str, Session] = {}
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._busy)
+
+    def rendezvous_point(self, topic: str) -> Peer | None:
+        return self._rendezvous.get(topic)
+
+    def note_rendezvous_point(self, topic: str, peer: Peer) -> None:
+        if self._rendezvous.get(topic) == peer:
+            return
+        self._rendezvous[topic] = peer
+        if len(self._rendezvous) > self._settings.rendezvous_cache_max:
+            self._rendezvous.popitem(last=False)
+
+    def forget_rendezvous_point(self, topic: str) -> None:
+        """It did not answer: perhaps it is another by now. Let the overlay find it."""
+        self._rendezvous.pop(topic, None)
+
+    def forget_address(self, address: str) -> None:
+        for topic in [t for t, peer in self._rendezvous.items() if peer.address == address]:
+            del self._rendezvous[topic]
+
+    def take_touched(self) -> list[Session]:
+        """Sessions with new output or other flow limits since the last call."""
+        touched, self._touched = self._touched, {}
+        return list(touched.values())
+
+    def accept(self, session: Session, publication: Publication, now_s: float) -> Publication:
+        """Take a client's publication in: what to send to the rendezvous point."""
+        copy = Publication()
+        copy.CopyFrom(publication)
+        key = (copy.publisher, copy.topic)
+        stream = self._stream(key, session)
+        if not stream.open:
+            self._busy[key] = stream
+            stream.pause_s = self._settings.publish_retry_s
+            stream.due_s = now_s + stream.pause_s
+        self._update(copy, stream, now_s)
+        stream.open.append(_Open(copy, now_s))
+        session.unsettled_bytes += len(copy.events)
+        if not copy.void:
+            self._counters.published_events += copy.count
+            self._counters.published_bytes += len(copy.events)
+        return copy
+
+    def _update(self, publication: Publication, stream: _Stream, now_s: float) -> None:
+        """Tell the rendezvous point the newest that is known of what came before."""
+        stream.settled = publication.settled = max(publication.settled, stream.settled)
+        known = max(stream.known_at(now_s), (publication.known_term, publication.known_seq))
+        publication.known_term, publication.known_seq = known
+
+    def _stream(self, key: tuple[int, str], session: Session) -> _Stream:
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = _Stream(session)
+            if len(self._streams) > self._settings.rendezvous_cache_max:
+                oldest = next(iter(self._streams))
+                if oldest not in self._busy:
+                    del self._streams[oldest]
+        else:
+            self._streams.move_to_end(key)
+        stream.session = session
+        return stream
+
+    def acknowledged(self, ack: Acknowledged, now_s: float) -> None:
+        key = (ack.publisher, ack.topic)
+        stream = self._busy.get(key)
+        if stream is None:
+            return
+        stream.settled = max(stream.settled, ack.number)
+        stream.known, stream.known_s = (ack.term, ack.seq), now_s
+        wants_to_know = False
+        while stream.open and stream.open[0].last_number <= ack.number:
+            publication = stream.open.popleft().publication
+            stream.session.unsettled_bytes -= len(publication.events)
+            if publication.ack != AckLevel.ACK_LEVEL_NONE and not publication.void:
+                wants_to_know = True
+        stream.pause_s = self._settings.publish_retry_s
+        stream.due_s = now_s + stream.pause_s
+        if not stream.open:
+            del self._busy[key]
+        if wants_to_know:
+            stream.session.say(ServerMessage(acknowledged=ack))
+        self._touched[stream.session.session_id] = stream.session
+
+    def due(self, now_s: float) -> list[Publication]:
+        """What to send again now; what is past its deadline is refused."""
+        again: list[Publication] = []
+        for key, stream in list(self._busy.items()):
+            if stream.due_s > now_s:
+                continue
+            self._give_up(stream, now_s)
+            if not stream.open:
+                del self._busy[key]
+                continue
+            self.forget_rendezvous_point(key[1])
+            stream.pause_s = min(
+                2 * stream.pause_s, _RETRY_PAUSE_FACTOR_MAX * self._settings.publish_retry_s
+            )
+            deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
+            stream.due_s = min(now_s + stream.pause_s, deadline_s)
+            for entry in stream.open:
+                self._update(entry.publication, stream, now_s)
+                again.append(entry.publication)
+        self._counters.publish_retries += len(again)
+        return again
+
+    def _give_up(self, stream: _Stream, now_s: float) -> None:
+        oldest_s = now_s - self._settings.publish_deadline_s
+        while stream.open and stream.open[0].entered_s <= oldest_s:
+            entry = stream.open.popleft()
+            stream.settled = entry.last_number
+            stream.session.unsettled_bytes -= len(entry.publication.events)
+            self.refuse(
+                stream.session,
+                entry.publication,
+                ErrorCode.ERROR_CODE_UNDELIVERABLE,
+                f"no rendezvous point took it within {self._settings.publish_deadline_s:g} s",
+            )
+
+    def refuse(
+        self, session: Session, publication: Publication, code: ErrorCode.ValueType, message: str
+    ) -> None:
+        """Tell the publisher that these events will not be published."""
+        self._counters.publish_refused_events += publication.count
+        refused = Refused(
+            topic=publication.topic,
+            publisher=publication.publisher,
+            first_number=publication.first_number,
+            last_number=publication.first_number + publication.count - 1,
+            code=code,
+            message=message,
+        )
+        session.say(ServerMessage(refused=refused))
+        self._touched[session.session_id] = session

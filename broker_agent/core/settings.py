@@ -1,0 +1,58 @@
+"""The bounds of a broker's core, each with its unit, its reason and what happens past it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dynatops.topics import TOPIC_BYTES_MAX
+from overlay.settings import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSettings:
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    payload_bytes_max: int = setting(
+        1 << 20, "Largest payload of one event; a larger one is refused to its publisher."
+    )
+    topic_bytes_max: int = setting(
+        TOPIC_BYTES_MAX, "Longest topic name in UTF-8 bytes; a longer one is refused."
+    )
+    topics_per_session_max: int = setting(
+        10_000, "Topics that one session subscribes to; further ones are refused."
+    )
+    sessions_max: int = setting(100_000, "Sessions on this broker; further ones are turned away.")
+    session_queue_events_max: int = setting(
+        50_000,
+        "Events waiting for one subscriber; past it, the session's policy for slow subscribers "
+        "applies: newest events are dropped and counted, or the session is closed.",
+    )
+    session_queue_bytes_max: int = setting(16 << 20, "The same, in bytes.")
+    publish_window_bytes: int = setting(
+        8 << 20,
+        "Bytes of one session's publications that the rendezvous points have not taken yet; past "
+        "it, the broker stops reading from the publisher until some are.",
+    )
+    publish_retry_s: float = setting(
+        0.4, "A publication not taken by its rendezvous point is sent again; doubles up to 2 s."
+    )
+    publish_deadline_s: float = setting(
+        30.0, "A publication that nobody took for this long is refused to its publisher."
+    )
+    repair_delay_s: float = setting(
+        0.03, "A gap is given this long to close by itself: events may overtake each other."
+    )
+    repair_retry_s: float = setting(0.5, "An unanswered repair request is sent again.")
+    publishers_per_topic_max: int = setting(
+        4_096, "Publishers remembered for each subscribed topic, to recognise repeats."
+    )
+    rendezvous_cache_max: int = setting(
+        100_000, "Topics whose rendezvous point is remembered, to publish without detours."
+    )
+    alternatives_max: int = setting(5, "Other brokers named to a client, to turn to if need be.")
+    clock_step_max_s: float = setting(
+        1.0,
+        "The most time that passes between two inputs as far as timeouts are concerned: a clock "
+        "that jumps, or a process that was asleep, makes nobody look dead.",
+    )

@@ -1,0 +1,193 @@
+"""A running broker: the core, driven by real time and real connections.
+
+    agent = Agent(settings)
+    await agent.start()        # listens, and joins or founds a ring
+    await agent.run_until_stopped()
+
+The core decides; this module performs its effects in order: frames to links, wake-ups to sessions.
+All of it lives in one event loop, so nothing here is locked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+
+from broker_agent.core.broker import Broker, Identity
+from broker_agent.core.effects import (
+    BrokerEffect,
+    CloseSession,
+    NodeReady,
+    PauseReading,
+    ResumeReading,
+    SendFrame,
+    SessionId,
+    Stopped,
+    Wake,
+)
+from broker_agent.runtime.links import LinkHost, Links
+from broker_agent.runtime.server import RpcServer
+from broker_agent.runtime.sessions import SessionConnection
+from broker_agent.settings import BrokerSettings, default_broker_id, split_address
+from dynatops.v1.client_pb2 import ClientFrame
+from dynatops.v1.overlay_pb2 import PeerFrame
+from overlay.ring import Status
+
+log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The broker cannot start; the message says what to do about it."""
+
+
+class JoinError(StartError):
+    """No seed has let the broker join."""
+
+
+class Agent:
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.ready = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self.started_s = 0.0
+        # Known once the port is bound.
+        self.address = ""
+        self.broker_id = settings.broker_id
+        self.core: Broker
+        self.links: Links
+        self._server = RpcServer(self, settings.runtime.message_bytes_max)
+        self._connections: dict[SessionId, SessionConnection] = {}
+        self._sessions_opened = 0
+        self._ticking: asyncio.Task[None] | None = None
+        self._left = asyncio.Event()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # ---- starting and stopping ------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and become a member of the ring. Raises StartError."""
+        settings = self.settings
+        host, _ = split_address(settings.listen)
+        port = self._server.bind(settings.listen)
+        if port is None:
+            raise StartError(
+                f"cannot listen on {settings.listen}: the port is in use, or the address is not "
+                "this host's; choose another with --listen"
+            )
+        shown_host = f"[{host}]" if ":" in host else host
+        self.address = settings.advertise or f"{shown_host}:{port}"
+        self.broker_id = settings.broker_id or default_broker_id(port)
+        self.started_s = self._now()
+        self.core = Broker(
+            Identity(self.broker_id, self.address, incarnation=time.time_ns() // 1_000_000),
+            settings.overlay,
+            settings.core,
+            random.Random(),
+        )
+        link_host = LinkHost(self.broker_id, self.address, self.on_peer_frame, self.on_unreachable)
+        self.links = Links(link_host, settings.runtime)
+        await self._server.start()
+        self._perform(self.core.start(settings.join, self._now()))
+        self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
+        await self._wait_for_membership()
+        log.info("broker %s is a member of the ring, at %s", self.broker_id, self.address)
+
+    async def _wait_for_membership(self) -> None:
+        deadline_s = self._now() + self.settings.runtime.join_timeout_s
+        while self.core.node.ring.status is Status.JOINING:
+            if self._now() > deadline_s:
+                await self.kill()
+                seeds = ", ".join(self.settings.join)
+                raise JoinError(
+                    f"no broker at {seeds} let {self.broker_id} join within "
+                    f"{self.settings.runtime.join_timeout_s:g} s; check that one runs there and "
+                    f"can be reached, and that {self.address} can be reached from there"
+                )
+            await asyncio.sleep(self.settings.runtime.tick_s / 2)
+
+    async def stop(self) -> None:
+        """Leave the ring, let clients take what is theirs, and end."""
+        if self.stopped.is_set():
+            return
+        log.info("broker %s leaves", self.broker_id)
+        self._perform(self.core.leave(self._now()))
+        patience_s = self.settings.overlay.leave_patience_s + 1.0
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._left.wait()
+        except TimeoutError:
+            log.warning("broker %s goes without its neighbours' farewell", self.broker_id)
+        await self._drain()
+        await self.kill()
+
+    async def _drain(self) -> None:
+        flushing = [connection.flushed() for connection in self._connections.values()]
+        try:
+            async with asyncio.timeout(self.settings.runtime.drain_timeout_s):
+                await asyncio.gather(*flushing)
+        except TimeoutError:
+            log.warning("some clients did not take what was queued for them")
+
+    async def kill(self) -> None:
+        """End at once, without a word to anyone."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await self._server.stop()
+        await self.links.close()
+        self.stopped.set()
+
+    async def run_until_stopped(self) -> None:
+        await self.stopped.wait()
+
+    # ---- inputs ---------------------------------------------------------------------------------
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.runtime.tick_s)
+            self._perform(self.core.tick(self._now()))
+
+    def on_peer_frame(self, frame: PeerFrame) -> None:
+        self._perform(self.core.on_peer_frame(frame, self._now()))
+
+    def on_unreachable(self, address: str) -> None:
+        log.info("nobody listens at %s any more", address)
+        self._perform(self.core.unreachable(address, self._now()))
+
+    def open_session(self, connection: SessionConnection) -> SessionId:
+        self._sessions_opened += 1
+        session_id = SessionId(f"{self.broker_id}/{self._sessions_opened}")
+        self._connections[session_id] = connection
+        self.core.open_session(session_id)
+        return session_id
+
+    def close_session(self, session_id: SessionId) -> None:
+        if self._connections.pop(session_id, None) is not None:
+            self._perform(self.core.close_session(session_id, self._now()))
+
+    def on_client_frame(self, session_id: SessionId, frame: ClientFrame | None) -> None:
+        """A frame from a client; None stands for bytes that are none."""
+        if frame is None:
+            self._perform(self.core.garbage(session_id, self._now()))
+        else:
+            self._perform(self.core.on_client_frame(session_id, frame, self._now()))
+
+    # ---- effects --------------------------------------------------------------------------------
+
+    def _perform(self, effects: Sequence[BrokerEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendFrame(address=address, frame=frame):
+                    self.links.send(address, frame)
+                case Wake() | PauseReading() | ResumeReading() | CloseSession():
+                    connection = self._connections.get(effect.session)
+                    if connection is not None:
+                        connection.perform(effect)
+                case NodeReady():
+                    self.ready.set()
+                case Stopped():
+                    self._left.set()

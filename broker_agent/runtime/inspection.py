@@ -1,0 +1,99 @@
+"""What a broker tells operators and the manager about itself, straight from the core's state."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from dynatops.v1.inspection_pb2 import (
+    BrokerReport,
+    DescribeBrokerRequest,
+    DescribeTreeRequest,
+    ListTopicsRequest,
+    NodeReport,
+    TopicReport,
+    TopicsReport,
+    TreeReport,
+)
+from dynatops.v1.inspection_pb2_grpc import InspectionServicer
+from dynatops.version import VERSION
+from overlay.identifiers import key_of
+from overlay.node import Node
+
+if TYPE_CHECKING:
+    from broker_agent.runtime.agent import Agent
+
+TOPICS_PER_PAGE = 1_000
+
+
+class InspectionService(InspectionServicer):
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    async def DescribeBroker(self, request: DescribeBrokerRequest, context: Any) -> BrokerReport:
+        agent, core = self._agent, self._agent.core
+        counters = {
+            **core.node.counters.as_dict(),
+            **core.counters.as_dict(),
+            **agent.links.counters.as_dict(),
+        }
+        return BrokerReport(
+            broker_id=agent.broker_id,
+            address=agent.address,
+            version=VERSION,
+            uptime_s=asyncio.get_running_loop().time() - agent.started_s,
+            nodes=[_report_on(core.node)],
+            sessions=len(core.sessions),
+            subscribed_topics=len(core.subscriptions),
+            counters=counters,
+        )
+
+    async def ListTopics(self, request: ListTopicsRequest, context: Any) -> TopicsReport:
+        node = self._agent.core.node
+        limit = request.limit or TOPICS_PER_PAGE
+        names = sorted(topic for topic in node.reigns.by_topic if topic > request.after)
+        return TopicsReport(
+            topics=[_report_on_topic(node, topic) for topic in names[:limit]],
+            more=len(names) > limit,
+        )
+
+    async def DescribeTree(self, request: DescribeTreeRequest, context: Any) -> TreeReport:
+        core = self._agent.core
+        node = core.node
+        tree = node.trees.topics.get(request.topic)
+        children = tree.delegates.values() if tree is not None else ()
+        distinct = {child.node_id: child for child in children if child is not None}
+        hop = node.ring.next_hop(key_of(request.topic)) or node.me
+        return TreeReport(
+            node=node.me.ref,
+            is_rendezvous_point=request.topic in node.reigns.by_topic,
+            subscribes=request.topic in core.subscriptions,
+            children=[distinct[node_id].ref for node_id in sorted(distinct)],
+            position=tree.position_message() if tree is not None else None,
+            towards_rendezvous_point=hop.ref,
+        )
+
+
+def _report_on(node: Node) -> NodeReport:
+    ring = node.ring
+    return NodeReport(
+        node=node.me.ref,
+        status=ring.status.value,
+        ready=node.reigns.ready,
+        predecessor=ring.predecessor.ref if ring.predecessor is not None else None,
+        successors=[peer.ref for peer in ring.successors],
+        fingers=[peer.ref for peer in ring.routes.targets],
+        topics=len(node.reigns.by_topic),
+        replicas=len(node.replication.copies),
+    )
+
+
+def _report_on_topic(node: Node, topic: str) -> TopicReport:
+    reign = node.reigns.by_topic[topic]
+    return TopicReport(
+        topic=topic,
+        position=reign.log.position_message(),
+        members=len(node.trees.members(topic)),
+        published=reign.published,
+        retained_events=reign.log.events,
+    )

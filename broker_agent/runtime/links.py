@@ -1,0 +1,397 @@
+"""Links to other brokers: one bidirectional stream each, opened by whoever has something to say
+first.
+
+Frames for a broker wait in a bounded queue and leave in batches, as many as are there when the
+stream can take more. If the stream breaks it is opened again, with growing pauses, as long as there
+is anything to send; the protocol makes up for what is lost with it.
+
+    idle --send--> connecting --hello answered--> open --broken--> connecting
+                      |                             `--nothing to send for long--> idle
+                      `--not reached for too long: queue dropped--> idle
+
+If both sides open a stream at once, each uses its own for sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from broker_agent.settings import RuntimeSettings
+from dynatops.v1.overlay_pb2 import PeerFrame
+from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
+from overlay.counters import counter
+
+PROTOCOL_MIN = 1
+PROTOCOL_MAX = 1
+METHOD = "/dynatops.v1.Peer/Link"
+HELLO_TIMEOUT_S = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class StreamBrokenError(Exception):
+    """The stream has ended, for whatever reason."""
+
+
+class PeerRefusedError(Exception):
+    """The other side will not talk with this one, and said why."""
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    links_opened: int = counter("Streams opened with other brokers, by either side.")
+    links_broken: int = counter("Streams with other brokers that ended.")
+    links_refused: int = counter("Streams refused: unknown protocol version, or no proper hello.")
+    link_frames_sent: int = counter("Frames sent to other brokers.")
+    link_bytes_sent: int = counter("Bytes sent to other brokers.")
+    link_frames_dropped: int = counter(
+        "Frames not sent: the queue was full, or the broker was out of reach for too long."
+    )
+
+    def as_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+class Stream(Protocol):
+    """One end of an open stream, whichever side opened it."""
+
+    async def read(self) -> LinkFrame:
+        """The next frame; StreamBrokenError at the end."""
+
+    async def write(self, frame: bytes) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _parse(raw: bytes) -> LinkFrame | None:
+    try:
+        return LinkFrame.FromString(raw)
+    except DecodeError:
+        return None
+
+
+def unchanged(raw: bytes) -> bytes:
+    return raw
+
+
+class _OutboundStream:
+    """A stream that this broker opened."""
+
+    def __init__(self, address: str, options: list[tuple[str, Any]]) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=options)
+        multicallable = self._channel.stream_stream(
+            METHOD, request_serializer=unchanged, response_deserializer=_parse
+        )
+        self._call = multicallable()
+        self._closing: asyncio.Task[None] | None = None
+
+    async def read(self) -> LinkFrame:
+        try:
+            frame = await self._call.read()
+        except grpc.RpcError as error:
+            raise StreamBrokenError(_reason(error)) from error
+        if not isinstance(frame, LinkFrame):
+            raise StreamBrokenError("closed by the other side")
+        return frame
+
+    async def write(self, frame: bytes) -> None:
+        try:
+            await self._call.write(frame)
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            raise StreamBrokenError(_reason(error)) from error
+
+    def close(self) -> None:
+        self._call.cancel()
+        self._closing = asyncio.get_running_loop().create_task(self._channel.close())
+
+
+class _InboundStream:
+    """A stream that another broker opened."""
+
+    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        self._context = context
+        self._ended = asyncio.Event()
+
+    async def read(self) -> LinkFrame:
+        raw = await self._context.read()
+        if not isinstance(raw, bytes):
+            raise StreamBrokenError("closed by the other side")
+        frame = _parse(raw)
+        if frame is None:
+            raise StreamBrokenError("the other side sent what is no LinkFrame")
+        return frame
+
+    async def write(self, frame: bytes) -> None:
+        if self._ended.is_set():
+            raise StreamBrokenError("closed")
+        try:
+            await self._context.write(frame)
+        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
+            raise StreamBrokenError(_reason(error)) from error
+
+    def close(self) -> None:
+        self._ended.set()
+
+    async def ended(self) -> None:
+        await self._ended.wait()
+
+
+def _reason(error: BaseException) -> str:
+    return (
+        error.details() or str(error.code())
+        if isinstance(error, grpc.aio.AioRpcError)
+        else str(error)
+    )
+
+
+def _is_refused(reason: str) -> bool:
+    """Whether a host answered that nobody listens there: the process is gone."""
+    return "onnection refused" in reason
+
+
+class _Link:
+    """The queue for one other broker, and the stream it goes out on."""
+
+    def __init__(self, address: str, links: Links) -> None:
+        self.address = address
+        self.stream: Stream | None = None
+        self._links = links
+        self._settings = links.settings
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._work = asyncio.Event()
+        self._sender: asyncio.Task[None] | None = None
+
+    def send(self, frame: PeerFrame) -> None:
+        piece = LinkFrame(frames=[frame]).SerializeToString()
+        if self._queued_bytes + len(piece) > self._settings.link_queue_bytes_max:
+            self._links.counters.link_frames_dropped += 1
+            return
+        self._queue.append(piece)
+        self._queued_bytes += len(piece)
+        self._work.set()
+        if self._sender is None or self._sender.done():
+            self._sender = self._links.spawn(self._send_all())
+
+    def end(self, stream: Stream) -> None:
+        """This stream is of no use any more."""
+        stream.close()
+        if self.stream is stream:
+            self.stream = None
+            self._links.counters.links_broken += 1
+            # If anything is to be sent the sender will notice; if not, find out whether the other
+            # broker still lives: a dead one is to be known at once.
+            if self._sender is None or self._sender.done():
+                self._sender = self._links.spawn(self._probe())
+
+    async def _send_all(self) -> None:
+        while await self._has_work():
+            stream = self.stream or await self._connect()
+            if stream is None:
+                self._drop_queue()
+                continue
+            try:
+                await stream.write(self._take_batch())
+            except StreamBrokenError as error:
+                log.debug("link to %s broke: %s", self.address, error)
+                self.end(stream)
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
+
+    async def _has_work(self) -> bool:
+        """Wait for something to send; False after a long time without."""
+        if not self._queue:
+            self._work.clear()
+            try:
+                async with asyncio.timeout(self._settings.link_idle_s):
+                    await self._work.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    def _take_batch(self) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while self._queue and (not pieces or size < self._settings.link_frame_bytes_max):
+            pieces.append(self._queue.popleft())
+            size += len(pieces[-1])
+        self._queued_bytes -= size
+        self._links.counters.link_frames_sent += len(pieces)
+        self._links.counters.link_bytes_sent += size
+        return b"".join(pieces)
+
+    def _drop_queue(self) -> None:
+        self._links.counters.link_frames_dropped += len(self._queue)
+        self._queue.clear()
+        self._queued_bytes = 0
+
+    # ---- connecting -----------------------------------------------------------------------------
+
+    async def _connect(self) -> Stream | None:
+        """Open a stream, trying again for a while; None if the broker stays out of reach."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._settings.link_patience_s
+        backoff_s = self._settings.link_backoff_min_s
+        while self.stream is None and loop.time() < deadline_s:
+            try:
+                await self._open()
+            except (StreamBrokenError, TimeoutError) as error:
+                log.debug("no link to %s: %s", self.address, error)
+                if _is_refused(str(error)):
+                    self._links.host.on_unreachable(self.address)
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
+                backoff_s = min(2 * backoff_s, self._settings.link_backoff_max_s)
+            except PeerRefusedError as error:
+                self._links.counters.links_refused += 1
+                log.warning("%s refuses a link: %s", self.address, error)
+                return None
+        return self.stream
+
+    async def _probe(self) -> None:
+        try:
+            await self._open()
+        except (StreamBrokenError, TimeoutError, PeerRefusedError) as error:
+            if _is_refused(str(error)):
+                self._links.host.on_unreachable(self.address)
+        if self._queue:
+            await self._send_all()
+
+    async def _open(self) -> None:
+        stream = _OutboundStream(self.address, self._links.options)
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                await stream.write(LinkFrame(hello=self._links.hello()).SerializeToString())
+                answer = await stream.read()
+            if answer.HasField("refusal"):
+                raise PeerRefusedError(answer.refusal.reason)
+            if not answer.HasField("hello"):
+                raise PeerRefusedError("it answered without a hello")
+        except BaseException:
+            stream.close()
+            raise
+        self._links.counters.links_opened += 1
+        self.stream = stream
+        self._links.spawn(self._links.read_all(self, stream))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkHost:
+    """What links need from the agent they belong to."""
+
+    broker_id: str
+    address: str
+    on_frame: Callable[[PeerFrame], None]
+    # Nobody listens at this address.
+    on_unreachable: Callable[[str], None]
+
+
+class Links:
+    def __init__(self, host: LinkHost, settings: RuntimeSettings) -> None:
+        self.host = host
+        self.settings = settings
+        self.counters = LinkCounters()
+        self._links: dict[str, _Link] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        keepalive_ms = round(settings.keepalive_s * 1000)
+        self.options: list[tuple[str, Any]] = [
+            ("grpc.max_receive_message_length", settings.message_bytes_max),
+            ("grpc.max_send_message_length", settings.message_bytes_max),
+            ("grpc.keepalive_time_ms", keepalive_ms),
+            ("grpc.keepalive_timeout_ms", keepalive_ms),
+            ("grpc.http2.max_pings_without_data", 0),
+            # Each attempt to connect stands for itself: back-off is done here.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+        ]
+
+    def spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def hello(self) -> LinkHello:
+        return LinkHello(
+            protocol_min=PROTOCOL_MIN,
+            protocol_max=PROTOCOL_MAX,
+            broker_id=self.host.broker_id,
+            address=self.host.address,
+        )
+
+    def send(self, address: str, frame: PeerFrame) -> None:
+        self._link(address).send(frame)
+
+    def _link(self, address: str) -> _Link:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = _Link(address, self)
+        return link
+
+    async def read_all(self, link: _Link, stream: Stream) -> None:
+        """Hand on what comes in until the stream ends."""
+        try:
+            while True:
+                for frame in (await stream.read()).frames:
+                    self.host.on_frame(frame)
+        except StreamBrokenError as error:
+            log.debug("link with %s ended: %s", link.address, error)
+        finally:
+            link.end(stream)
+
+    async def accept(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        """Serve a stream that another broker opens, until it ends."""
+        stream = _InboundStream(context)
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                first = await stream.read()
+        except (StreamBrokenError, TimeoutError):
+            self.counters.links_refused += 1
+            return
+        problem = _problem_with(first)
+        if problem is not None:
+            self.counters.links_refused += 1
+            log.warning("refused a link from %s: %s", context.peer(), problem)
+            refusal = LinkFrame(refusal=LinkRefusal(reason=problem))
+            await stream.write(refusal.SerializeToString())
+            return
+        await stream.write(LinkFrame(hello=self.hello()).SerializeToString())
+        self.counters.links_opened += 1
+        link = self._link(first.hello.address)
+        if link.stream is None:
+            link.stream = stream
+        for frame in first.frames:
+            self.host.on_frame(frame)
+        reading = self.spawn(self.read_all(link, stream))
+        try:
+            await stream.ended()
+        finally:
+            reading.cancel()
+            link.end(stream)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _problem_with(first: LinkFrame) -> str | None:
+    if not first.HasField("hello"):
+        return "the first frame must be a hello"
+    hello = first.hello
+    if hello.protocol_max < PROTOCOL_MIN or hello.protocol_min > PROTOCOL_MAX:
+        spoken = f"{hello.protocol_min} to {hello.protocol_max}"
+        return f"this broker speaks protocol {PROTOCOL_MIN} to {PROTOCOL_MAX}, the other {spoken}"
+    if not hello.address:
+        return "the hello names no address"
+    return None

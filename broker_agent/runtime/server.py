@@ -1,0 +1,82 @@
+"""The gRPC server of a broker: links, client sessions, inspection.
+
+The two streams are served as raw bytes: output is put together from pieces that are serialised
+already, and input that cannot be parsed is answered, not dropped by the transport.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from broker_agent.runtime.inspection import InspectionService
+from broker_agent.runtime.links import unchanged
+from broker_agent.runtime.sessions import SessionConnection
+from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
+
+if TYPE_CHECKING:
+    from broker_agent.runtime.agent import Agent
+
+STOP_GRACE_S = 0.5
+
+
+class RpcServer:
+    def __init__(self, agent: Agent, message_bytes_max: int) -> None:
+        self._agent = agent
+        options: list[tuple[str, Any]] = [
+            # Two brokers on one port would each get some of the connections.
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", message_bytes_max),
+            ("grpc.max_send_message_length", message_bytes_max),
+            # Peers and clients may check a quiet connection this often.
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers((self._streams(),))
+        add_InspectionServicer_to_server(InspectionService(agent), self._server)
+
+    def _streams(self) -> grpc.GenericRpcHandler:
+        peer = grpc.stream_stream_rpc_method_handler(self._link, unchanged, unchanged)
+        client = grpc.stream_stream_rpc_method_handler(self._connect, unchanged, unchanged)
+        return _Streams({"/dynatops.v1.Peer/Link": peer, "/dynatops.v1.PubSub/Connect": client})
+
+    def bind(self, address: str) -> int | None:
+        """Take the address; the port, or None if it cannot be had."""
+        try:
+            return self._server.add_insecure_port(address) or None
+        except RuntimeError:
+            return None
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def stop(self) -> None:
+        await self._server.stop(STOP_GRACE_S)
+
+    async def _link(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        await self._agent.links.accept(context)
+
+    async def _connect(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        agent = self._agent
+        connection = SessionConnection(context)
+        session_id = agent.open_session(connection)
+        bytes_max = agent.settings.runtime.session_frame_bytes_max
+        try:
+            await connection.serve(
+                lambda frame: agent.on_client_frame(session_id, frame),
+                lambda: agent.core.take_output(session_id, bytes_max),
+            )
+        finally:
+            agent.close_session(session_id)
+
+
+class _Streams(grpc.GenericRpcHandler):
+    def __init__(self, handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]) -> None:
+        self._handlers = handlers
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        return self._handlers.get(handler_call_details.method)

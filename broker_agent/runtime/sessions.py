@@ -1,0 +1,105 @@
+"""One client's connection: frames in to the core, and the session's output out, as fast as it is
+taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from broker_agent.core.effects import (
+    CloseSession,
+    PauseReading,
+    ResumeReading,
+    SessionEffect,
+    Wake,
+)
+from dynatops.v1.client_pb2 import ClientFrame
+
+METHOD = "/dynatops.v1.PubSub/Connect"
+_UNTAKEN_GOODBYE_S = 5.0
+
+
+def parse_client_frame(raw: bytes) -> ClientFrame | None:
+    try:
+        return ClientFrame.FromString(raw)
+    except DecodeError:
+        return None
+
+
+class SessionConnection:
+    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        self._context = context
+        self._work = asyncio.Event()
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._flushed = asyncio.Event()
+        self._flushed.set()
+        self._ending = False
+
+    # ---- what the core wants --------------------------------------------------------------------
+
+    def perform(self, effect: SessionEffect) -> None:
+        match effect:
+            case PauseReading():
+                self._may_read.clear()
+            case ResumeReading():
+                self._may_read.set()
+            case Wake():
+                self._wake()
+            case CloseSession():
+                self._ending = True
+                self._wake()
+
+    def _wake(self) -> None:
+        self._flushed.clear()
+        self._work.set()
+
+    async def flushed(self) -> None:
+        """Wait until everything queued has been handed to the network."""
+        await self._flushed.wait()
+
+    # ---- moving frames --------------------------------------------------------------------------
+
+    async def serve(
+        self,
+        on_frame: Callable[[ClientFrame | None], None],
+        take_output: Callable[[], bytes],
+    ) -> None:
+        """Until the client goes or the core ends the session."""
+        reading = asyncio.create_task(self._read_all(on_frame))
+        writing = asyncio.create_task(self._write_all(take_output))
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._flushed.set()
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+
+    async def _read_all(self, on_frame: Callable[[ClientFrame | None], None]) -> None:
+        while True:
+            await self._may_read.wait()
+            raw = await self._context.read()
+            if not isinstance(raw, bytes):
+                return
+            frame = parse_client_frame(raw)
+            on_frame(frame)
+            if self._ending:
+                # What a client says after it was told goodbye is of no interest; wait for the end.
+                await asyncio.sleep(_UNTAKEN_GOODBYE_S)
+                return
+
+    async def _write_all(self, take_output: Callable[[], bytes]) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while output := take_output():
+                await self._context.write(output)
+            if not self._work.is_set():
+                self._flushed.set()
+                if self._ending:
+                    return

@@ -1,0 +1,149 @@
+"""Everything that can be set about a broker process, validated when it starts.
+
+`dynatops broker --set NAME=VALUE` and `dynatops settings` are made from these models.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from broker_agent.core.settings import CoreSettings
+from overlay.settings import OverlaySettings
+
+DEFAULT_PORT = 7400
+
+
+class RuntimeSettings(BaseModel):
+    """How the process deals with time, connections and its own end."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tick_s: float = Field(0.05, gt=0, le=1, description="How often the core looks at the time.")
+    join_timeout_s: float = Field(
+        15.0, gt=0, description="The broker gives up if no seed has let it join by then."
+    )
+    link_queue_bytes_max: int = Field(
+        64 << 20,
+        gt=0,
+        description="Bytes waiting for one other broker; past it, the newest frames are dropped. "
+        "What they carried is asked for again.",
+    )
+    link_frame_bytes_max: int = Field(
+        1 << 20, gt=0, description="Frames to one broker are put together up to this size."
+    )
+    link_backoff_min_s: float = Field(0.05, gt=0, description="First pause before reconnecting.")
+    link_backoff_max_s: float = Field(
+        2.0, gt=0, description="Longest pause before reconnecting; pauses double, and are jittered."
+    )
+    link_patience_s: float = Field(
+        5.0, gt=0, description="Frames for a broker that cannot be reached are dropped after this."
+    )
+    link_idle_s: float = Field(
+        60.0, gt=0, description="A link that carried nothing for this long is closed."
+    )
+    keepalive_s: float = Field(
+        5.0,
+        gt=0,
+        description="A connection whose other host has vanished is noticed after twice this.",
+    )
+    session_frame_bytes_max: int = Field(
+        256 << 10, gt=0, description="Events to one client are put together up to this size."
+    )
+    drain_timeout_s: float = Field(
+        5.0, gt=0, description="On shutdown, clients get this long to take what is queued for them."
+    )
+    message_bytes_max: int = Field(
+        32 << 20, gt=0, description="Largest message accepted from the network at all."
+    )
+
+
+class BrokerSettings(BaseModel):
+    """One broker process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    broker_id: str = Field(
+        "",
+        max_length=200,
+        description="Stable name of the broker; its first ring position is made from it. "
+        "By default host name and port.",
+    )
+    listen: str = Field(
+        f"127.0.0.1:{DEFAULT_PORT}",
+        description="Address to listen on, host:port; port 0 takes any.",
+    )
+    advertise: str = Field(
+        "", description="Address that others reach this broker at; by default the one listened on."
+    )
+    join: tuple[str, ...] = Field(
+        (),
+        description="Addresses of brokers of the ring to join; without any, a new ring is founded.",
+    )
+    insecure: bool = Field(
+        False, description="Listen beyond loopback although nothing is encrypted or authenticated."
+    )
+    overlay: OverlaySettings = Field(default_factory=OverlaySettings)
+    core: CoreSettings = Field(default_factory=CoreSettings)
+    runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
+
+    @field_validator("listen", "advertise")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+    @field_validator("join")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if split_address(address)[1] == 0:
+                raise ValueError(f"{address!r} has port 0, which nobody can join")
+        return value
+
+    @model_validator(mode="after")
+    def _stays_private(self) -> Self:
+        host, _ = split_address(self.listen)
+        if not self.insecure and not is_loopback(host):
+            raise ValueError(
+                f"listening on {self.listen} would let anyone who can reach it publish and "
+                "subscribe; listen on 127.0.0.1, or say --insecure if the network is trusted"
+            )
+        return self
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """host:port, or [ipv6]:port."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"{address!r} is no address; write host:port")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def default_broker_id(port: int) -> str:
+    return f"{socket.gethostname()}:{port}"
+
+
+def describe_settings() -> Iterator[tuple[str, object, str]]:
+    """(name, default, meaning) of everything that `--set` takes."""
+    for field in fields(OverlaySettings):
+        yield f"overlay.{field.name}", field.default, field.metadata["doc"]
+    for field in fields(CoreSettings):
+        yield f"core.{field.name}", field.default, field.metadata["doc"]
+    for name, info in RuntimeSettings.model_fields.items():
+        yield f"runtime.{name}", info.default, info.description or ""

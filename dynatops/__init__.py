@@ -1,0 +1,58 @@
+"""DYNATOPS: topic publish/subscribe on a broker network that rearranges itself.
+
+    import dynatops
+
+    async with dynatops.connect("127.0.0.1:7400") as client:
+        await client.publish("quake/ca", b"M5.1")
+
+Names are loaded when they are first used, so that importing a part of the package stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dynatops.version import VERSION
+
+if TYPE_CHECKING:
+    from dynatops.client.aio import Client as Client
+    from dynatops.client.aio import connect as connect
+    from dynatops.client.core import Ack as Ack
+    from dynatops.client.errors import ClosedError as ClosedError
+    from dynatops.client.errors import ConnectError as ConnectError
+    from dynatops.client.errors import DynatopsError as DynatopsError
+    from dynatops.client.errors import PublishError as PublishError
+    from dynatops.client.errors import SubscribeError as SubscribeError
+    from dynatops.client.subscription import Event as Event
+    from dynatops.client.subscription import Gap as Gap
+    from dynatops.client.subscription import Subscription as Subscription
+    from dynatops.client.sync import SyncClient as SyncClient
+    from dynatops.client.sync import connect_sync as connect_sync
+    from dynatops.topics import TopicError as TopicError
+
+_HOMES = {
+    "Ack": "dynatops.client.core",
+    "Client": "dynatops.client.aio",
+    "ClosedError": "dynatops.client.errors",
+    "ConnectError": "dynatops.client.errors",
+    "DynatopsError": "dynatops.client.errors",
+    "Event": "dynatops.client.subscription",
+    "Gap": "dynatops.client.subscription",
+    "PublishError": "dynatops.client.errors",
+    "SubscribeError": "dynatops.client.errors",
+    "Subscription": "dynatops.client.subscription",
+    "SyncClient": "dynatops.client.sync",
+    "TopicError": "dynatops.topics",
+    "connect": "dynatops.client.aio",
+    "connect_sync": "dynatops.client.sync",
+}
+
+__version__ = VERSION
+__all__ = sorted(_HOMES)  # noqa: PLE0605  # one list of names, not two
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dynatops' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,131 @@
+"""`dynatops broker`: run one broker process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import Iterable
+from typing import Any
+
+from dynatops.cli.common import Commands, add_command, run_async
+from dynatops.cli.errors import UsageError
+
+
+def add_commands(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "broker",
+        run,
+        summary="run one broker, until it is told to stop",
+        description="Run one broker: it founds a ring, or joins the one of the brokers named. "
+        "SIGTERM or Ctrl-C makes it leave the ring, hand over its topics and tell its clients.",
+        epilog="With --json the first line printed is the broker's address, once it is a member.",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="address to listen on (default: 127.0.0.1:7400; port 0 takes any)",
+    )
+    parser.add_argument(
+        "--advertise", metavar="HOST:PORT", help="address that others reach this broker at"
+    )
+    parser.add_argument(
+        "--join",
+        metavar="HOST:PORT",
+        action="append",
+        default=[],
+        help="a broker of the ring to join; repeat for more; without it a new ring is founded",
+    )
+    parser.add_argument(
+        "--broker-id",
+        metavar="NAME",
+        help="stable name of the broker (default: host name and port)",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen beyond loopback although nothing is encrypted or authenticated",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="any other setting, such as overlay.stabilise_period_s=0.2; see `dynatops settings`",
+    )
+    parser.add_argument(
+        "--log-level", default="warning", choices=("debug", "info", "warning", "error")
+    )
+
+
+def settings_from(arguments: argparse.Namespace) -> Any:
+    """The broker's settings; UsageError names what is wrong with them."""
+    from pydantic import ValidationError
+
+    from broker_agent.settings import BrokerSettings
+
+    values: dict[str, Any] = nested(arguments.set)
+    for name in ("listen", "advertise", "broker_id"):
+        if getattr(arguments, name):
+            values[name] = getattr(arguments, name)
+    values["join"] = tuple(part for entry in arguments.join for part in entry.split(","))
+    values["insecure"] = arguments.insecure
+    try:
+        return BrokerSettings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{where}: {message}" if where else message) from None
+
+
+def nested(assignments: Iterable[str]) -> dict[str, Any]:
+    """{"overlay": {"lease_s": "4"}} from "overlay.lease_s=4"."""
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        group, dot, field = name.partition(".")
+        if not (equals and dot and group and field):
+            raise UsageError(f"--set {assignment}: write GROUP.NAME=VALUE")
+        if group not in ("overlay", "core", "runtime"):
+            raise UsageError(f"--set {name}: there is no group {group!r} of settings")
+        values.setdefault(group, {})[field] = value
+    return values
+
+
+def run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(
+        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
+    )
+    run_async(_serve(settings_from(arguments), as_json=arguments.json))
+    return 0
+
+
+async def _serve(settings: Any, *, as_json: bool) -> None:
+    from broker_agent.runtime.agent import Agent
+
+    agent = Agent(settings)
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stopping.set)
+    starting = asyncio.create_task(agent.start())
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    starting.result()
+    if as_json:
+        print(json.dumps({"broker_id": agent.broker_id, "address": agent.address}), flush=True)
+    else:
+        joined = "joined a ring" if settings.join else "founded a ring"
+        print(
+            f"broker {agent.broker_id} at {agent.address} {joined}; Ctrl-C to leave it", flush=True
+        )
+    await stopping.wait()
+    await agent.stop()

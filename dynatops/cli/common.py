@@ -1,0 +1,106 @@
+"""What commands share: common options, output, and running asynchronous work."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from dynatops.cli.errors import CommandError, UsageError
+
+Commands = Any  # argparse has no public name for what add_subparsers returns
+ADDRESS_VARIABLE = "DYNATOPS_BROKER"
+DEFAULT_ADDRESS = "127.0.0.1:7400"
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int | None],
+    *,
+    summary: str,
+    description: str = "",
+    epilog: str = "",
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description or summary[0].upper() + summary[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    return parser
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--broker",
+        metavar="HOST:PORT[,…]",
+        default=os.environ.get(ADDRESS_VARIABLE, DEFAULT_ADDRESS),
+        help=f"a broker of the network, or several (default: ${ADDRESS_VARIABLE}, or %(default)s)",
+    )
+
+
+def positive(kind: type[int | float]) -> Callable[[str], int | float]:
+    """An argparse type: a number above zero."""
+
+    def parse(text: str) -> int | float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"{text} is not above zero")
+        return value
+
+    return parse
+
+
+def print_json(document: object) -> None:
+    print(json.dumps(document, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns as wide as they must be; numbers to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [
+        max(len(heading), *(len(row[i]) for row in cells)) if cells else len(heading)
+        for i, heading in enumerate(headings)
+    ]
+    numeric = [
+        bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        for i in range(len(headings))
+    ]
+
+    def line(row: Sequence[str]) -> str:
+        parts = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        return "  ".join(parts).rstrip()
+
+    print(line(headings))
+    print(line(["-" * width for width in widths]))
+    for row in cells:
+        print(line(row))
+
+
+def run_async(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run until done; failures of the client and of brokers become messages."""
+    from broker_agent.runtime.agent import StartError
+    from dynatops.client.errors import DynatopsError
+    from dynatops.topics import TopicError
+
+    try:
+        return asyncio.run(work)
+    except TopicError as error:
+        raise UsageError(str(error)) from None
+    except (DynatopsError, StartError) as error:
+        raise CommandError(str(error)) from None

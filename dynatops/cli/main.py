@@ -1,0 +1,60 @@
+"""`dynatops`: reads the command line, runs the command, turns failures into messages and exit
+codes.
+
+Exit codes: 0 done, 1 it could not be done, 2 the command line or input is wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from dynatops.cli import bench, broker, demo, inspect, pubsub, settings, simulate, up
+from dynatops.cli.errors import CommandError, UsageError
+from dynatops.version import VERSION
+
+_DESCRIPTION = """\
+Topic publish/subscribe on a network of brokers that rearranges itself.
+
+Try it:
+  dynatops demo                      a cluster, users and load, for a few seconds
+  dynatops up --brokers 8            a cluster to play with, until Ctrl-C
+  dynatops sub quake/ca              in a second terminal: listen
+  dynatops pub quake/ca "M5.1"       in a third: publish
+  dynatops tree quake/ca             how events of the topic travel"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dynatops",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"dynatops {VERSION}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (demo, up, broker, pubsub, inspect, simulate, bench, settings):
+        module.add_commands(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    # gRPC writes its own view of broken connections to stderr; ours is enough.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments) or 0)
+    except UsageError as error:
+        print(f"dynatops: {error}", file=sys.stderr)
+        return 2
+    except CommandError as error:
+        print(f"dynatops: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # lives as long as the process
+        return 0

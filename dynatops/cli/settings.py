@@ -1,0 +1,35 @@
+"""`dynatops settings`: everything that `dynatops broker --set` takes."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+
+from dynatops.cli.common import Commands, add_command, print_json
+
+
+def add_commands(commands: Commands) -> None:
+    add_command(
+        commands,
+        "settings",
+        run,
+        summary="list every setting of a broker, its default and its meaning",
+        description="List every setting of a broker: `dynatops broker --set NAME=VALUE`.",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from broker_agent.settings import describe_settings
+
+    if arguments.json:
+        print_json(
+            [
+                {"name": name, "default": default, "meaning": meaning}
+                for name, default, meaning in describe_settings()
+            ]
+        )
+        return 0
+    for name, default, meaning in describe_settings():
+        print(f"{name} = {default}")
+        print(textwrap.indent(textwrap.fill(meaning, 76), "    "))
+    return 0

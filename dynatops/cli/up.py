@@ -1,0 +1,91 @@
+"""`dynatops up`: a cluster on this machine to play with."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+from dynatops.cli.common import (
+    ADDRESS_VARIABLE,
+    Commands,
+    add_command,
+    positive,
+    print_json,
+    run_async,
+)
+from dynatops.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from dynatops.cluster import LocalCluster, ProcessCluster
+
+BROKERS_MAX = 500
+
+
+def add_commands(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "up",
+        run,
+        summary="run a cluster on this machine, until Ctrl-C",
+        description="Run a cluster of brokers on this machine until Ctrl-C. Its first broker "
+        "listens where all other commands look by default.",
+    )
+    parser.add_argument(
+        "--brokers", type=positive(int), default=8, metavar="N", help="how many (default: 8)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=7400,
+        help="port of the first broker, the others' follow (default: 7400; 0 takes any)",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--in-process", action="store_true", help="all in this process (the default)"
+    )
+    where.add_argument(
+        "--processes", action="store_true", help="each broker in a process of its own"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.brokers > BROKERS_MAX:
+        raise UsageError(f"--brokers {arguments.brokers}: at most {BROKERS_MAX} on one machine")
+    last_port = arguments.port + arguments.brokers - 1
+    if arguments.port < 0 or last_port > 65_535:
+        raise UsageError(f"--port {arguments.port}: ports end at 65535")
+    run_async(_run(arguments))
+    return 0
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    from dynatops.cluster import LocalCluster, ProcessCluster
+
+    cluster: LocalCluster | ProcessCluster
+    if arguments.processes:
+        cluster = ProcessCluster(arguments.brokers, port=arguments.port)
+    else:
+        cluster = LocalCluster(arguments.brokers, port=arguments.port)
+    stopping = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stopping.set)
+    async with cluster:
+        _announce(cluster, as_json=arguments.json)
+        await stopping.wait()
+        if not arguments.json:
+            print("\nstopping", flush=True)
+
+
+def _announce(cluster: LocalCluster | ProcessCluster, *, as_json: bool) -> None:
+    addresses = cluster.addresses
+    if as_json:
+        print_json({"addresses": addresses, "ready_s": round(cluster.ready_s, 3)})
+        return
+    first, last = addresses[0], addresses[-1]
+    where = first if len(addresses) == 1 else f"{first} to {last}"
+    print(f"{len(addresses)} brokers, ready after {cluster.ready_s:.1f} s: {where}")
+    if first != "127.0.0.1:7400":
+        print(f"For other commands: export {ADDRESS_VARIABLE}={first}")
+    print("Ctrl-C stops them.", flush=True)

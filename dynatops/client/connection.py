@@ -1,0 +1,74 @@
+"""One stream from a client to one broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from dynatops.v1.client_pb2 import ClientFrame, ServerFrame
+
+METHOD = "/dynatops.v1.PubSub/Connect"
+MESSAGE_BYTES_MAX = 32 << 20
+KEEPALIVE_MS = 10_000
+
+
+class ConnectionLostError(Exception):
+    """The connection is gone; the message says why."""
+
+
+class Connection:
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.aio.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+                # Each attempt stands for itself: when to try again is the client's business.
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.enable_retries", 0),
+            ],
+        )
+        self._call = self._channel.stream_stream(
+            METHOD,
+            request_serializer=ClientFrame.SerializeToString,
+            response_deserializer=_parse,
+        )()
+
+    async def write(self, frame: ClientFrame) -> None:
+        try:
+            await self._call.write(frame)
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            raise ConnectionLostError(_reason(error)) from error
+
+    async def read(self) -> ServerFrame:
+        try:
+            frame = await self._call.read()
+        except grpc.RpcError as error:
+            raise ConnectionLostError(_reason(error)) from error
+        if not isinstance(frame, ServerFrame):
+            raise ConnectionLostError("the broker closed the connection")
+        return frame
+
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
+def _parse(raw: bytes) -> ServerFrame | None:
+    try:
+        return ServerFrame.FromString(raw)
+    except DecodeError:
+        return None
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        details = error.details() or str(error.code())
+        if "onnection refused" in details:
+            return "connection refused: nobody listens there"
+        return details
+    return str(error)

@@ -1,0 +1,178 @@
+"""What a subscriber holds: events and gaps of some topics, in order for each topic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+# Events that a subscription holds before the client stops reading from its broker.
+QUEUE_EVENTS_MAX = 50_000
+
+
+class Event(NamedTuple):
+    """One event, as a subscriber gets it."""
+
+    topic: str
+    payload: bytes
+    # Wall clock of the publisher, microseconds since 1970.
+    published_us: int
+    # Its place in the topic's history.
+    term: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Events that a subscription did not get."""
+
+    topic: str
+    # 0 where the number cannot be known.
+    count: int
+    reason: str
+
+
+OnGap = Callable[[Gap], None]
+
+
+class EventQueue:
+    """Between the client, which puts, and one subscription, which gets."""
+
+    def __init__(
+        self, topics: Sequence[str], on_gap: OnGap | None, on_empty: Callable[[], None]
+    ) -> None:
+        self.topics = list(topics)
+        # Events known to have been missed; a gap of unknown size counts as one.
+        self.missed = 0
+        self._on_gap = on_gap
+        self._on_empty = on_empty
+        self._events: deque[Event] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self._failure: Exception | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._events) >= QUEUE_EVENTS_MAX
+
+    # ---- the client's side ----------------------------------------------------------------------
+
+    def put(self, events: Iterable[Event]) -> None:
+        if not self._closed:
+            self._events.extend(events)
+            self._wake()
+
+    def tell_gap(self, gap: Gap) -> None:
+        self.missed += max(1, gap.count)
+        if self._on_gap is not None:
+            self._on_gap(gap)
+
+    def fail(self, failure: Exception) -> None:
+        """Nothing more will come; said once what is here has been read."""
+        self._failure = failure
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # ---- the subscription's side ----------------------------------------------------------------
+
+    async def get(self) -> Event | None:
+        """The next event; None once closed."""
+        while not self._events:
+            if not await self._more():
+                return None
+        event = self._events.popleft()
+        if not self._events:
+            self._on_empty()
+        return event
+
+    async def get_all(self) -> list[Event]:
+        """Every event that is there, at least one; none once closed."""
+        while not self._events:
+            if not await self._more():
+                return []
+        events = list(self._events)
+        self._events.clear()
+        self._on_empty()
+        return events
+
+    async def _more(self) -> bool:
+        if self._closed:
+            return False
+        if self._failure is not None:
+            raise self._failure
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        return True
+
+    def close(self) -> bool:
+        """Drop what is here; False if it was closed before."""
+        was_open, self._closed = not self._closed, True
+        self._events.clear()
+        self._wake()
+        return was_open
+
+
+class Subscription:
+    """An async iterator of events, and an async context manager.
+
+    Made by `Client.subscribe`. Once entered or awaited, every event published from then on comes.
+    """
+
+    def __init__(
+        self,
+        queue: EventQueue,
+        start: Callable[[EventQueue], Awaitable[None]],
+        end: Callable[[EventQueue], None],
+    ) -> None:
+        self._queue = queue
+        self._start = start
+        self._end = end
+
+    @property
+    def topics(self) -> list[str]:
+        return list(self._queue.topics)
+
+    @property
+    def missed(self) -> int:
+        """Events known to have been missed; a gap of unknown size counts as one."""
+        return self._queue.missed
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._started().__await__()
+
+    async def _started(self) -> Self:
+        await self._start(self._queue)
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self._started()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._queue.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        """All events that are there, as often as there are any: for consumers that must be fast."""
+        while batch := await self._queue.get_all():
+            yield batch
+
+    async def close(self) -> None:
+        """End the subscription. What is queued is dropped."""
+        if self._queue.close():
+            self._end(self._queue)

@@ -1,0 +1,192 @@
+"""A network of brokers on this machine: all in this process, or each in a process of its own.
+
+    async with LocalCluster(brokers=8) as cluster:
+        async with dynatops.connect(cluster.addresses) as client: ...
+
+Both talk over loopback with the real protocol; a client or another broker cannot tell the
+difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from broker_agent.runtime.agent import Agent, StartError
+from broker_agent.settings import BrokerSettings
+from overlay.geometry import RingGeometry
+from overlay.identifiers import NodeId
+from overlay.settings import OverlaySettings
+
+HOST = "127.0.0.1"
+_JOIN_AT_ONCE = 8
+_SETTLE_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 15.0
+
+
+def broker_names(brokers: int) -> list[str]:
+    return [f"b{i}" for i in range(brokers)]
+
+
+class LocalCluster:
+    """Brokers in this process, in one event loop."""
+
+    def __init__(
+        self, brokers: int, *, port: int = 0, overlay: OverlaySettings | None = None
+    ) -> None:
+        self.agents: list[Agent] = []
+        # From the first broker's start until the ring was whole.
+        self.ready_s = 0.0
+        self._names = broker_names(brokers)
+        self._port = port
+        self._overlay = overlay or OverlaySettings()
+
+    @property
+    def addresses(self) -> list[str]:
+        return [agent.address for agent in self.agents]
+
+    async def __aenter__(self) -> Self:
+        started_s = time.monotonic()
+        try:
+            await self._start(0, ())
+            seeds = (self.agents[0].address,)
+            for first in range(1, len(self._names), _JOIN_AT_ONCE):
+                batch = range(first, min(first + _JOIN_AT_ONCE, len(self._names)))
+                await asyncio.gather(*(self._start(i, seeds) for i in batch))
+            await self.settle()
+        except BaseException:
+            await self.stop()
+            raise
+        self.ready_s = time.monotonic() - started_s
+        return self
+
+    async def _start(self, index: int, seeds: Sequence[str]) -> None:
+        port = self._port + index if self._port else 0
+        settings = BrokerSettings(
+            broker_id=self._names[index],
+            listen=f"{HOST}:{port}",
+            join=tuple(seeds),
+            overlay=self._overlay,
+        )
+        agent = Agent(settings)
+        await agent.start()
+        self.agents.append(agent)
+
+    async def settle(self, timeout_s: float = _SETTLE_TIMEOUT_S) -> None:
+        """Wait until every broker's neighbours and routes are what they should be."""
+        async with asyncio.timeout(timeout_s):
+            while not self.is_settled():  # noqa: ASYNC110  # no single event says so
+                await asyncio.sleep(0.02)
+
+    def is_settled(self) -> bool:
+        nodes = {agent.core.node.me.node_id: agent.core.node for agent in self.agents}
+        geometry = RingGeometry(nodes)
+        fingers = geometry.fingers()
+        for i in range(len(geometry)):
+            node = nodes[NodeId(int(geometry.node_ids[i]))]
+            expected = {int(geometry.node_ids[k]) for k in fingers[i] if k != i}
+            if not node.reigns.ready or node.ring.range_low != int(geometry.node_ids[i - 1]):
+                return False
+            if {peer.node_id for peer in node.ring.routes.targets} != expected:
+                return False
+        return True
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(agent.stop() for agent in self.agents))
+
+
+class BrokerProcess:
+    """One broker in a process of its own."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, address: str) -> None:
+        self.name = name
+        self.address = address
+        self.process = process
+
+    @classmethod
+    async def start(
+        cls, name: str, *, port: int = 0, join: Sequence[str] = (), options: Sequence[str] = ()
+    ) -> Self:
+        """Start it, and wait until it is a member of its ring. Raises StartError."""
+        arguments = [sys.executable, "-m", "dynatops", "broker", "--json"]
+        arguments += ["--broker-id", name, "--listen", f"{HOST}:{port}", *options]
+        for seed in join:
+            arguments += ["--join", seed]
+        process = await asyncio.create_subprocess_exec(
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C is for whoever started the cluster; it then stops the brokers.
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        if not line:
+            _, errors = await process.communicate()
+            raise StartError(errors.decode().strip() or f"broker {name} ended at once")
+        return cls(name, process, json.loads(line)["address"])
+
+    def kill(self) -> None:
+        """SIGKILL: no farewell."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    async def stop(self) -> int:
+        """SIGTERM, and wait; the exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await self.process.communicate()
+        except TimeoutError:
+            self.kill()
+            await self.process.communicate()
+        return self.process.returncode or 0
+
+
+class ProcessCluster:
+    """Brokers in processes of their own."""
+
+    def __init__(self, brokers: int, *, port: int = 0) -> None:
+        self.brokers: list[BrokerProcess] = []
+        self.ready_s = 0.0
+        self._names = broker_names(brokers)
+        self._port = port
+
+    @property
+    def addresses(self) -> list[str]:
+        return [broker.address for broker in self.brokers]
+
+    async def __aenter__(self) -> Self:
+        started_s = time.monotonic()
+        try:
+            for index, name in enumerate(self._names):
+                port = self._port + index if self._port else 0
+                await self.add(name, port=port)
+        except BaseException:
+            await self.stop()
+            raise
+        self.ready_s = time.monotonic() - started_s
+        return self
+
+    async def add(self, name: str, *, port: int = 0) -> BrokerProcess:
+        """Start one more broker, which joins the others."""
+        living = [b.address for b in self.brokers if b.process.returncode is None]
+        broker = await BrokerProcess.start(name, port=port, join=living[:3])
+        self.brokers.append(broker)
+        return broker
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(broker.stop() for broker in self.brokers))

@@ -1,0 +1,1 @@
+"""The wire contract, generated from proto/dynatops/v1. Never edited by hand."""

@@ -1,0 +1,45 @@
+"""What a node counts. Names and meanings here are the ones shown to operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+def counter(doc: str) -> Any:
+    return field(default=0, metadata={"doc": doc})
+
+
+@dataclass(slots=True)
+class OverlayCounters:
+    frames_received: int = counter("Frames taken in from other nodes.")
+    frames_not_here: int = counter("Frames meant for a node that is not hosted here; refused.")
+    frames_stale: int = counter("Frames from an earlier life of their sender; ignored.")
+    messages_unknown: int = counter("Messages of a kind this version does not know; ignored.")
+    hops_exceeded: int = counter("Routed messages dropped because they had made too many hops.")
+    peers_condemned: int = counter("Peers taken for dead, by silence or by a broken connection.")
+    takeovers: int = counter("Topics taken over from a rendezvous point that went away.")
+    handovers: int = counter("Topics handed over to the node that now owns their key.")
+    merges: int = counter("Topics whose two histories, grown apart in a partition, were joined.")
+    restamped_events: int = counter("Events stamped again when histories were joined.")
+    ranges_assumed: int = counter("Times a range was served without its former owner's word.")
+    stamped_events: int = counter("Events stamped as rendezvous point.")
+    repeated_events: int = counter(
+        "Published events that were stamped already; acknowledged again."
+    )
+    waiting_events: int = counter(
+        "Published events refused because an earlier one is still missing."
+    )
+    tree_events: int = counter("Events received along a tree, as subscriber or as relay.")
+    relayed_events: int = counter("Of these, received without being subscribed: external overhead.")
+    tree_repeats: int = counter("Event runs that had come by already; not forwarded again.")
+    tree_strays: int = counter("Event runs of a topic whose tree does not lead through here.")
+    tree_resyncs: int = counter("Tree edges whose two ends disagreed and were aligned again.")
+    replica_resends: int = counter("Topics sent to the replica again for want of a confirmation.")
+    fetches_served: int = counter("Repair requests answered.")
+    log_trimmed_events: int = counter(
+        "Recent events dropped from logs to stay within their bounds."
+    )
+
+    def as_dict(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}

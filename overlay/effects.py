@@ -1,0 +1,106 @@
+"""What the overlay node wants done: the output side of its state machine.
+
+A driver performs effects in order. `Outbox` gathers what is said while one input is handled, so
+that each neighbour gets one frame for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dynatops.v1.overlay_pb2 import Fetched, PeerFrame, Position, PublishAck, Run
+from overlay.identifiers import NodeId
+from overlay.peers import ANY_NODE, Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Give this frame to the network. It may be lost."""
+
+    to: Peer
+    frame: PeerFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """A run of a topic that this node's broker subscribes to has come by. It may be a repeat."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class InTree:
+    """This node is a member of the topic's tree; the topic stands at `position`."""
+
+    topic: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Publications of this node's host have reached their level, says the rendezvous point."""
+
+    by: Peer
+    ack: PublishAck
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """The answer to a `fetch`."""
+
+    by: Peer
+    answer: Fetched
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The node has the state of its whole key range, and serves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departed:
+    """The node has left the ring; its host may stop."""
+
+
+Effect = Send | Deliver | InTree | Accepted | Repaired | Ready | Departed
+
+
+class Outbox:
+    """Frames under construction, one for each destination, in the order of first use."""
+
+    def __init__(self, me: Peer) -> None:
+        self._me = me
+        self._frames: dict[NodeId | str, tuple[Peer, PeerFrame]] = {}
+
+    def to(self, peer: Peer) -> PeerFrame:
+        """The frame for this peer: append messages to it."""
+        key = peer.address if peer.node_id == ANY_NODE else peer.node_id
+        entry = self._frames.get(key)
+        if entry is None:
+            to = None if peer.node_id == ANY_NODE else peer.node_id
+            frame = PeerFrame(sender=self._me.ref, to=to)
+            entry = self._frames[key] = (peer, frame)
+        return entry[1]
+
+    def run(self, peer: Peer, run: Run) -> None:
+        """Append an event run; runs in a row share one message."""
+        messages = self.to(peer).messages
+        if not (messages and messages[-1].HasField("runs")):
+            messages.add()
+        messages[-1].runs.runs.append(run)
+
+    def replicate(self, peer: Peer, run: Run) -> None:
+        messages = self.to(peer).messages
+        if not (messages and messages[-1].HasField("replicate")):
+            messages.add()
+        messages[-1].replicate.runs.append(run)
+
+    def take_local(self) -> PeerFrame | None:
+        """What this node said to itself, if anything."""
+        entry = self._frames.pop(self._me.node_id, None)
+        return entry[1] if entry is not None else None
+
+    def drain(self) -> list[Send]:
+        sends = [Send(peer, frame) for peer, frame in self._frames.values()]
+        self._frames.clear()
+        return sends

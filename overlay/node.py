@@ -1,0 +1,409 @@
+"""The overlay node: one position of the ring, as a pure state machine.
+
+    effects = node.handle(frame, now_s)        # something arrived
+    effects = node.tick(now_s)                 # time passed
+    effects = node.want("quake/ca", now_s)     # this node's broker subscribes to a topic
+
+Each input returns what is to be done about it. The node knows no socket, clock, thread or log; its
+only randomness is the generator it is given. It is put together from parts with one subject each:
+
+    ring         who is next to whom, and which keys are this node's
+    trees        what passes through this node, and where it goes next
+    interests    what this node's broker wants, until the trees agree
+    reigns       the topics whose rendezvous point this node is
+    replication  copying them to the successor
+    succession   handing them on when the ring changes
+
+After every input `_settle` brings the parts in line with each other. Driving it takes four things:
+frames delivered or lost, `tick` every few tens of milliseconds, effects performed, and a word
+(`unreachable`) when an address refuses connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from dynatops.v1.overlay_pb2 import (
+    Fetch,
+    Fetched,
+    NotHere,
+    PeerFrame,
+    PeerMessage,
+    Ping,
+    Pong,
+    Publication,
+    Publish,
+    PublishAck,
+    TermSeq,
+    TopicState,
+)
+from overlay.counters import OverlayCounters
+from overlay.effects import Accepted, Departed, Effect, InTree, Outbox, Repaired
+from overlay.identifiers import Key, NodeId, key_of
+from overlay.interests import Interests
+from overlay.peers import Directory, Liveness, Peer
+from overlay.reign import Reign
+from overlay.reigns import Reigns
+from overlay.replication import Replication
+from overlay.ring import Ring, Status
+from overlay.settings import OverlaySettings
+from overlay.succession import Succession
+from overlay.topic_log import LogBudget
+from overlay.trees import Trees
+
+_LOCAL_FRAMES_MAX = 100
+
+# Messages about one topic that travel to its rendezvous point.
+_ROUTED = frozenset({"join_tree", "leave_tree", "outdated", "fetch"})
+# What a node that is no member of the ring still takes part in.
+_BEFORE_MEMBERSHIP = frozenset({"found", "pong", "not_here", "publish_ack", "fetched"})
+_AFTER_MEMBERSHIP = _BEFORE_MEMBERSHIP | frozenset(
+    {"leave", "leave_seen", "adopted", "publish", "runs", "fetch", "join_tree", "leave_tree"}
+    | {"replica_ack", "tree_update", "tree_content"}
+)
+
+Handler = Callable[[Peer, Any, float], None]
+
+
+class Node:
+    def __init__(self, me: Peer, settings: OverlaySettings, rng: Random) -> None:
+        self.me = me
+        self.settings = settings
+        self.counters = OverlayCounters()
+        self.directory = Directory(me, settings.peers_known_max)
+        self._effects: list[Effect] = []
+        self._outbox = Outbox(me)
+        self._liveness = Liveness(
+            ping_period_s=settings.ping_period_s,
+            silence_s=settings.silence_s,
+            condemned_s=settings.condemned_s,
+        )
+        reigns: dict[str, Reign] = {}
+        budget = LogBudget(settings.log_total_bytes_max)
+        self.ring = Ring(
+            me,
+            settings,
+            outbox=self._outbox,
+            directory=self.directory,
+            liveness=self._liveness,
+            counters=self.counters,
+            rng=rng,
+        )
+        self.trees = Trees(
+            me,
+            settings,
+            self.ring.routes,
+            outbox=self._outbox,
+            effects=self._effects,
+            counters=self.counters,
+            towards_root=self._towards_root,
+        )
+        self.interests = Interests(
+            me.node_id,
+            settings,
+            is_member=self.trees.is_member,
+            towards_root=self._towards_root,
+        )
+        self.replication = Replication(
+            self.ring,
+            self.trees,
+            settings,
+            reigns=reigns,
+            outbox=self._outbox,
+            budget=budget,
+            counters=self.counters,
+            unknown_history=self._hand_over_unknown,
+        )
+        self.reigns = Reigns(
+            self.ring,
+            self.trees,
+            self.replication,
+            settings,
+            reigns=reigns,
+            outbox=self._outbox,
+            directory=self.directory,
+            budget=budget,
+            counters=self.counters,
+            onward=self._onward,
+        )
+        self.succession = Succession(
+            self.ring,
+            self.reigns,
+            self.replication,
+            settings,
+            outbox=self._outbox,
+            effects=self._effects,
+            directory=self.directory,
+            liveness=self._liveness,
+            budget=budget,
+            counters=self.counters,
+        )
+        self._budget = budget
+        self._handlers = self._make_handlers()
+        self._routes_seen = -1
+        self._range_seen: tuple[Status, NodeId] | None = None
+        self._successor_seen: Peer | None = None
+        self._departed = False
+        self._nonce = rng.getrandbits(32)
+
+    def _make_handlers(self) -> dict[str, Handler]:
+        ring, trees, reigns = self.ring, self.trees, self.reigns
+        replication, succession = self.replication, self.succession
+        return {
+            "ping": self._on_ping,
+            "pong": lambda sender, message, now_s: None,
+            "stabilise": lambda sender, message, now_s: ring.on_stabilise(sender, message),
+            "neighbours": lambda sender, message, now_s: ring.on_neighbours(sender, message),
+            "notify": lambda sender, message, now_s: ring.on_notify(sender),
+            "nudge": lambda sender, message, now_s: ring.on_nudge(now_s),
+            "lookup": lambda sender, message, now_s: ring.on_lookup(message),
+            "found": ring.on_found,
+            "leave": self._on_leave,
+            "leave_seen": lambda sender, message, now_s: ring.on_leave_seen(sender),
+            "not_here": self._on_not_here,
+            "join_tree": lambda sender, message, now_s: reigns.on_join_tree(message, now_s),
+            "leave_tree": lambda sender, message, now_s: reigns.on_leave_tree(message, now_s),
+            "outdated": lambda sender, message, now_s: reigns.on_outdated(message, now_s),
+            "fetch": lambda sender, message, now_s: reigns.on_fetch(message),
+            "tree_update": trees.on_update,
+            "tree_digest": trees.on_digest,
+            "tree_mismatch": lambda sender, message, now_s: trees.on_mismatch(sender, message),
+            "tree_content": trees.on_content,
+            "publish": reigns.on_publish,
+            "publish_ack": self._on_publish_ack,
+            "fetched": self._on_fetched,
+            "runs": self._on_runs,
+            "replicate": replication.on_replicate,
+            "replica_ack": lambda sender, message, now_s: replication.on_replica_ack(
+                sender, message
+            ),
+            "replica_pull": replication.on_replica_pull,
+            "claim_range": self._on_claim_range,
+            "range_granted": lambda sender, message, now_s: succession.on_range_granted(
+                sender, now_s
+            ),
+            "adopt": lambda sender, message, now_s: succession.on_adopt(message, now_s),
+            "adopted": succession.on_adopted,
+        }
+
+    # ---- inputs ---------------------------------------------------------------------------------
+
+    def start(self, seeds: Sequence[str], now_s: float) -> list[Effect]:
+        """Found a ring (no seeds) or join the one that a seed address belongs to."""
+        self.ring.start(seeds, now_s)
+        return self._settle(now_s)
+
+    def handle(self, frame: PeerFrame, now_s: float) -> list[Effect]:
+        """Take in a frame."""
+        self._take(frame, now_s)
+        return self._settle(now_s)
+
+    def tick(self, now_s: float) -> list[Effect]:
+        to_ping, dead = self._liveness.due(now_s)
+        for peer in to_ping:
+            self._nonce += 1
+            self._outbox.to(peer).messages.add(ping=Ping(nonce=self._nonce))
+        for peer in dead:
+            self._lose(peer.node_id, now_s)
+        self._liveness.release(now_s)
+        self.ring.tick(now_s)
+        if self.ring.status is not Status.JOINING:
+            self.trees.tick(now_s)
+            self.reigns.tick(now_s)
+            self.replication.tick(now_s)
+            self.succession.tick(now_s)
+            self.interests.tick(now_s)
+        effects = self._settle(now_s)
+        relied_on = [
+            *self.ring.relied_on(),
+            *self.trees.relied_on(),
+            *self.succession.relied_on(),
+        ]
+        self._liveness.watch(relied_on, now_s)
+        self.counters.log_trimmed_events = self._budget.trimmed_events
+        return effects
+
+    def want(self, topic: str, now_s: float) -> list[Effect]:
+        """The host subscribes: join the tree, and stay in it."""
+        self.interests.want(topic, now_s)
+        if self.trees.is_member(topic):
+            position = self.trees.topics[topic].position_message()
+            self._effects.append(InTree(topic, position))
+        return self._settle(now_s)
+
+    def unwant(self, topic: str, now_s: float) -> list[Effect]:
+        self.interests.unwant(topic, now_s)
+        return self._settle(now_s)
+
+    def insist(self, topic: str, known_term: int, now_s: float) -> list[Effect]:
+        """The host has seen a newer term than the rendezvous point uses."""
+        self.interests.insist(topic, known_term, now_s)
+        return self._settle(now_s)
+
+    def publish(
+        self, publications: Sequence[Publication], via: Peer | None, now_s: float
+    ) -> list[Effect]:
+        """Send publications to the rendezvous point: `via` if the host knows who that is."""
+        frame = self._outbox.to(via if via is not None else self.me)
+        frame.messages.add(publish=Publish(origin=self.me.ref, publications=publications))
+        return self._settle(now_s)
+
+    def fetch(
+        self, topic: str, seen: Sequence[TermSeq], via: Peer | None, now_s: float
+    ) -> list[Effect]:
+        """Ask the rendezvous point for what a reader misses."""
+        frame = self._outbox.to(via if via is not None else self.me)
+        frame.messages.add(fetch=Fetch(topic=topic, seen=seen, origin=self.me.ref))
+        return self._settle(now_s)
+
+    def unreachable(self, address: str, now_s: float) -> list[Effect]:
+        """Nobody listens at this address: whoever was there is dead, silent for long or not."""
+        for peer in self.directory.at_address(address):
+            self._lose(peer.node_id, now_s)
+        return self._settle(now_s)
+
+    def leave(self, now_s: float) -> list[Effect]:
+        """Depart gracefully; done when `Departed` comes out."""
+        self.ring.leave(now_s)
+        if self.ring.status is Status.LEAVING:
+            self.succession.hand_over_all(now_s)
+        return self._settle(now_s)
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    def _take(self, frame: PeerFrame, now_s: float) -> None:
+        self.counters.frames_received += 1
+        sender = self.directory.learn(frame.sender)
+        if sender.version > (frame.sender.epoch, frame.sender.incarnation):
+            self.counters.frames_stale += 1
+            return
+        self._liveness.hear(sender.node_id, now_s)
+        silent_s = self.directory.hear(sender, now_s)
+        self.ring.heard(sender, silent_s, now_s)
+        for message in frame.messages:
+            self._dispatch(sender, message, now_s)
+
+    def _dispatch(self, sender: Peer, message: PeerMessage, now_s: float) -> None:
+        kind = message.WhichOneof("body")
+        handler = self._handlers.get(kind) if kind is not None else None
+        if handler is None:
+            self.counters.messages_unknown += 1
+            return
+        if self.ring.status is not Status.MEMBER and not self._takes_part(sender, kind or ""):
+            return
+        body = getattr(message, kind or "")
+        if kind in _ROUTED and not self.reigns.is_mine(body.topic):
+            self._forward(sender, message, kind, body)
+        else:
+            handler(sender, body, now_s)
+
+    def _takes_part(self, sender: Peer, kind: str) -> bool:
+        """Whether a node that is not (any more, or yet) a member heeds such a message."""
+        joining = self.ring.status is Status.JOINING
+        if kind in (_BEFORE_MEMBERSHIP if joining else _AFTER_MEMBERSHIP):
+            return True
+        if sender.node_id != self.me.node_id:
+            self.ring.refuse(sender)
+        return False
+
+    def _forward(self, sender: Peer, message: PeerMessage, kind: str, body: Any) -> None:
+        frame = self._onward(key_of(body.topic), sender.node_id, body.hops)
+        if frame is not None:
+            onward = frame.messages.add()
+            onward.CopyFrom(message)
+            getattr(onward, kind).hops += 1
+
+    def _onward(self, key: Key, sender: NodeId, hops: int) -> PeerFrame | None:
+        """The frame in which a message about this key travels on."""
+        hop = self.ring.next_hop(key, sender)
+        if hop is None:
+            return None
+        if hops >= self.settings.hops_max:
+            self.counters.hops_exceeded += 1
+            return None
+        return self._outbox.to(hop)
+
+    def _towards_root(self, key: Key) -> PeerFrame:
+        """The frame for a message of this node's own about this key; perhaps to itself."""
+        return self._outbox.to(self.ring.next_hop(key) or self.me)
+
+    def _on_ping(self, sender: Peer, message: Ping, now_s: float) -> None:
+        self.ring.asked_after(sender)
+        self._outbox.to(sender).messages.add(pong=Pong(nonce=message.nonce))
+
+    def _on_runs(self, sender: Peer, message: Any, now_s: float) -> None:
+        for run in message.runs:
+            self.trees.on_run(run, now_s)
+
+    def _on_publish_ack(self, sender: Peer, message: PublishAck, now_s: float) -> None:
+        self._effects.append(Accepted(sender, message))
+
+    def _on_fetched(self, sender: Peer, message: Fetched, now_s: float) -> None:
+        self._effects.append(Repaired(sender, message))
+
+    def _on_claim_range(self, sender: Peer, message: Any, now_s: float) -> None:
+        self.ring.on_notify(sender)
+        self.succession.on_claim_range(sender, message, now_s)
+
+    def _on_not_here(self, sender: Peer, message: NotHere, now_s: float) -> None:
+        self._lose(NodeId(message.node_id), now_s)
+
+    def _on_leave(self, sender: Peer, message: Any, now_s: float) -> None:
+        self.ring.on_leave(sender, message, now_s)
+        self.trees.drop_parent(sender.node_id)
+
+    def _hand_over_unknown(self, state: TopicState, now_s: float) -> None:
+        self.succession.unknown_history(state, now_s)
+
+    # ---- peers come back and go -----------------------------------------------------------------
+
+    def _lose(self, node_id: NodeId, now_s: float) -> None:
+        if node_id == self.me.node_id:
+            return
+        self.counters.peers_condemned += 1
+        self._liveness.condemn(node_id, now_s)
+        self.ring.lost(node_id, now_s)
+        self.trees.drop_parent(node_id)
+
+    # ---- after each input -----------------------------------------------------------------------
+
+    def _settle(self, now_s: float) -> list[Effect]:
+        for _ in range(_LOCAL_FRAMES_MAX):
+            self._align(now_s)
+            frame = self._outbox.take_local()
+            if frame is None:
+                break
+            for message in frame.messages:
+                self._dispatch(self.me, message, now_s)
+        self._effects += self._outbox.drain()
+        if not self._departed and self.ring.status is Status.LEFT and not self.succession.handing:
+            self._departed = True
+            self._effects.append(Departed())
+        effects = self._effects[:]
+        self._effects.clear()
+        return effects
+
+    def _align(self, now_s: float) -> None:
+        """Bring the parts in line with what the ring has become."""
+        ring = self.ring
+        for former in self.directory.take_reborn():
+            # What its former life knew and promised is void.
+            ring.lost(former.node_id, now_s)
+            self.trees.drop_parent(former.node_id)
+        if ring.routes_version != self._routes_seen:
+            self._routes_seen = ring.routes_version
+            ring.calm_since_s = now_s
+            self.trees.reroute(now_s)
+        if (ring.status, ring.range_low) != self._range_seen:
+            self._range_seen = (ring.status, ring.range_low)
+            ring.calm_since_s = now_s
+            self.succession.range_changed(now_s)
+        if ring.successor != self._successor_seen:
+            self._successor_seen = ring.successor
+            self.replication.successor_changed()
+        for topic in self.trees.take_own_changes():
+            self.interests.review(topic, now_s)
+        self.replication.flush()
+        self.trees.flush()

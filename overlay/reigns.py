@@ -1,0 +1,274 @@
+"""The topics that this node is the rendezvous point of, and what it does for them.
+
+A reign stamps publications in order, keeps the list of members in the tree, answers repairs, and
+repeats a topic's position at growing intervals after its last event, so that a reader who lost the
+tail learns of it. What a reign survives is `replication` and `succession`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+
+from dynatops.v1.overlay_pb2 import (
+    AckLevel,
+    Acknowledged,
+    Fetch,
+    JoinTree,
+    LeaveTree,
+    Outdated,
+    PeerFrame,
+    Publication,
+    Publish,
+    Run,
+)
+from overlay.counters import OverlayCounters
+from overlay.effects import Outbox
+from overlay.identifiers import Key, NodeId, key_of
+from overlay.peers import Directory, Peer
+from overlay.reign import Reign
+from overlay.replication import Replication
+from overlay.ring import Ring
+from overlay.settings import OverlaySettings
+from overlay.topic_log import LogBudget, Stamping, TopicLog
+from overlay.trees import Trees
+
+# (key, sender of the message, hops so far) -> the frame to put it in, or None to give it up.
+Onward = Callable[[Key, NodeId, int], PeerFrame | None]
+
+
+class Reigns:
+    def __init__(
+        self,
+        ring: Ring,
+        trees: Trees,
+        replication: Replication,
+        settings: OverlaySettings,
+        *,
+        reigns: dict[str, Reign],
+        outbox: Outbox,
+        directory: Directory,
+        budget: LogBudget,
+        counters: OverlayCounters,
+        onward: Onward,
+    ) -> None:
+        self._ring = ring
+        self._trees = trees
+        self._replication = replication
+        self._settings = settings
+        self._outbox = outbox
+        self._directory = directory
+        self._budget = budget
+        self._counters = counters
+        self._onward = onward
+        # Whether this node has the state of its whole range; `succession` decides.
+        self.ready = False
+        self.by_topic = reigns
+        self._beats: list[tuple[float, str]] = []
+        self._sweep_due_s = 0.0
+
+    # ---- beginning and ending -------------------------------------------------------------------
+
+    def begin(
+        self, log: TopicLog, members: Iterable[NodeId], now_s: float, *, certain: bool = True
+    ) -> Reign:
+        """Become the topic's rendezvous point, with this history, under a new term.
+
+        `certain` says that the history is all that the former rendezvous point acknowledged.
+        """
+        topic = log.topic
+        known_term = self._trees.known_term(topic)
+        log.open_next_term(self._ring.me.node_id, known_term, certain=certain)
+        reign = self.by_topic[topic] = Reign(log, key_of(topic), active_s=now_s)
+        self._trees.become_root(topic, log.position, log.origin)
+        for member in members:
+            self._trees.add_member(topic, member, now_s)
+        self._replication.took_up(reign)
+        self.announce(reign, now_s)
+        return reign
+
+    def end(self, topic: str) -> tuple[TopicLog, list[NodeId]]:
+        """Stop being the topic's rendezvous point; its history and its members."""
+        reign = self.by_topic.pop(topic)
+        members = self._trees.members(topic)
+        self._trees.resign_root(topic)
+        self._replication.gave_up(topic)
+        return reign.log, members
+
+    def renew(self, reign: Reign, now_s: float, newer_than: int = 0) -> None:
+        """Open a new term: the history is another, or somewhere a newer term than ours is used."""
+        reign.log.open_next_term(self._ring.me.node_id, newer_than)
+        self.retell(reign, now_s)
+
+    def retell(self, reign: Reign, now_s: float, runs: Iterable[Run] = ()) -> None:
+        """The log is another than the one that tree and replica know; these runs are new in it."""
+        self._trees.become_root(reign.log.topic, (reign.log.term, 0), reign.log.origin)
+        for run in runs:
+            self._trees.disseminate(run)
+        self._replication.took_up(reign)
+        reign.beat_pause_s = 0.0
+        self.announce(reign, now_s)
+
+    def _found(self, topic: str, now_s: float) -> Reign:
+        return self.begin(TopicLog(topic, self._settings, self._budget), (), now_s)
+
+    def _reign_over(self, topic: str, now_s: float) -> Reign | None:
+        """The reign over a topic that is this node's business; None while that is not certain."""
+        reign = self.by_topic.get(topic)
+        if reign is None and self.ready and topic not in self._replication.copies:
+            reign = self._found(topic, now_s)
+        return reign
+
+    def is_mine(self, topic: str) -> bool:
+        """Whether what concerns this topic ends here, though perhaps not yet served."""
+        return topic in self.by_topic or self._ring.is_responsible(key_of(topic))
+
+    # ---- publications ---------------------------------------------------------------------------
+
+    def on_publish(self, sender: Peer, message: Publish, now_s: float) -> None:
+        origin = self._directory.learn(message.origin)
+        onward: dict[int, tuple[PeerFrame, list[Publication]]] = {}
+        for publication in message.publications:
+            topic = publication.topic
+            reign = self.by_topic.get(topic)
+            if reign is None:
+                key = key_of(topic)
+                if not self._ring.is_responsible(key):
+                    frame = self._onward(key, sender.node_id, message.hops)
+                    if frame is not None:
+                        onward.setdefault(id(frame), (frame, []))[1].append(publication)
+                    continue
+                reign = self._reign_over(topic, now_s)
+                if reign is None:
+                    self._counters.waiting_events += publication.count
+                    continue
+            self._stamp(reign, publication, origin, now_s)
+        for frame, publications in onward.values():
+            relayed = Publish(
+                origin=message.origin, publications=publications, hops=message.hops + 1
+            )
+            frame.messages.add(publish=relayed)
+
+    def _stamp(self, reign: Reign, publication: Publication, origin: Peer, now_s: float) -> None:
+        outcome, run = reign.log.stamp(publication, now_s, self._ring.calm_since_s)
+        if outcome is Stamping.TOO_EARLY:
+            self._counters.waiting_events += publication.count
+            return
+        if not publication.void:
+            fresh = run.count if run is not None else 0
+            self._counters.repeated_events += publication.count - fresh
+        if run is not None:
+            self._counters.stamped_events += run.count
+            reign.published += run.count
+            self._trees.disseminate(run)
+            self._replication.stamped(reign, run, now_s)
+            self._expect_silence(reign, now_s)
+        last_number = publication.first_number + publication.count - 1
+        self._replication.acknowledge(
+            reign,
+            origin,
+            Acknowledged(
+                topic=publication.topic,
+                publisher=publication.publisher,
+                number=last_number,
+                term=reign.log.term,
+                seq=reign.log.seq,
+            ),
+            at_once=publication.ack in (AckLevel.ACK_LEVEL_NONE, AckLevel.ACK_LEVEL_RP),
+        )
+
+    # ---- members and readers (of topics that are this node's business) --------------------------
+
+    def on_join_tree(self, message: JoinTree, now_s: float) -> None:
+        reign = self._reign_over(message.topic, now_s)
+        if reign is None:
+            return
+        if message.known_term > reign.log.term:
+            self.renew(reign, now_s, message.known_term)
+        reign.active_s = now_s
+        member = NodeId(message.member)
+        if self._trees.add_member(message.topic, member, now_s, refresh=True):
+            self._replication.member_changed(reign, member, joined=True)
+
+    def add_members(self, reign: Reign, members: Iterable[NodeId], now_s: float) -> None:
+        for member in members:
+            if self._trees.add_member(reign.log.topic, member, now_s):
+                self._replication.member_changed(reign, member, joined=True)
+
+    def on_leave_tree(self, message: LeaveTree, now_s: float) -> None:
+        reign = self.by_topic.get(message.topic)
+        member = NodeId(message.member)
+        if reign is not None and self._trees.remove_member(message.topic, member):
+            reign.active_s = now_s
+            self._replication.member_changed(reign, member, joined=False)
+
+    def on_outdated(self, message: Outdated, now_s: float) -> None:
+        reign = self.by_topic.get(message.topic)
+        if reign is not None and message.known_term > reign.log.term:
+            self.renew(reign, now_s, message.known_term)
+
+    def on_fetch(self, message: Fetch) -> None:
+        reign = self.by_topic.get(message.topic)
+        if reign is None:
+            return
+        self._counters.fetches_served += 1
+        answer = reign.log.since({entry.term: entry.seq for entry in message.seen})
+        origin = self._directory.learn(message.origin)
+        self._outbox.to(origin).messages.add(fetched=answer)
+
+    # ---- positions, repeated --------------------------------------------------------------------
+
+    def announce(self, reign: Reign, now_s: float) -> None:
+        """Tell the tree where the topic stands, though no event says so."""
+        reign.beat += 1
+        log = reign.log
+        beat = Run(
+            topic=log.topic,
+            term=log.term,
+            first_seq=log.seq + 1,
+            beat=reign.beat,
+            prev_term=log.origin[0],
+            prev_seq=log.origin[1],
+        )
+        self._trees.disseminate(beat)
+        settings = self._settings
+        pause_s = max(2 * reign.beat_pause_s, settings.heartbeat_first_s)
+        reign.beat_pause_s = min(pause_s, settings.heartbeat_max_s)
+        self._plan_beat(reign, now_s + reign.beat_pause_s)
+
+    def _expect_silence(self, reign: Reign, now_s: float) -> None:
+        """An event was sent: its position is worth repeating, soon at first."""
+        reign.active_s = now_s
+        reign.beat = 0
+        reign.beat_pause_s = self._settings.heartbeat_first_s
+        due_s = now_s + reign.beat_pause_s
+        if not now_s < reign.beat_due_s <= due_s:
+            self._plan_beat(reign, due_s)
+
+    def _plan_beat(self, reign: Reign, due_s: float) -> None:
+        """This is when, whatever was planned before."""
+        reign.beat_due_s = due_s
+        heapq.heappush(self._beats, (due_s, reign.log.topic))
+
+    def tick(self, now_s: float) -> None:
+        while self._beats and self._beats[0][0] <= now_s:
+            due_s, topic = heapq.heappop(self._beats)
+            reign = self.by_topic.get(topic)
+            if reign is None or reign.beat_due_s != due_s:
+                continue
+            quiet_at_s = reign.active_s + self._settings.heartbeat_first_s
+            if reign.beat == 0 and quiet_at_s > now_s:
+                self._plan_beat(reign, quiet_at_s)
+            else:
+                self.announce(reign, now_s)
+        if now_s >= self._sweep_due_s:
+            self._sweep_due_s = now_s + self._settings.topic_idle_s / 10
+            self._sweep(now_s)
+
+    def _sweep(self, now_s: float) -> None:
+        idle_since_s = now_s - self._settings.topic_idle_s
+        for topic, reign in list(self.by_topic.items()):
+            if reign.active_s < idle_since_s and not self._trees.members(topic):
+                log, _ = self.end(topic)
+                log.discard()
+                self._replication.forgotten(topic)

@@ -1,0 +1,255 @@
+"""Copying reigns to the successor, which takes over when this node dies.
+
+The rendezvous point sends its successor every stamped run; the successor confirms how far it has
+each topic, and only then are publications acknowledged at the level `replicated`. A new successor
+is sent whole states first, a little at a time. What a copy is used for is `succession`'s business.
+
+A ring of one has no successor: there, stamped is as replicated as it gets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from dynatops.v1.overlay_pb2 import (
+    Acknowledged,
+    MemberChange,
+    PublishAck,
+    ReplicaAck,
+    ReplicaPull,
+    Replicate,
+    Run,
+    TopicPosition,
+    TopicState,
+)
+from overlay.counters import OverlayCounters
+from overlay.effects import Outbox
+from overlay.identifiers import NodeId, key_of
+from overlay.peers import Peer
+from overlay.reign import Copy, Reign
+from overlay.ring import Ring
+from overlay.settings import OverlaySettings
+from overlay.topic_log import Appending, LogBudget, TopicLog
+from overlay.trees import Trees
+
+_PULL_PAUSE_S = 0.2
+
+
+class Replication:
+    def __init__(
+        self,
+        ring: Ring,
+        trees: Trees,
+        settings: OverlaySettings,
+        *,
+        reigns: dict[str, Reign],
+        outbox: Outbox,
+        budget: LogBudget,
+        counters: OverlayCounters,
+        unknown_history: Callable[[TopicState, float], None],
+    ) -> None:
+        self._ring = ring
+        self._trees = trees
+        self._settings = settings
+        self._outbox = outbox
+        self._budget = budget
+        self._counters = counters
+        # Called with a copy that holds events which the topic's rendezvous point does not know.
+        self._unknown_history = unknown_history
+        self._reigns = reigns
+        self.copies: dict[str, Copy] = {}
+        self._unsent: deque[str] = deque()
+        self._unconfirmed: dict[str, None] = {}
+        self._acks: dict[Peer, list[Acknowledged]] = {}
+        self._confirmations: dict[Peer, dict[str, TopicPosition]] = {}
+
+    # ---- the rendezvous point's side ------------------------------------------------------------
+
+    def took_up(self, reign: Reign) -> None:
+        """A new reign, or one with another history than before: the successor needs its state."""
+        reign.state_sent, reign.confirmed = False, (0, 0)
+        if self._ring.successor is not None:
+            self._unsent.append(reign.log.topic)
+
+    def gave_up(self, topic: str) -> None:
+        """Publications that were not confirmed are not acknowledged; their brokers try again."""
+        self._unconfirmed.pop(topic, None)
+
+    def forgotten(self, topic: str) -> None:
+        if self._ring.successor is not None:
+            replicate = Replicate(forgotten=[topic])
+            self._outbox.to(self._ring.successor).messages.add(replicate=replicate)
+
+    def stamped(self, reign: Reign, run: Run, now_s: float) -> None:
+        successor = self._ring.successor
+        if successor is not None and reign.state_sent:
+            self._outbox.replicate(successor, run)
+            reign.sent_s = now_s
+            self._unconfirmed[reign.log.topic] = None
+
+    def member_changed(self, reign: Reign, member: NodeId, *, joined: bool) -> None:
+        """Told once: a lost change is repaired by the member itself, should it come to matter."""
+        successor = self._ring.successor
+        if successor is not None and reign.state_sent:
+            change = MemberChange(topic=reign.log.topic, member=member, joined=joined)
+            self._outbox.to(successor).messages.add(replicate=Replicate(members=[change]))
+
+    def acknowledge(
+        self, reign: Reign, origin: Peer, acknowledged: Acknowledged, *, at_once: bool
+    ) -> None:
+        """Acknowledge now, or when the successor has the topic as far as it stands."""
+        position = reign.log.position
+        if at_once or self._ring.successor is None or reign.confirmed >= position:
+            self._acks.setdefault(origin, []).append(acknowledged)
+        else:
+            reign.waiting.append((position, origin, acknowledged))
+
+    def successor_changed(self) -> None:
+        """Another node holds the copies from now on, or none does."""
+        self._unsent.clear()
+        self._unconfirmed.clear()
+        for reign in self._reigns.values():
+            self.took_up(reign)
+            if self._ring.successor is None:
+                self._release_waiting(reign, reign.log.position)
+
+    def on_replica_ack(self, sender: Peer, message: ReplicaAck) -> None:
+        successor = self._ring.successor
+        if successor is None or sender.node_id != successor.node_id:
+            return
+        for entry in message.positions:
+            reign = self._reigns.get(entry.topic)
+            if reign is None or entry.seq > reign.log.ends().get(entry.term, -1):
+                continue
+            reign.confirmed = max(reign.confirmed, (entry.term, entry.seq))
+            if reign.confirmed >= reign.log.position:
+                self._unconfirmed.pop(entry.topic, None)
+            self._release_waiting(reign, reign.confirmed)
+
+    def _release_waiting(self, reign: Reign, confirmed: tuple[int, int]) -> None:
+        while reign.waiting and reign.waiting[0][0] <= confirmed:
+            _, origin, acknowledged = reign.waiting.popleft()
+            self._acks.setdefault(origin, []).append(acknowledged)
+
+    def on_replica_pull(self, sender: Peer, message: ReplicaPull, now_s: float) -> None:
+        successor = self._ring.successor
+        if successor is None or sender.node_id != successor.node_id:
+            return
+        for entry in message.positions:
+            reign = self._reigns.get(entry.topic)
+            if reign is not None:
+                self._send_from(successor, reign, (entry.term, entry.seq), now_s)
+
+    def _send_from(
+        self, successor: Peer, reign: Reign, position: tuple[int, int], now_s: float
+    ) -> int:
+        """Send what lies behind this position, or the whole state; how many bytes that was."""
+        log = reign.log
+        reign.sent_s = now_s
+        reign.state_sent = True
+        self._unconfirmed[log.topic] = None
+        behind = log.after(position) if position != (0, 0) else None
+        if behind is None:
+            state = log.to_state(self._trees.members(log.topic))
+            self._outbox.to(successor).messages.add(replicate=Replicate(states=[state]))
+            return log.nbytes
+        for run in behind:
+            self._outbox.replicate(successor, run)
+        return sum(len(run.events) for run in behind)
+
+    def tick(self, now_s: float) -> None:
+        successor = self._ring.successor
+        if successor is None:
+            return
+        budget = self._settings.sync_bytes_per_tick
+        while self._unsent and budget > 0:
+            reign = self._reigns.get(self._unsent.popleft())
+            if reign is not None and not reign.state_sent:
+                budget -= 1_000 + self._send_from(successor, reign, (0, 0), now_s)
+        overdue_s = now_s - self._settings.replica_retry_s
+        for topic in list(self._unconfirmed):
+            reign = self._reigns[topic]
+            if budget > 0 and reign.sent_s <= overdue_s:
+                self._counters.replica_resends += 1
+                budget -= 1_000 + self._send_from(successor, reign, reign.confirmed, now_s)
+
+    # ---- the replica's side ---------------------------------------------------------------------
+
+    def on_replicate(self, sender: Peer, message: Replicate, now_s: float) -> None:
+        for state in message.states:
+            self._copy_state(sender, state, now_s)
+        for run in message.runs:
+            self._copy_run(sender, run, now_s)
+        for change in message.members:
+            copy = self.copies.get(change.topic)
+            if copy is not None and change.joined:
+                copy.members[NodeId(change.member)] = None
+            elif copy is not None:
+                copy.members.pop(NodeId(change.member), None)
+        for topic in message.forgotten:
+            self.drop(topic)
+
+    def _copy_state(self, sender: Peer, state: TopicState, now_s: float) -> None:
+        if state.topic in self._reigns:
+            return
+        log = TopicLog(state.topic, self._settings, self._budget)
+        log.load(state)
+        former = self.copies.get(state.topic)
+        if former is not None and former.log.term == log.term and former.log.covers(log):
+            log.discard()
+            log = former.log
+        elif former is not None:
+            if not log.covers(former.log):
+                self._unknown_history(former.log.to_state(list(former.members)), now_s)
+            former.log.discard()
+        copy = self.keep(log, map(NodeId, state.members), sender.node_id, now_s)
+        self._confirm(sender, copy)
+
+    def _copy_run(self, sender: Peer, run: Run, now_s: float) -> None:
+        if run.topic in self._reigns:
+            return
+        copy = self.copies.get(run.topic)
+        if copy is None:
+            log = TopicLog(run.topic, self._settings, self._budget)
+            copy = self.keep(log, (), sender.node_id, now_s)
+        copy.heard_s = now_s
+        if copy.log.append(run) is not Appending.GAP:
+            self._confirm(sender, copy)
+        elif now_s >= copy.pulled_s + _PULL_PAUSE_S:
+            copy.pulled_s = now_s
+            position = _position_of(copy)
+            self._outbox.to(sender).messages.add(replica_pull=ReplicaPull(positions=[position]))
+
+    def _confirm(self, sender: Peer, copy: Copy) -> None:
+        confirmations = self._confirmations.setdefault(sender, {})
+        confirmations[copy.log.topic] = _position_of(copy)
+
+    def keep(self, log: TopicLog, members: Iterable[NodeId], owner: NodeId, now_s: float) -> Copy:
+        copy = Copy(
+            log, key_of(log.topic), owner, dict.fromkeys(members), heard_s=now_s, needed_s=now_s
+        )
+        self.copies[log.topic] = copy
+        return copy
+
+    def drop(self, topic: str) -> None:
+        copy = self.copies.pop(topic, None)
+        if copy is not None:
+            copy.log.discard()
+
+    # ---- sending --------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send the acknowledgements and confirmations of the last input, one message a receiver."""
+        for origin, acknowledged in self._acks.items():
+            ack = PublishAck(acknowledged=acknowledged)
+            self._outbox.to(origin).messages.add(publish_ack=ack)
+        self._acks.clear()
+        for owner, positions in self._confirmations.items():
+            confirmation = ReplicaAck(positions=positions.values())
+            self._outbox.to(owner).messages.add(replica_ack=confirmation)
+        self._confirmations.clear()
+
+
+def _position_of(copy: Copy) -> TopicPosition:
+    return TopicPosition(topic=copy.log.topic, term=copy.log.term, seq=copy.log.seq)

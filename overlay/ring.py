@@ -1,0 +1,527 @@
+"""Membership of the ring: Chord with Zave's corrections ("How to Make Chord Correct").
+
+A node keeps an ordered list of successors, one predecessor, and fingers. It joins by copying the
+list of its future predecessor; it stabilises by taking over its successor's list, and the
+successor's predecessor where that lies between; a node told of a possible predecessor rectifies: it
+takes it if it is closer or the old one is dead. Three things go beyond the published protocol: a
+successor whose predecessor changed nudges the former one, so that news does not wait for a timer;
+every node asks now and then where it belongs, which joins rings that a partition split; and a
+leaving node says so.
+
+    JOINING --(found its predecessor)--> MEMBER --(leave)--> LEAVING --(neighbours know)--> LEFT
+
+Not here: topics, trees, events. Failure detection is `peers.Liveness`, used through `lost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from dynatops.v1.overlay_pb2 import (
+    Found,
+    Leave,
+    LeaveSeen,
+    Lookup,
+    Neighbours,
+    NodeRef,
+    NotHere,
+    Notify,
+    Nudge,
+    Stabilise,
+)
+from overlay.counters import OverlayCounters
+from overlay.effects import Outbox
+from overlay.identifiers import (
+    RING_BITS,
+    RING_MASK,
+    Key,
+    NodeId,
+    distance,
+    strictly_between,
+    within,
+)
+from overlay.peers import Directory, Liveness, Peer
+from overlay.routing import RoutingTable
+from overlay.settings import OverlaySettings
+
+_ASKERS_MAX = 256
+_NUDGED_PAUSE_S = 0.05
+
+
+class Status(Enum):
+    JOINING = "joining"
+    MEMBER = "member"
+    LEAVING = "leaving"
+    LEFT = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A lookup under way: for finger `exponent`, or (None) to find where this node belongs."""
+
+    exponent: int | None
+    deadline_s: float
+
+
+def _is(peer: Peer | None, node_id: NodeId) -> bool:
+    return peer is not None and peer.node_id == node_id
+
+
+class Ring:
+    def __init__(
+        self,
+        me: Peer,
+        settings: OverlaySettings,
+        *,
+        outbox: Outbox,
+        directory: Directory,
+        liveness: Liveness,
+        counters: OverlayCounters,
+        rng: Random,
+    ) -> None:
+        self.me = me
+        self.status = Status.JOINING
+        self.predecessor: Peer | None = None
+        self.successors: list[Peer] = []
+        self.fingers: dict[int, Peer] = {}
+        self.routes = RoutingTable(me.node_id)
+        # Raised whenever a route may have changed: readers compare.
+        self.routes_version = 0
+        # Since when neither routes nor neighbours have changed.
+        self.calm_since_s = 0.0
+        self._predecessor_lost = False
+        self._settings = settings
+        self._outbox = outbox
+        self._directory = directory
+        self._liveness = liveness
+        self._counters = counters
+        self._rng = rng
+        self._seeds: Sequence[str] = ()
+        self._nonce = rng.getrandbits(32)
+        self._successor_query: tuple[int, NodeId] | None = None
+        self._candidate_query: tuple[int, NodeId] | None = None
+        self._lookups: dict[int, _Pending] = {}
+        self._join_due_s = 0.0
+        self._stabilised_s = 0.0
+        self._stabilise_due_s = 0.0
+        self._fingers_due_s = 0.0
+        self._fingers_asked_s = 0.0
+        self._finger_period_s = settings.finger_period_min_s
+        self._check_due_s = 0.0
+        self._check_period_s = settings.check_period_min_s
+        self._checked_return_s = 0.0
+        self._leave_due_s = 0.0
+        self._leave_deadline_s = 0.0
+        self._farewells: dict[NodeId, Peer] = {}
+        self._askers: dict[NodeId, Peer] = {}
+
+    # ---- what others ask ------------------------------------------------------------------------
+
+    @property
+    def successor(self) -> Peer | None:
+        return self.successors[0] if self.successors else None
+
+    @property
+    def alone(self) -> bool:
+        return not self.successors
+
+    @property
+    def range_low(self) -> NodeId:
+        """This node is responsible for the keys in (range_low, me]."""
+        return self.predecessor.node_id if self.predecessor is not None else self.me.node_id
+
+    def is_responsible(self, key: int) -> bool:
+        return self.status is Status.MEMBER and within(key, self.range_low, self.me.node_id)
+
+    def next_hop(self, key: int, sender: NodeId | None = None) -> Peer | None:
+        """Where a message about this key goes next; None if this node is its end.
+
+        A message that a sender before the key sent past it belongs to a node that the sender does
+        not know yet, which is further back; or to one that has just died, whose heir is not known
+        yet.
+        """
+        if self.is_responsible(key):
+            return None
+        if self.status is not Status.MEMBER:
+            return self.successor
+        if sender is not None and self._overshot(key, sender):
+            return None if self._predecessor_lost else self.predecessor
+        return self.routes.towards(key) or self.successor
+
+    def _overshot(self, key: int, sender: NodeId) -> bool:
+        predecessor = self.predecessor
+        if predecessor is None or sender in (self.me.node_id, predecessor.node_id):
+            return False
+        return within(key, sender, predecessor.node_id)
+
+    def relied_on(self) -> Iterable[Peer]:
+        """The peers whose death this node must notice."""
+        if self.status is Status.MEMBER:
+            yield from self.routes.targets
+            if self.predecessor is not None and not self._predecessor_lost:
+                yield self.predecessor
+
+    # ---- coming and going -----------------------------------------------------------------------
+
+    def start(self, seeds: Sequence[str], now_s: float) -> None:
+        """Found a ring (no seeds), or join the one that the seeds belong to."""
+        self._seeds = [seed for seed in seeds if seed != self.me.address]
+        self._join_due_s = now_s
+        self._check_due_s = now_s
+        if not self._seeds:
+            self._become_member(now_s)
+
+    def _become_member(self, now_s: float) -> None:
+        self.status = Status.MEMBER
+        self._stabilise_due_s = self._fingers_due_s = now_s
+        self._routes_changed()
+
+    def leave(self, now_s: float) -> None:
+        if self.status in (Status.LEAVING, Status.LEFT):
+            return
+        if self.status is Status.JOINING or self.alone:
+            self.status = Status.LEFT
+            return
+        self.status = Status.LEAVING
+        self._farewells = {peer.node_id: peer for peer in self._neighbours()}
+        for peer in self._askers.values():
+            self._outbox.to(peer).messages.add(leave=self._farewell())
+        self._leave_due_s = now_s
+        self._leave_deadline_s = now_s + self._settings.leave_patience_s
+
+    def _neighbours(self) -> Iterable[Peer]:
+        yield from self.successors[:1]
+        if self.predecessor is not None and not self._predecessor_lost:
+            yield self.predecessor
+
+    def _farewell(self) -> Leave:
+        return Leave(
+            predecessor=self.predecessor.ref if self.predecessor else None,
+            successors=[peer.ref for peer in self.successors],
+        )
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        if self.status is Status.JOINING:
+            self._tick_joining(now_s)
+        elif self.status is Status.MEMBER:
+            self._tick_member(now_s)
+        elif self.status is Status.LEAVING:
+            self._tick_leaving(now_s)
+
+    def _tick_joining(self, now_s: float) -> None:
+        if now_s < self._join_due_s:
+            return
+        self._join_due_s = now_s + self._settings.join_retry_s
+        self._ask_where_i_belong(Peer.at(self._rng.choice(list(self._seeds))), now_s)
+
+    def _tick_member(self, now_s: float) -> None:
+        if now_s >= self._stabilise_due_s:
+            self._stabilise(now_s)
+        if now_s >= self._fingers_due_s:
+            self._look_up_fingers(now_s)
+        if now_s >= self._check_due_s:
+            self._check(now_s)
+        for nonce in [n for n, p in self._lookups.items() if p.deadline_s <= now_s]:
+            del self._lookups[nonce]
+
+    def _check(self, now_s: float) -> None:
+        """Ask someone known where I belong, often while that keeps changing: every other time
+        someone silent, who may have been in another ring all the while.
+        """
+        self._check_due_s = now_s + self._check_period_s * self._rng.uniform(0.8, 1.2)
+        self._check_period_s = min(2 * self._check_period_s, self._settings.check_period_max_s)
+        known = [*self._directory, *map(Peer.at, self._seeds)]
+        silent = self._directory.silent_for(self._settings.silence_s, now_s)
+        if silent and self._rng.random() < 0.5:
+            known = silent
+        if known:
+            self._ask_where_i_belong(self._rng.choice(known), now_s)
+
+    def _tick_leaving(self, now_s: float) -> None:
+        if not self._farewells or now_s >= self._leave_deadline_s:
+            self.status = Status.LEFT
+        elif now_s >= self._leave_due_s:
+            self._leave_due_s = now_s + self._settings.leave_retry_s
+            for peer in self._farewells.values():
+                self._outbox.to(peer).messages.add(leave=self._farewell())
+
+    # ---- stabilise and rectify ------------------------------------------------------------------
+
+    def _stabilise(self, now_s: float) -> None:
+        self._stabilised_s = now_s
+        self._stabilise_due_s = now_s + self._settings.stabilise_period_s
+        if self.successors:
+            self._successor_query = self._ask_neighbours(self.successors[0])
+
+    def _ask_neighbours(self, peer: Peer) -> tuple[int, NodeId]:
+        self._nonce += 1
+        self._outbox.to(peer).messages.add(stabilise=Stabilise(nonce=self._nonce))
+        return (self._nonce, peer.node_id)
+
+    def asked_after(self, sender: Peer) -> None:
+        """The sender relies on this node: it is told when this node leaves."""
+        self._askers.pop(sender.node_id, None)
+        self._askers[sender.node_id] = sender
+        if len(self._askers) > _ASKERS_MAX:
+            del self._askers[next(iter(self._askers))]
+
+    def on_stabilise(self, sender: Peer, message: Stabilise) -> None:
+        self.asked_after(sender)
+        known = self.predecessor is not None and not self._predecessor_lost
+        answer = Neighbours(
+            nonce=message.nonce,
+            predecessor=self.predecessor.ref if self.predecessor and known else None,
+            successors=[peer.ref for peer in self.successors],
+        )
+        self._outbox.to(sender).messages.add(neighbours=answer)
+
+    def on_neighbours(self, sender: Peer, message: Neighbours) -> None:
+        query = (message.nonce, sender.node_id)
+        if query == self._successor_query:
+            self._successor_query = None
+            if not _is(self.successor, sender.node_id):
+                return
+        elif query == self._candidate_query:
+            self._candidate_query = None
+            if not self._improves(sender):
+                return
+        else:
+            return
+        self._adopt(sender, message.successors)
+        between = self._better_successor(message)
+        if between is not None:
+            self._candidate_query = self._ask_neighbours(between)
+        knows_me = message.HasField("predecessor")
+        if not knows_me or message.predecessor.node_id != self.me.node_id:
+            self._notify(sender)
+
+    def _better_successor(self, message: Neighbours) -> Peer | None:
+        if not message.HasField("predecessor"):
+            return None
+        candidate = self._directory.learn(message.predecessor)
+        return candidate if self._improves(candidate) else None
+
+    def _improves(self, candidate: Peer) -> bool:
+        """Whether the candidate lies between this node and its successor, and may be alive."""
+        end = self.successors[0].node_id if self.successors else self.me.node_id
+        return strictly_between(
+            candidate.node_id, self.me.node_id, end
+        ) and not self._liveness.is_condemned(candidate.node_id)
+
+    def _adopt(self, successor: Peer, its_successors: Iterable[NodeRef]) -> None:
+        chain = self._chain([successor, *map(self._directory.learn, its_successors)])
+        if chain != self.successors:
+            if chain[:1] != self.successors[:1]:
+                self._check_period_s = self._settings.check_period_min_s
+            self.successors = chain
+            self._routes_changed()
+            self._nudge(self.predecessor)
+
+    def _chain(self, peers: Iterable[Peer]) -> list[Peer]:
+        """The longest ordered successor list that these peers, nearest first, make."""
+        chain: list[Peer] = []
+        reached = 0
+        for peer in peers:
+            if peer.node_id == self.me.node_id:
+                break
+            away = distance(self.me.node_id, peer.node_id)
+            if away > reached and not self._liveness.is_condemned(peer.node_id):
+                chain.append(peer)
+                reached = away
+                if len(chain) == self._settings.successors_max:
+                    break
+        return chain
+
+    def _notify(self, successor: Peer) -> None:
+        self._outbox.to(successor).messages.add(notify=Notify())
+
+    def on_notify(self, sender: Peer) -> None:
+        former = self.predecessor
+        if sender.node_id == self.me.node_id:
+            return
+        if (
+            former is None
+            or self._predecessor_lost
+            or former.node_id == sender.node_id
+            or strictly_between(sender.node_id, former.node_id, self.me.node_id)
+        ):
+            lost, self._predecessor_lost = self._predecessor_lost, False
+            self.predecessor = sender
+            if not lost and not _is(former, sender.node_id):
+                self._nudge(former)
+        if self.alone:
+            self._fall_back()
+            self._routes_changed()
+
+    def _nudge(self, predecessor: Peer | None) -> None:
+        """What the predecessor would learn at its next stabilisation has changed."""
+        if predecessor is not None:
+            self._outbox.to(predecessor).messages.add(nudge=Nudge())
+
+    def heard(self, sender: Peer, silent_s: float, now_s: float) -> None:
+        """Whoever speaks is not lost; and who comes back may come from another ring."""
+        if _is(self.predecessor, sender.node_id):
+            self._predecessor_lost = False
+        if self.status is not Status.MEMBER or silent_s < self._settings.silence_s:
+            return
+        if now_s >= self._checked_return_s + self._settings.check_period_min_s:
+            self._checked_return_s = now_s
+            self._ask_where_i_belong(sender, now_s)
+
+    def on_nudge(self, now_s: float) -> None:
+        soonest_s = self._stabilised_s + _NUDGED_PAUSE_S
+        if now_s >= soonest_s:
+            self._stabilise(now_s)
+        else:
+            self._stabilise_due_s = min(self._stabilise_due_s, soonest_s)
+
+    # ---- lookups and fingers --------------------------------------------------------------------
+
+    def on_lookup(self, message: Lookup) -> None:
+        origin = self._directory.learn(message.origin)
+        successor = self.successor
+        if successor is None or within(message.key, self.me.node_id, successor.node_id):
+            successors = [peer.ref for peer in self.successors] or [self.me.ref]
+            self._outbox.to(origin).messages.add(
+                found=Found(
+                    key=message.key, nonce=message.nonce, successors=successors, hops=message.hops
+                )
+            )
+        elif message.hops >= self._settings.hops_max:
+            self._counters.hops_exceeded += 1
+        else:
+            hop = self.routes.before(message.key) or successor
+            onward = Lookup(
+                key=message.key, nonce=message.nonce, origin=message.origin, hops=message.hops + 1
+            )
+            self._outbox.to(hop).messages.add(lookup=onward)
+
+    def _look_up_fingers(self, now_s: float) -> None:
+        """Finger k is the successor of me + 2^k; those up to the successor need no lookup."""
+        self._fingers_asked_s = now_s
+        self._fingers_due_s = now_s + self._finger_period_s * self._rng.uniform(0.8, 1.2)
+        self._finger_period_s = min(2 * self._finger_period_s, self._settings.finger_period_max_s)
+        span = (
+            distance(self.me.node_id, self.successors[0].node_id) if self.successors else RING_MASK
+        )
+        for exponent in reversed(range(RING_BITS)):
+            if 1 << exponent <= span:
+                break
+            key = (self.me.node_id + (1 << exponent)) & RING_MASK
+            self.on_lookup(self._start_lookup(Key(key), exponent, now_s))
+        covered = [k for k in self.fingers if 1 << k <= span]
+        for exponent in covered:
+            del self.fingers[exponent]
+        if covered:
+            self._routes_changed()
+
+    def _ask_where_i_belong(self, peer: Peer, now_s: float) -> None:
+        lookup = self._start_lookup(Key(self.me.node_id), None, now_s)
+        self._outbox.to(peer).messages.add(lookup=lookup)
+
+    def _start_lookup(self, key: Key, exponent: int | None, now_s: float) -> Lookup:
+        self._nonce += 1
+        self._lookups[self._nonce] = _Pending(exponent, now_s + self._settings.lookup_timeout_s)
+        return Lookup(key=key, nonce=self._nonce, origin=self.me.ref)
+
+    def on_found(self, sender: Peer, message: Found, now_s: float) -> None:
+        pending = self._lookups.pop(message.nonce, None)
+        if pending is None or not message.successors:
+            return
+        successors = [self._directory.learn(ref) for ref in message.successors]
+        if self.status is Status.JOINING:
+            self._join_behind(sender, successors, now_s)
+        elif self.status is not Status.MEMBER:
+            return
+        elif pending.exponent is not None:
+            self._set_finger(pending.exponent, successors[0])
+        else:
+            self._check_place(sender, successors[0])
+
+    def _join_behind(self, predecessor: Peer, its_successors: list[Peer], now_s: float) -> None:
+        """Zave's join: the predecessor's list becomes mine, though it does not know me yet."""
+        others = [peer for peer in its_successors if peer.node_id != self.me.node_id]
+        self.successors = self._chain(others or [predecessor])
+        if not self.successors:
+            return
+        self.predecessor = predecessor
+        self._become_member(now_s)
+        self._notify(self.successors[0])
+
+    def _set_finger(self, exponent: int, peer: Peer) -> None:
+        if peer.node_id == self.me.node_id:
+            changed = self.fingers.pop(exponent, None) is not None
+        elif self._liveness.is_condemned(peer.node_id):
+            return
+        else:
+            changed = self.fingers.get(exponent) != peer
+            self.fingers[exponent] = peer
+        if changed:
+            self._routes_changed()
+
+    def _check_place(self, supposed_predecessor: Peer, supposed_successor: Peer) -> None:
+        """Some node looked up my id: is there a closer successor than the one I have?"""
+        for peer in (supposed_successor, supposed_predecessor):
+            if self._improves(peer):
+                self._candidate_query = self._ask_neighbours(peer)
+                return
+
+    # ---- losing peers ---------------------------------------------------------------------------
+
+    def lost(self, node_id: NodeId, now_s: float) -> None:
+        """The peer is taken for dead."""
+        was_successor = _is(self.successor, node_id)
+        self.successors = [peer for peer in self.successors if peer.node_id != node_id]
+        self.fingers = {k: peer for k, peer in self.fingers.items() if peer.node_id != node_id}
+        self._farewells.pop(node_id, None)
+        self._askers.pop(node_id, None)
+        if _is(self.predecessor, node_id):
+            self._predecessor_lost = True
+        self._fall_back()
+        self._routes_changed()
+        if self.status is Status.MEMBER and was_successor:
+            self._stabilise(now_s)
+
+    def _fall_back(self) -> None:
+        """Without a successor: the predecessor is one, as long as there is any ring at all."""
+        if self.successors:
+            return
+        if self.predecessor is not None and not self._predecessor_lost:
+            self.successors = [self.predecessor]
+        else:
+            self.predecessor = None
+            self._predecessor_lost = False
+
+    def on_leave(self, sender: Peer, message: Leave, now_s: float) -> None:
+        self._outbox.to(sender).messages.add(leave_seen=LeaveSeen())
+        self._liveness.condemn(sender.node_id, now_s)
+        if _is(self.predecessor, sender.node_id) and message.HasField("predecessor"):
+            heir = self._directory.learn(message.predecessor)
+            if heir.node_id != self.me.node_id:
+                self.predecessor = heir
+                self._predecessor_lost = self._liveness.is_condemned(heir.node_id)
+        if _is(self.successor, sender.node_id):
+            heirs = [self._directory.learn(ref) for ref in message.successors]
+            self.successors = self._chain(heirs) or self.successors
+        self.lost(sender.node_id, now_s)
+
+    def on_leave_seen(self, sender: Peer) -> None:
+        self._farewells.pop(sender.node_id, None)
+
+    def refuse(self, sender: Peer) -> None:
+        """This node is no member: whoever asks it things must look elsewhere."""
+        self._outbox.to(sender).messages.add(not_here=NotHere(node_id=self.me.node_id))
+
+    def _routes_changed(self) -> None:
+        targets = [*self.successors[:1], *self.fingers.values()]
+        if self.routes.replace(targets):
+            self.routes_version += 1
+            self._finger_period_s = self._settings.finger_period_min_s
+            self._fingers_due_s = min(
+                self._fingers_due_s, self._fingers_asked_s + self._finger_period_s
+            )

@@ -1,0 +1,325 @@
+"""Who is the rendezvous point when the ring changes.
+
+A node serves the topics of its key range. The range follows from the ring; the topics follow the
+range:
+
+- it grew, because the predecessor died or left: copies of its topics become reigns (take-over);
+- it shrank, because a node came between: reigns outside it end, and are handed to the node that is
+  responsible now, again and again until it confirms (hand-over);
+- this node is new: it serves nothing until its successor, whose range it shares, has handed
+everything
+  over and says so (claim);
+- a history arrives for a topic that is served here already, because a partition gave it two
+rendezvous
+  points: the two are joined (adoption).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dynatops.v1.overlay_pb2 import Adopt, Adopted, ClaimRange, RangeGranted, TopicState
+from overlay.counters import OverlayCounters
+from overlay.effects import Effect, Outbox, Ready
+from overlay.identifiers import Key, NodeId, key_of, within
+from overlay.peers import Directory, Liveness, Peer
+from overlay.reign import Copy
+from overlay.reigns import Reigns
+from overlay.replication import Replication
+from overlay.ring import Ring, Status
+from overlay.settings import OverlaySettings
+from overlay.topic_log import LogBudget, Merging, TopicLog
+
+_CLAIMS_MAX = 64
+_SWEEP_PERIOD_S = 5.0
+_PREDECESSORS_MAX = 16
+# A copy is taken over this soon after its owner stopped being the predecessor, or is outdated.
+_RECENT_S = 15.0
+
+
+@dataclass(slots=True)
+class _HandOver:
+    """A topic on its way to the node that is responsible for it."""
+
+    state: TopicState
+    key: Key
+    due_s: float
+
+
+class Succession:
+    def __init__(
+        self,
+        ring: Ring,
+        reigns: Reigns,
+        replication: Replication,
+        settings: OverlaySettings,
+        *,
+        outbox: Outbox,
+        effects: list[Effect],
+        directory: Directory,
+        liveness: Liveness,
+        budget: LogBudget,
+        counters: OverlayCounters,
+    ) -> None:
+        self._ring = ring
+        self._reigns = reigns
+        self._replication = replication
+        self._settings = settings
+        self._outbox = outbox
+        self._effects = effects
+        self._directory = directory
+        self._liveness = liveness
+        self._budget = budget
+        self._counters = counters
+        # By topic and position: of one topic there may be two histories.
+        self._handing: dict[tuple[str, int, int], _HandOver] = {}
+        # Who has claimed its range from this node, by incarnation.
+        self._claims: dict[NodeId, int] = {}
+        # A claim that came before this node was ready itself.
+        self._early_claim: tuple[Peer, ClaimRange] | None = None
+        # Lately predecessors: since when, and until when.
+        self._predecessors: dict[NodeId, tuple[float, float]] = {}
+        self._last_predecessor: NodeId | None = None
+        self._claim_due_s = 0.0
+        self._claim_deadline_s: float | None = None
+        self._sweep_due_s = 0.0
+
+    @property
+    def handing(self) -> int:
+        """Topics not yet confirmed by the node they go to."""
+        return len(self._handing)
+
+    def relied_on(self) -> Iterable[Peer]:
+        """Owners of copies in this node's range: should they be dead, these are taken over."""
+        for owner in {copy.owner: None for copy in self._copies_in_range()}:
+            peer = self._directory.get(owner)
+            if peer is not None:
+                yield peer
+
+    # ---- readiness ------------------------------------------------------------------------------
+
+    def _set_ready(self, now_s: float) -> None:
+        self._reigns.ready = True
+        self._effects.append(Ready())
+        self.range_changed(now_s)
+        if self._early_claim is not None:
+            self.on_claim_range(*self._early_claim, now_s)
+
+    def _claim(self, now_s: float) -> None:
+        """Ask for the range until it is granted, or until nobody is left to grant it."""
+        successor = self._ring.successor
+        if successor is None:
+            self._set_ready(now_s)
+            return
+        if self._claim_deadline_s is None:
+            self._claim_deadline_s = now_s + self._settings.claim_patience_s
+        if now_s >= self._claim_deadline_s:
+            self._counters.ranges_assumed += 1
+            self._set_ready(now_s)
+        elif now_s >= self._claim_due_s:
+            self._claim_due_s = now_s + self._settings.claim_retry_s
+            claim = ClaimRange(low=self._ring.range_low)
+            self._outbox.to(successor).messages.add(claim_range=claim)
+
+    def on_claim_range(self, sender: Peer, message: ClaimRange, now_s: float) -> None:
+        predecessor = self._ring.predecessor
+        if predecessor is None or predecessor.node_id != sender.node_id:
+            return
+        if not self._reigns.ready:
+            self._early_claim = (sender, message)
+            return
+        self.range_changed(now_s)
+        if self._claims.get(sender.node_id) != sender.incarnation:
+            self._claims[sender.node_id] = sender.incarnation
+            if len(self._claims) > _CLAIMS_MAX:
+                del self._claims[next(iter(self._claims))]
+            for copy in self._replication.copies.values():
+                if within(copy.key, message.low, sender.node_id):
+                    self._hand_over(copy.log.to_state(list(copy.members)), now_s)
+        if not any(within(h.key, message.low, sender.node_id) for h in self._handing.values()):
+            self._outbox.to(sender).messages.add(range_granted=RangeGranted())
+
+    def on_range_granted(self, sender: Peer, now_s: float) -> None:
+        successor = self._ring.successor
+        granted = successor is not None and sender.node_id == successor.node_id
+        if granted and not self._reigns.ready:
+            self._set_ready(now_s)
+
+    # ---- the range changes ----------------------------------------------------------------------
+
+    def range_changed(self, now_s: float) -> None:
+        if self._ring.status is not Status.MEMBER:
+            return
+        if not self._reigns.ready:
+            if self._ring.alone:
+                self._set_ready(now_s)
+            return
+        for topic, reign in list(self._reigns.by_topic.items()):
+            if not self._ring.is_responsible(reign.key):
+                self._abdicate(topic, now_s)
+        self._take_over(now_s)
+
+    def _abdicate(self, topic: str, now_s: float) -> None:
+        self._counters.handovers += 1
+        log, members = self._reigns.end(topic)
+        heir = self._heir()
+        owner = heir.node_id if heir is not None else self._ring.me.node_id
+        self._replication.keep(log, members, owner, now_s)
+        self._hand_over(log.to_state(members), now_s)
+
+    def _take_over(self, now_s: float) -> None:
+        for copy in self._copies_in_range():
+            topic = copy.log.topic
+            if self._is_gone(copy.owner):
+                self._handing.pop((topic, *copy.log.position), None)
+                del self._replication.copies[topic]
+                self._counters.takeovers += 1
+                certain = self._is_current(copy, now_s)
+                self._reigns.begin(copy.log, copy.members, now_s, certain=certain)
+
+    def _copies_in_range(self) -> list[Copy]:
+        if not self._reigns.ready:
+            return []
+        copies = self._replication.copies.values()
+        return [copy for copy in copies if self._ring.is_responsible(copy.key)]
+
+    def _is_gone(self, owner: NodeId) -> bool:
+        return (
+            self._ring.alone
+            or owner == self._ring.me.node_id
+            or self._liveness.is_condemned(owner)
+            or self._directory.get(owner) is None
+        )
+
+    def _is_current(self, copy: Copy, now_s: float) -> bool:
+        """Whether the copy was kept up to date until its owner went: a predecessor does that."""
+        if copy.owner == self._ring.me.node_id:
+            return True
+        since_s, until_s = self._predecessors.get(copy.owner, (0.0, -_RECENT_S))
+        return now_s - until_s < _RECENT_S and copy.heard_s >= since_s
+
+    def _note_predecessor(self, now_s: float) -> None:
+        predecessor = self._ring.predecessor
+        if predecessor is None:
+            return
+        since_s, _ = self._predecessors.pop(predecessor.node_id, (now_s, now_s))
+        if predecessor.node_id != self._last_predecessor:
+            since_s = now_s
+        self._last_predecessor = predecessor.node_id
+        self._predecessors[predecessor.node_id] = (since_s, now_s)
+        if len(self._predecessors) > _PREDECESSORS_MAX:
+            del self._predecessors[next(iter(self._predecessors))]
+
+    # ---- handing over ---------------------------------------------------------------------------
+
+    def hand_over_all(self, now_s: float) -> None:
+        """Before leaving: the successor will be responsible for everything here."""
+        for topic in list(self._reigns.by_topic):
+            self._abdicate(topic, now_s)
+        self._reigns.ready = False
+
+    def unknown_history(self, state: TopicState, now_s: float) -> None:
+        """A copy here has events that the topic's rendezvous point lacks: tell it."""
+        self._hand_over(state, now_s)
+
+    def _hand_over(self, state: TopicState, now_s: float) -> None:
+        position = state.position
+        key = (state.topic, position.term, position.seq)
+        self._handing[key] = _HandOver(state, key_of(state.topic), now_s)
+
+    def _heir(self) -> Peer | None:
+        if self._ring.status is Status.MEMBER:
+            return self._ring.predecessor
+        return self._ring.successor
+
+    def tick(self, now_s: float) -> None:
+        self._note_predecessor(now_s)
+        if self._ring.status is Status.MEMBER and not self._reigns.ready:
+            self._claim(now_s)
+        if self._reigns.ready:
+            self._take_over(now_s)
+        heir = self._heir()
+        if heir is None and self._ring.status is not Status.MEMBER:
+            # Nobody is left to hand anything to.
+            self._handing.clear()
+        if heir is not None:
+            for hand_over in self._handing.values():
+                if now_s >= hand_over.due_s:
+                    hand_over.due_s = now_s + self._settings.adopt_retry_s
+                    adopt = Adopt(state=hand_over.state, origin=self._ring.me.ref)
+                    self._outbox.to(heir).messages.add(adopt=adopt)
+        if now_s >= self._sweep_due_s:
+            self._sweep_due_s = now_s + _SWEEP_PERIOD_S
+            self._sweep(now_s)
+
+    def _sweep(self, now_s: float) -> None:
+        """Forget copies of ranges that are no neighbour's any more."""
+        predecessor = self._ring.predecessor
+        for topic, copy in list(self._replication.copies.items()):
+            if predecessor is not None and copy.owner == predecessor.node_id:
+                copy.needed_s = now_s
+            elif now_s - copy.needed_s > self._settings.replica_keep_s:
+                self._replication.drop(topic)
+
+    # ---- adopting -------------------------------------------------------------------------------
+
+    def on_adopt(self, message: Adopt, now_s: float) -> None:
+        topic = message.state.topic
+        if not self._ring.is_responsible(key_of(topic)):
+            self._pass_back(message)
+            return
+        history = TopicLog(topic, self._settings, self._budget)
+        history.load(message.state)
+        members = [NodeId(member) for member in message.state.members]
+        if topic in self._reigns.by_topic:
+            self._join_histories(history, members, now_s)
+        else:
+            self._inherit(history, members, now_s)
+        origin = self._directory.learn(message.origin)
+        position = message.state.position
+        adopted = Adopted(topic=topic, term=position.term, seq=position.seq)
+        self._outbox.to(origin).messages.add(adopted=adopted)
+
+    def _pass_back(self, message: Adopt) -> None:
+        """The responsible node is further back: the sender has not heard of it yet."""
+        predecessor = self._ring.predecessor
+        if self._ring.status is not Status.MEMBER or predecessor is None:
+            return
+        if message.hops >= self._settings.hops_max:
+            self._counters.hops_exceeded += 1
+            return
+        onward = Adopt(state=message.state, origin=message.origin, hops=message.hops + 1)
+        self._outbox.to(predecessor).messages.add(adopt=onward)
+
+    def _join_histories(self, history: TopicLog, members: list[NodeId], now_s: float) -> None:
+        reign = self._reigns.by_topic[history.topic]
+        outcome, restamped = reign.log.merge(history, self._ring.me.node_id)
+        if outcome is Merging.REPLACED:
+            self._reigns.renew(reign, now_s)
+        elif outcome is Merging.JOINED:
+            self._counters.merges += 1
+            self._counters.restamped_events += sum(run.count for run in restamped)
+            self._reigns.retell(reign, now_s, restamped)
+        elif history.term > reign.log.term:
+            self._reigns.renew(reign, now_s)
+        history.discard()
+        self._reigns.add_members(reign, members, now_s)
+
+    def _inherit(self, history: TopicLog, members: list[NodeId], now_s: float) -> None:
+        topic = history.topic
+        copy = self._replication.copies.pop(topic, None)
+        if copy is not None:
+            history.merge(copy.log, self._ring.me.node_id)
+            members = list(dict.fromkeys([*members, *copy.members]))
+            copy.log.discard()
+        if self._reigns.ready:
+            self._reigns.begin(history, members, now_s)
+        else:
+            self._replication.keep(history, members, self._ring.me.node_id, now_s)
+
+    def on_adopted(self, sender: Peer, message: Adopted, now_s: float) -> None:
+        self._handing.pop((message.topic, message.term, message.seq), None)
+        copy = self._replication.copies.get(message.topic)
+        if copy is not None and copy.log.position == (message.term, message.seq):
+            copy.owner, copy.heard_s = sender.node_id, now_s

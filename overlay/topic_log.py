@@ -1,0 +1,378 @@
+"""The history of one topic as its rendezvous point keeps it: recent events, in stamped order.
+
+A history is a sequence of terms, each the reign of one rendezvous point, each a sequence of events
+(term, 1), (term, 2), … Terms only grow. `lineage` remembers how former terms ended, even where
+their events are no longer retained, so a reader who was last seen in one can be told what it
+missed.
+
+The same class serves a rendezvous point (`stamp`), its replica (`append`), repairs (`since`) and
+the joining of two histories that grew apart in a partition (`merge`): the events of the other side
+that are new here are stamped again, under a new term.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
+from overlay.identifiers import NodeId, Term, next_term
+from overlay.publishers import Publishers, Window, part_of_events
+from overlay.settings import OverlaySettings
+
+LINEAGE_MAX = 32
+FORKS_MAX = 32
+_ENTRY_OVERHEAD_BYTES = 200
+
+
+class Stamping(Enum):
+    NEW = "new"
+    REPEAT = "repeat"
+    TOO_EARLY = "too early"
+
+
+class Appending(Enum):
+    DONE = "done"
+    OLD = "old"
+    GAP = "gap"
+
+
+class Merging(Enum):
+    NOTHING = "nothing in it was new"
+    REPLACED = "it contained all of this one and more: it took its place"
+    JOINED = "both had events of their own: the other's were stamped again, under a new term"
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A term of the other side of a healed partition: where it began, and its last event."""
+
+    origin: tuple[int, int]
+    end: int
+
+
+class LogBudget:
+    """Bytes of recent events over all topics of a node. When they run out, the topics that have
+    been quiet for longest lose the older half of what they keep.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.used = 0
+        self.trimmed_events = 0
+        self._bytes_max = bytes_max
+        self._by_activity: OrderedDict[int, TopicLog] = OrderedDict()
+
+    def charge(self, log: TopicLog, nbytes: int) -> None:
+        self.used += nbytes
+        self._by_activity[id(log)] = log
+        self._by_activity.move_to_end(id(log))
+        while self.used > self._bytes_max and self._by_activity:
+            quiet = next(iter(self._by_activity.values()))
+            quiet.drop_oldest((len(quiet.entries) + 1) // 2)
+            if not quiet.entries:
+                del self._by_activity[id(quiet)]
+
+    def release(self, log: TopicLog) -> None:
+        self.used -= log.nbytes
+        self._by_activity.pop(id(log), None)
+
+
+class TopicLog:
+    def __init__(self, topic: str, settings: OverlaySettings, budget: LogBudget) -> None:
+        self.topic = topic
+        self.term = Term(0)
+        self.seq = 0
+        # The newest term heard of, even if nothing of it is kept: it must not be used again.
+        self.newest_term = 0
+        self.origin = (0, 0)
+        self.lineage: list[tuple[int, int]] = []
+        # Terms whose events were stamped again here.
+        self.forks: dict[int, Fork] = {}
+        # Terms that began with what may have been an outdated copy.
+        self.uncertain: set[int] = set()
+        self.entries: deque[Run] = deque()
+        self.events = 0
+        self.nbytes = 0
+        self.publishers = Publishers(settings.publishers_max)
+        self._settings = settings
+        self._budget = budget
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return (self.term, self.seq)
+
+    def position_message(self) -> Position:
+        return Position(
+            term=self.term, seq=self.seq, prev_term=self.origin[0], prev_seq=self.origin[1]
+        )
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the log knows of no event, retained or not."""
+        return self.seq == 0 and not any(end for _, end in self.lineage)
+
+    # ---- writing --------------------------------------------------------------------------------
+
+    def open_term(self, term: Term, *, certain: bool = True) -> None:
+        if term <= self.term:
+            raise ValueError(f"term {term} of {self.topic!r} does not follow {self.term}")
+        if self.term:
+            self.lineage.append((self.term, self.seq))
+            if len(self.lineage) > LINEAGE_MAX:
+                self.uncertain.discard(self.lineage.pop(0)[0])
+        self.origin = (self.term, self.seq) if certain else (0, 0)
+        if not certain:
+            self.uncertain.add(term)
+        self.term, self.seq = term, 0
+        self.newest_term = max(self.newest_term, term)
+
+    def open_next_term(self, owner: NodeId, newer_than: int = 0, *, certain: bool = True) -> None:
+        """Begin a reign of this node: its term is newer than any heard of."""
+        self.open_term(next_term(max(self.newest_term, newer_than), owner), certain=certain)
+
+    def stamp(
+        self, publication: Publication, now_s: float, calm_since_s: float = 0.0
+    ) -> tuple[Stamping, Run | None]:
+        """Give a publication its place in the topic's order, unless it has one or must wait.
+
+        The ring has been what it is since `calm_since_s`.
+        """
+        window = self.publishers.window(publication.publisher)
+        if self._awaits_history(window, publication, now_s, calm_since_s):
+            return Stamping.TOO_EARLY, None
+        admitted = window.admit_next(
+            publication.first_number, publication.count, publication.settled
+        )
+        if admitted is None:
+            return Stamping.TOO_EARLY, None
+        repeats, missing = admitted
+        fresh = publication.count - repeats
+        if fresh == 0 or publication.void:
+            return Stamping.REPEAT, None
+        events = publication.events
+        if repeats:
+            events = part_of_events(events, repeats, fresh)
+        run = self._stamped(
+            publication.publisher, publication.first_number + repeats, fresh, events
+        )
+        run.missing = missing
+        self._keep(run)
+        return Stamping.NEW, run
+
+    def _awaits_history(
+        self, window: Window, publication: Publication, now_s: float, calm_since_s: float
+    ) -> bool:
+        """Whether earlier events of this publisher were stamped in a history not known here.
+
+        After a partition it is on its way; to stamp this event first would be the wrong order.
+        """
+        is_next = publication.first_number <= window.high + 1
+        if is_next or self._knows(publication.known_term, publication.known_seq):
+            window.gap_since_s = None
+            return False
+        if window.gap_since_s is None:
+            window.gap_since_s = now_s
+        since_s = max(window.gap_since_s, calm_since_s)
+        return now_s - since_s < self._settings.history_grace_s
+
+    def _knows(self, term: int, seq: int) -> bool:
+        """Whether this position is in this history."""
+        if term in self.forks:
+            return seq <= self.forks[term].end
+        return term == 0 or seq <= self.ends().get(term, -1)
+
+    def _stamped(self, publisher: int, first_number: int, count: int, events: bytes) -> Run:
+        run = Run(
+            topic=self.topic,
+            term=self.term,
+            first_seq=self.seq + 1,
+            count=count,
+            publisher=publisher,
+            first_number=first_number,
+            events=events,
+        )
+        if self.seq == 0:
+            run.prev_term, run.prev_seq = self.origin
+        self.seq += count
+        return run
+
+    def append(self, run: Run) -> Appending:
+        """On a replica: take over what the rendezvous point stamped."""
+        if run.term > self.term:
+            if run.first_seq != 1 or (run.prev_term, run.prev_seq) != self.position:
+                return Appending.GAP
+            self.open_term(Term(run.term))
+        last_seq = run.first_seq + run.count - 1
+        if run.term == self.term and last_seq <= self.seq:
+            return Appending.OLD
+        if run.term < self.term or run.first_seq != self.seq + 1:
+            return Appending.GAP
+        copy = Run()
+        copy.CopyFrom(run)
+        self.seq = last_seq
+        self.publishers.admit(run)
+        self._keep(copy)
+        return Appending.DONE
+
+    def _keep(self, run: Run) -> None:
+        nbytes = len(run.events) + _ENTRY_OVERHEAD_BYTES
+        self.entries.append(run)
+        self.events += run.count
+        self.nbytes += nbytes
+        self._budget.charge(self, nbytes)
+        settings = self._settings
+        while len(self.entries) > 1 and (
+            self.events > settings.log_events_max or self.nbytes > settings.log_bytes_max
+        ):
+            self.drop_oldest(1)
+
+    def drop_oldest(self, runs: int) -> None:
+        for _ in range(min(runs, len(self.entries))):
+            run = self.entries.popleft()
+            nbytes = len(run.events) + _ENTRY_OVERHEAD_BYTES
+            self.events -= run.count
+            self.nbytes -= nbytes
+            self._budget.used -= nbytes
+            self._budget.trimmed_events += run.count
+
+    def discard(self) -> None:
+        """The log is given up: its bytes are free."""
+        self._budget.release(self)
+        self.entries.clear()
+        self.events = self.nbytes = 0
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def ends(self) -> dict[int, int]:
+        """term -> its last event, in order; the current term last."""
+        return dict([*self.lineage, (self.term, self.seq)])
+
+    def since(self, seen: Mapping[int, int]) -> Fetched:
+        """What a reader who saw `seen` (term -> last event) misses, as far as it is retained."""
+        answer = Fetched(topic=self.topic, position=self.position_message())
+        ends = self.ends()
+        seen = self._in_own_terms(seen)
+        terms = list(ends)
+        known = [terms.index(term) for term in seen if term in ends]
+        owed = terms[min(known) :] if known else terms
+        answer.anchor_term = owed[0] if known else 0
+        # Where the retained events of each term begin.
+        begins = dict.fromkeys(owed, 0)
+        nbytes = 0
+        for run in self.entries:
+            if run.term not in begins:
+                continue
+            begins[run.term] = begins[run.term] or run.first_seq
+            if run.first_seq + run.count - 1 <= seen.get(run.term, 0):
+                continue
+            if nbytes < self._settings.fetch_bytes_max:
+                answer.runs.append(run)
+                nbytes += len(run.events)
+            else:
+                answer.more = True
+        for term, begin in begins.items():
+            gone = begin - 1 if begin else ends[term]
+            if gone > seen.get(term, 0):
+                answer.gone.add(term=term, seq=gone)
+                answer.lost += gone - seen.get(term, 0)
+        crossed = self.uncertain.intersection(owed) - seen.keys()
+        if seen and (crossed or not known):
+            answer.unknown_loss = True
+            answer.lost = 0
+        return answer
+
+    def _in_own_terms(self, seen: Mapping[int, int]) -> dict[int, int]:
+        """What a reader saw, who may have followed the other side of a partition since healed."""
+        own = dict(seen)
+        for term in seen:
+            reached = term
+            while reached in self.forks:
+                reached, seq = self.forks[reached].origin
+                own[reached] = max(seq, own.get(reached, 0))
+        return own
+
+    def after(self, position: tuple[int, int]) -> list[Run] | None:
+        """The runs of the current term behind this position; None if that is not all there is."""
+        term, seq = position
+        if term != self.term or seq > self.seq:
+            return None
+        runs = [r for r in self.entries if r.term == term and r.first_seq > seq]
+        return runs if sum(run.count for run in runs) == self.seq - seq else None
+
+    def to_state(self, members: list[NodeId]) -> TopicState:
+        return TopicState(
+            topic=self.topic,
+            position=self.position_message(),
+            lineage=[TermSeq(term=term, seq=seq) for term, seq in self.lineage],
+            log=self.entries,
+            members=members,
+            publishers=self.publishers.to_states(),
+            forks=[
+                Position(term=term, seq=fork.end, prev_term=fork.origin[0], prev_seq=fork.origin[1])
+                for term, fork in self.forks.items()
+            ],
+            uncertain_terms=sorted(self.uncertain),
+        )
+
+    def load(self, state: TopicState) -> None:
+        """Become a copy of another node's log."""
+        self.discard()
+        self.term, self.seq = Term(state.position.term), state.position.seq
+        self.newest_term = max(self.newest_term, self.term)
+        self.origin = (state.position.prev_term, state.position.prev_seq)
+        self.lineage = [(entry.term, entry.seq) for entry in state.lineage]
+        self.forks = {f.term: Fork((f.prev_term, f.prev_seq), f.seq) for f in state.forks}
+        self.uncertain = set(state.uncertain_terms)
+        self.publishers = Publishers(self._settings.publishers_max)
+        self.publishers.load(state.publishers)
+        for run in state.log:
+            copy = Run()
+            copy.CopyFrom(run)
+            self._keep(copy)
+
+    # ---- joining two histories ------------------------------------------------------------------
+
+    def covers(self, other: TopicLog) -> bool:
+        """Whether every event of the other history is in this one, perhaps under another stamp."""
+        return all(self._knows(term, end) or end == 0 for term, end in other.ends().items())
+
+    def merge(self, other: TopicLog, owner: NodeId) -> tuple[Merging, list[Run]]:
+        """Take in another history of the topic: what happened, and the runs stamped again.
+
+        Afterwards this one contains both.
+        """
+        self.newest_term = max(self.newest_term, other.newest_term)
+        if self.covers(other):
+            return Merging.NOTHING, []
+        if other.covers(self):
+            self.load(other.to_state([]))
+            return Merging.REPLACED, []
+        ends = self.ends()
+        self._note_forks(other, ends)
+        self.open_next_term(owner)
+        restamped: list[Run] = []
+        for run in other.entries:
+            if run.first_seq + run.count - 1 <= ends.get(run.term, 0):
+                continue
+            for part in self.publishers.admit(run):
+                new = part.run
+                again = self._stamped(new.publisher, new.first_number, new.count, new.events)
+                again.missing = new.missing
+                self._keep(again)
+                restamped.append(again)
+        self.publishers.cover(other.publishers)
+        # What this log lacked was in the other, if anywhere.
+        self.uncertain.clear()
+        return Merging.JOINED, restamped
+
+    def _note_forks(self, other: TopicLog, ends: Mapping[int, int]) -> None:
+        before = (0, 0)
+        for term, end in other.ends().items():
+            if term not in ends:
+                self.forks[term] = Fork(before, end)
+            before = (term, end)
+        self.forks.update(other.forks)
+        for term in list(self.forks)[:-FORKS_MAX]:
+            del self.forks[term]

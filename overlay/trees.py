@@ -1,0 +1,457 @@
+"""Topic trees: who is below whom, and where an event goes next.
+
+A tree is the union of the routes from its rendezvous point to its members. It grows top-down: a
+node is entrusted by its parent with a set of members, keeps the part that is itself, and entrusts
+each of the rest to the next node on its own route there. So what a node does for a topic follows
+from two things only, the members entrusted to it and its routing table; when either changes, the
+difference is passed on. The rendezvous point entrusts all members to itself and begins.
+
+All of it is soft state. The two ends of an edge compare digests of the (topic, member) pairs on it;
+a parent that falls silent is no parent; a member that finds itself outside its tree asks to join
+again.
+
+An event is forwarded when it advances the topic's position at this node and ignored otherwise, so
+it passes any node once however the tree is being rebuilt. Gaps are not this module's business:
+whoever needs every event notices them from the numbers and asks the rendezvous point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dynatops.v1.overlay_pb2 import (
+    LeaveTree,
+    Outdated,
+    PeerFrame,
+    Position,
+    Run,
+    TreeChange,
+    TreeContent,
+    TreeDigest,
+    TreeMismatch,
+    TreeUpdate,
+)
+from overlay.counters import OverlayCounters
+from overlay.effects import Deliver, Effect, InTree, Outbox
+from overlay.identifiers import RING_MASK, Key, NodeId, key_of
+from overlay.peers import Peer
+from overlay.routing import RoutingTable
+from overlay.settings import OverlaySettings
+
+BUCKETS = 16
+_BUCKET_SHIFT = 60
+_CHANGES_PER_MESSAGE = 500
+
+
+def _mix(key: int, member: int) -> int:
+    """A 64-bit hash of a (topic, member) pair; pairs are combined by exclusive or."""
+    value = (key * 0x9E3779B97F4A7C15 + member) & RING_MASK
+    value = ((value ^ (value >> 31)) * 0xBF58476D1CE4E5B9) & RING_MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & RING_MASK
+    return value ^ (value >> 31)
+
+
+class Edge:
+    """The (topic, member) pairs that one node entrusted to another, as either end sees it."""
+
+    __slots__ = ("digests", "heard_s", "pairs", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, set[NodeId]] = {}
+        self.digests = [0] * BUCKETS
+        self.pairs = 0
+        self.heard_s = 0.0
+
+    def add(self, topic: str, key: Key, member: NodeId) -> bool:
+        members = self.topics.setdefault(topic, set())
+        if member in members:
+            return False
+        members.add(member)
+        self._toggle(key, member, 1)
+        return True
+
+    def remove(self, topic: str, key: Key, member: NodeId) -> bool:
+        members = self.topics.get(topic)
+        if members is None or member not in members:
+            return False
+        members.remove(member)
+        if not members:
+            del self.topics[topic]
+        self._toggle(key, member, -1)
+        return True
+
+    def _toggle(self, key: Key, member: NodeId, count: int) -> None:
+        self.digests[key >> _BUCKET_SHIFT] ^= _mix(key, member)
+        self.pairs += count
+
+    @property
+    def digest(self) -> int:
+        total = 0
+        for index, part in enumerate(self.digests):
+            total ^= ((part << index) | (part >> (64 - index))) & RING_MASK
+        return total
+
+
+@dataclass(slots=True)
+class TopicTree:
+    """One topic's tree as it passes through this node."""
+
+    topic: str
+    key: Key
+    # The newest (term, seq, beat) that came by, and where its term began.
+    position: tuple[int, int, int] = (0, 0, 0)
+    origin: tuple[int, int] = (0, 0)
+    # member -> how many parents (normally one) entrusted it to this node.
+    entrusted: dict[NodeId, int] = field(default_factory=dict)
+    # member -> the child that it is entrusted to; None while the ring does not know the member.
+    delegates: dict[NodeId, Peer | None] = field(default_factory=dict)
+    # The children, in a fixed order; None when it must be worked out again.
+    children: tuple[Peer, ...] | None = ()
+    is_root: bool = False
+
+    def position_message(self) -> Position:
+        return Position(
+            term=self.position[0],
+            seq=self.position[1],
+            prev_term=self.origin[0],
+            prev_seq=self.origin[1],
+        )
+
+
+class Trees:
+    def __init__(
+        self,
+        me: Peer,
+        settings: OverlaySettings,
+        routes: RoutingTable,
+        *,
+        outbox: Outbox,
+        effects: list[Effect],
+        counters: OverlayCounters,
+        towards_root: Callable[[Key], PeerFrame],
+    ) -> None:
+        self._me = me
+        self._settings = settings
+        self._routes = routes
+        self._towards_root = towards_root
+        self._outbox = outbox
+        self._effects = effects
+        self._counters = counters
+        self.topics: dict[str, TopicTree] = {}
+        # Who entrusted what to this node; at the root, the node itself is among them.
+        self._parents: dict[NodeId, Edge] = {me.node_id: Edge()}
+        self._parents[me.node_id].heard_s = math.inf
+        self._children: dict[NodeId, tuple[Peer, Edge]] = {}
+        # child -> topic -> member -> whether it was added (or removed) since the last flush.
+        self._changes: dict[Peer, dict[str, dict[NodeId, bool]]] = {}
+        self._refreshes: set[tuple[NodeId, str]] = set()
+        # Topics in which this node's own membership may have changed since it was last asked.
+        self._own_changes: dict[str, None] = {}
+        # (topic, member) -> since when no route leads to it.
+        self._orphans: dict[tuple[str, NodeId], float] = {}
+        self._digests_due_s = 0.0
+        self._complaint_due_s: dict[str, float] = {}
+
+    # ---- what the rest of the node asks ----------------------------------------------------------
+
+    def is_member(self, topic: str) -> bool:
+        tree = self.topics.get(topic)
+        return tree is not None and self._me.node_id in tree.entrusted
+
+    def known_term(self, topic: str) -> int:
+        """The newest term of the topic that has come by here."""
+        tree = self.topics.get(topic)
+        return tree.position[0] if tree is not None else 0
+
+    def take_own_changes(self) -> Iterable[str]:
+        changed, self._own_changes = self._own_changes, {}
+        return changed
+
+    def relied_on(self) -> Iterable[Peer]:
+        return (peer for peer, _ in self._children.values())
+
+    # ---- the rendezvous point's side ------------------------------------------------------------
+
+    def become_root(self, topic: str, position: tuple[int, int], origin: tuple[int, int]) -> None:
+        tree = self._tree(topic)
+        tree.is_root = True
+        tree.position = max(tree.position, (*position, 0))
+        tree.origin = origin
+
+    def resign_root(self, topic: str) -> None:
+        """Another node is the root now: what this node entrusted to itself goes."""
+        tree = self.topics.get(topic)
+        if tree is None or not tree.is_root:
+            return
+        tree.is_root = False
+        for member in self.members(topic):
+            self._release(self._me.node_id, tree, member)
+        self._forget_if_empty(tree)
+
+    def add_member(
+        self, topic: str, member: NodeId, now_s: float, *, refresh: bool = False
+    ) -> bool:
+        """At the root: whether the member is new. With `refresh` the whole branch is told again."""
+        tree = self._tree(topic)
+        return self._entrust(self._me.node_id, tree, member, now_s, refresh=refresh)
+
+    def remove_member(self, topic: str, member: NodeId) -> bool:
+        tree = self.topics.get(topic)
+        return tree is not None and self._release(self._me.node_id, tree, member)
+
+    def members(self, topic: str) -> list[NodeId]:
+        """At the root: every member of the topic."""
+        return sorted(self._parents[self._me.node_id].topics.get(topic, ()))
+
+    # ---- what parents say -----------------------------------------------------------------------
+
+    def on_update(self, sender: Peer, message: TreeUpdate, now_s: float) -> None:
+        edge = self._parent_edge(sender.node_id, now_s)
+        for change in message.changes:
+            self._apply(sender.node_id, change, now_s)
+        if not edge.topics:
+            self._parents.pop(sender.node_id, None)
+
+    def _apply(self, parent: NodeId, change: TreeChange, now_s: float) -> None:
+        tree = self._tree(change.topic)
+        self._note_position(tree, change.position)
+        for member in change.remove:
+            self._release(parent, tree, NodeId(member))
+        for member in change.add:
+            self._entrust(parent, tree, NodeId(member), now_s, refresh=change.refresh)
+        self._forget_if_empty(tree)
+
+    def _note_position(self, tree: TopicTree, position: Position) -> None:
+        if (position.term, position.seq, 0) > tree.position:
+            tree.position = (position.term, position.seq, 0)
+            tree.origin = (position.prev_term, position.prev_seq)
+
+    def on_digest(self, sender: Peer, message: TreeDigest, now_s: float) -> None:
+        edge = self._parents.get(sender.node_id) or Edge()
+        edge.heard_s = now_s
+        if (edge.digest, edge.pairs) != (message.digest, message.pairs):
+            self._counters.tree_resyncs += 1
+            mismatch = TreeMismatch(digests=edge.digests)
+            self._outbox.to(sender).messages.add(tree_mismatch=mismatch)
+
+    def on_content(self, sender: Peer, message: TreeContent, now_s: float) -> None:
+        edge = self._parent_edge(sender.node_id, now_s)
+        told = {change.topic: set(map(NodeId, change.add)) for change in message.topics}
+        for topic in [t for t in edge.topics if key_of(t) >> _BUCKET_SHIFT == message.bucket]:
+            tree = self._tree(topic)
+            for member in sorted(edge.topics[topic] - told.get(topic, set())):
+                self._release(sender.node_id, tree, member)
+            self._forget_if_empty(tree)
+        for change in message.topics:
+            self._apply(sender.node_id, change, now_s)
+        if not edge.topics:
+            self._parents.pop(sender.node_id, None)
+
+    def drop_parent(self, node_id: NodeId) -> None:
+        """The parent is dead or silent: nothing is entrusted by it any more."""
+        edge = self._parents.get(node_id)
+        if edge is None or node_id == self._me.node_id:
+            return
+        for topic, members in list(edge.topics.items()):
+            tree = self._tree(topic)
+            for member in sorted(members):
+                self._release(node_id, tree, member)
+            self._forget_if_empty(tree)
+        del self._parents[node_id]
+
+    # ---- what children say ----------------------------------------------------------------------
+
+    def on_mismatch(self, sender: Peer, message: TreeMismatch) -> None:
+        _, edge = self._children.get(sender.node_id, (sender, Edge()))
+        if len(message.digests) != BUCKETS:
+            return
+        for bucket in range(BUCKETS):
+            if edge.digests[bucket] != message.digests[bucket]:
+                self._outbox.to(sender).messages.add(tree_content=self._content(edge, bucket))
+
+    def _content(self, edge: Edge, bucket: int) -> TreeContent:
+        content = TreeContent(bucket=bucket)
+        for topic, members in edge.topics.items():
+            tree = self.topics[topic]
+            if tree.key >> _BUCKET_SHIFT == bucket:
+                content.topics.add(
+                    topic=topic, add=sorted(members), position=tree.position_message()
+                )
+        return content
+
+    # ---- entrusting and delegating --------------------------------------------------------------
+
+    def _entrust(
+        self, parent: NodeId, tree: TopicTree, member: NodeId, now_s: float, *, refresh: bool
+    ) -> bool:
+        edge = self._parents.setdefault(parent, Edge())
+        is_new = edge.add(tree.topic, tree.key, member)
+        if is_new:
+            tree.entrusted[member] = tree.entrusted.get(member, 0) + 1
+        if is_new and tree.entrusted[member] == 1:
+            self._delegate(tree, member, now_s)
+        elif refresh and (child := tree.delegates.get(member)) is not None:
+            self._say(child, tree.topic, member, added=True)
+            self._refreshes.add((child.node_id, tree.topic))
+        if member == self._me.node_id:
+            self._own_changes[tree.topic] = None
+            self._effects.append(InTree(tree.topic, tree.position_message()))
+        return is_new
+
+    def _release(self, parent: NodeId, tree: TopicTree, member: NodeId) -> bool:
+        edge = self._parents.get(parent)
+        if edge is None or not edge.remove(tree.topic, tree.key, member):
+            return False
+        tree.entrusted[member] -= 1
+        if tree.entrusted[member] == 0:
+            del tree.entrusted[member]
+            self._withdraw(tree, member)
+            if member == self._me.node_id:
+                self._own_changes[tree.topic] = None
+        return True
+
+    def _delegate(self, tree: TopicTree, member: NodeId, now_s: float) -> None:
+        if member == self._me.node_id:
+            return
+        child = self._routes.towards(member)
+        tree.delegates[member] = child
+        tree.children = None
+        if child is None:
+            self._orphans.setdefault((tree.topic, member), now_s)
+            return
+        _, edge = self._children.setdefault(child.node_id, (child, Edge()))
+        edge.add(tree.topic, tree.key, member)
+        self._say(child, tree.topic, member, added=True)
+
+    def _withdraw(self, tree: TopicTree, member: NodeId) -> None:
+        self._orphans.pop((tree.topic, member), None)
+        child = tree.delegates.pop(member, None)
+        tree.children = None
+        if child is None:
+            return
+        _, edge = self._children[child.node_id]
+        edge.remove(tree.topic, tree.key, member)
+        self._say(child, tree.topic, member, added=False)
+        if not edge.topics:
+            del self._children[child.node_id]
+
+    def reroute(self, now_s: float) -> None:
+        """The routing table changed: entrust each member to whoever is now next towards it."""
+        for tree in self.topics.values():
+            for member, child in list(tree.delegates.items()):
+                hop = self._routes.towards(member)
+                if hop != child:
+                    self._withdraw(tree, member)
+                    self._delegate(tree, member, now_s)
+
+    def _say(self, child: Peer, topic: str, member: NodeId, *, added: bool) -> None:
+        self._changes.setdefault(child, {}).setdefault(topic, {})[member] = added
+
+    def flush(self) -> None:
+        """Tell children what has changed while the last input was handled."""
+        for child, topics in self._changes.items():
+            messages = self._outbox.to(child).messages
+            for start, (topic, members) in enumerate(topics.items()):
+                if start % _CHANGES_PER_MESSAGE == 0:
+                    update = messages.add().tree_update
+                tree = self.topics.get(topic)
+                update.changes.add(
+                    topic=topic,
+                    add=[member for member, added in members.items() if added],
+                    remove=[member for member, added in members.items() if not added],
+                    position=tree.position_message() if tree is not None else None,
+                    refresh=(child.node_id, topic) in self._refreshes,
+                )
+        self._changes.clear()
+        self._refreshes.clear()
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        if now_s >= self._digests_due_s:
+            self._digests_due_s = now_s + self._settings.digest_period_s
+            for peer, edge in self._children.values():
+                digest = TreeDigest(digest=edge.digest, pairs=edge.pairs)
+                self._outbox.to(peer).messages.add(tree_digest=digest)
+        silent_since_s = now_s - self._settings.lease_s
+        for node_id in [n for n, edge in self._parents.items() if edge.heard_s < silent_since_s]:
+            self.drop_parent(node_id)
+        for (topic, member), since_s in self._orphans.items():
+            if now_s - since_s >= self._settings.orphan_grace_s:
+                self._orphans[topic, member] = now_s
+                leave = LeaveTree(topic=topic, member=member)
+                self._towards_root(key_of(topic)).messages.add(leave_tree=leave)
+
+    def _complain(self, tree: TopicTree, now_s: float) -> None:
+        """The root uses an older term than has been seen: events of it would be ignored here."""
+        if now_s >= self._complaint_due_s.get(tree.topic, 0.0):
+            self._complaint_due_s[tree.topic] = now_s + self._settings.interest_retry_s
+            outdated = Outdated(topic=tree.topic, known_term=tree.position[0])
+            self._towards_root(tree.key).messages.add(outdated=outdated)
+
+    # ---- bookkeeping ----------------------------------------------------------------------------
+
+    def _tree(self, topic: str) -> TopicTree:
+        tree = self.topics.get(topic)
+        if tree is None:
+            tree = self.topics[topic] = TopicTree(topic, key_of(topic))
+        return tree
+
+    def _parent_edge(self, node_id: NodeId, now_s: float) -> Edge:
+        edge = self._parents.setdefault(node_id, Edge())
+        edge.heard_s = now_s
+        return edge
+
+    def _forget_if_empty(self, tree: TopicTree) -> None:
+        if not tree.entrusted and not tree.is_root:
+            self.topics.pop(tree.topic, None)
+            self._complaint_due_s.pop(tree.topic, None)
+
+    # ---- events ---------------------------------------------------------------------------------
+
+    def disseminate(self, run: Run) -> None:
+        """At the root: send a stamped run (or a heartbeat) down the tree."""
+        tree = self._tree(run.topic)
+        self._advance(tree, run)
+        self._pass_on(tree, run)
+
+    def on_run(self, run: Run, now_s: float) -> None:
+        tree = self.topics.get(run.topic)
+        if tree is None or not tree.entrusted:
+            self._counters.tree_strays += run.count
+            return
+        position = (run.term, run.first_seq + run.count - 1, run.beat)
+        self._counters.tree_events += run.count
+        if position <= tree.position:
+            self._counters.tree_repeats += 1
+            if run.term < tree.position[0]:
+                self._complain(tree, now_s)
+            return
+        if tree.is_root:
+            self._towards_root(tree.key).messages.add(
+                outdated=Outdated(topic=tree.topic, known_term=run.term)
+            )
+            return
+        self._advance(tree, run)
+        if self._me.node_id not in tree.entrusted:
+            self._counters.relayed_events += run.count
+        self._pass_on(tree, run)
+
+    @staticmethod
+    def _advance(tree: TopicTree, run: Run) -> None:
+        if tree.position[0] != run.term or run.prev_term:
+            tree.origin = (run.prev_term, run.prev_seq)
+        tree.position = (run.term, run.first_seq + run.count - 1, run.beat)
+
+    def _pass_on(self, tree: TopicTree, run: Run) -> None:
+        if tree.children is None:
+            distinct = {
+                child.node_id: child for child in tree.delegates.values() if child is not None
+            }
+            tree.children = tuple(distinct[node_id] for node_id in sorted(distinct))
+        for child in tree.children:
+            self._outbox.run(child, run)
+        if self._me.node_id in tree.entrusted:
+            self._effects.append(Deliver(run))

@@ -1,0 +1,251 @@
+"""What must hold, said without the code that is to make it hold.
+
+Checkers read the state of simulated brokers and the histories of simulated clients, compare them
+with the static geometry and with each other, and return violations as sentences. They change
+nothing.
+
+`check_deliveries` holds at the end of every run. `check_ring` holds whenever the ring has had no
+partition for a while (Zave's invariant; her proof assumes that no node loses all its successors at
+once). `check_rest` holds once the network has been whole and nobody has died for long enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from overlay.geometry import RingGeometry
+from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
+from overlay.node import Node
+from overlay.ring import Status
+from simulator.world import PublishedEvent, SimulatedBroker, Subscription, World
+
+
+def _members(brokers: Iterable[SimulatedBroker]) -> dict[NodeId, Node]:
+    nodes = (broker.core.node for broker in brokers if broker.alive)
+    return {node.me.node_id: node for node in nodes if node.ring.status is Status.MEMBER}
+
+
+# ---- the ring ------------------------------------------------------------------------------------
+
+
+def check_ring(brokers: Iterable[SimulatedBroker]) -> list[str]:
+    """One ordered ring, everyone connected to it, every list ordered and without repeats."""
+    members = _members(brokers)
+    best: dict[NodeId, NodeId] = {}
+    violations: list[str] = []
+    for node_id, node in members.items():
+        successors = [peer.node_id for peer in node.ring.successors]
+        away = [distance(node_id, successor) for successor in successors]
+        if away != sorted(set(away)) or 0 in away:
+            violations.append(f"{node.me}: successor list is not in order: {_show(successors)}")
+        living = [successor for successor in successors if successor in members]
+        if living:
+            best[node_id] = living[0]
+        elif len(members) > 1:
+            violations.append(f"{node.me}: no living successor in {_show(successors)}")
+    if violations or len(members) <= 1:
+        return violations
+    rings = _cycles(best)
+    if len(rings) != 1:
+        return [f"{len(rings)} rings: {'; '.join(_show(ring) for ring in rings)}"]
+    ring = rings[0]
+    turns = sum(distance(a, b) for a, b in zip(ring, [*ring[1:], ring[0]], strict=True))
+    if turns != 1 << 64:
+        violations.append(f"the ring goes round {turns >> 64} times: {_show(ring)}")
+    return violations
+
+
+def _cycles(step: dict[NodeId, NodeId]) -> list[list[NodeId]]:
+    """The cycles that following `step` from anywhere ends in."""
+    cycles: list[list[NodeId]] = []
+    done: set[NodeId] = set()
+    for start in sorted(step):
+        path: list[NodeId] = []
+        node = start
+        while node not in done and node not in path:
+            path.append(node)
+            node = step[node]
+        if node not in done:
+            cycles.append(path[path.index(node) :])
+        done.update(path)
+    return cycles
+
+
+def _show(node_ids: Iterable[NodeId]) -> str:
+    return "[" + " ".join(show_node(node_id)[:6] for node_id in node_ids) + "]"
+
+
+# ---- at rest -------------------------------------------------------------------------------------
+
+
+def check_rest(brokers: Sequence[SimulatedBroker]) -> list[str]:
+    """Ring, fingers, rendezvous points and trees are exactly what the static geometry says."""
+    living = [broker for broker in brokers if broker.alive]
+    nodes = {broker.core.node.me.node_id: broker.core.node for broker in living}
+    if not nodes:
+        return []
+    outside = [str(n.me) for n in nodes.values() if n.ring.status is not Status.MEMBER]
+    if outside:
+        return [f"not members of the ring: {', '.join(outside)}"]
+    geometry = RingGeometry(nodes)
+    in_order = [nodes[NodeId(int(node_id))] for node_id in geometry.node_ids]
+    return [
+        *_check_neighbours(in_order),
+        *_check_fingers(in_order, geometry),
+        *_check_rendezvous_points(in_order, geometry),
+        *_check_trees(living, in_order, geometry),
+    ]
+
+
+def _check_neighbours(in_order: list[Node]) -> Iterable[str]:
+    size = len(in_order)
+    for i, node in enumerate(in_order):
+        reach = min(size - 1, node.settings.successors_max)
+        expected = [in_order[(i + k) % size].me.node_id for k in range(1, reach + 1)]
+        successors = [peer.node_id for peer in node.ring.successors]
+        if successors != expected:
+            yield f"{node.me}: successors {_show(successors)} instead of {_show(expected)}"
+        before = in_order[i - 1].me.node_id
+        if node.ring.range_low != before:
+            low = show_node(node.ring.range_low)
+            yield f"{node.me}: predecessor {low} instead of {show_node(before)}"
+        if not node.reigns.ready:
+            yield f"{node.me}: still waits for its range"
+
+
+def _check_fingers(in_order: list[Node], geometry: RingGeometry) -> Iterable[str]:
+    fingers = geometry.fingers()
+    for i, node in enumerate(in_order):
+        expected = {in_order[k].me.node_id for k in fingers[i] if k != i}
+        targets = {peer.node_id for peer in node.ring.routes.targets}
+        if targets != expected:
+            yield (
+                f"{node.me}: routes by {_show(sorted(targets))}"
+                f" instead of {_show(sorted(expected))}"
+            )
+
+
+def _check_rendezvous_points(in_order: list[Node], geometry: RingGeometry) -> Iterable[str]:
+    for i, node in enumerate(in_order):
+        for topic in node.reigns.by_topic:
+            owner = geometry.successor_of(key_of(topic))
+            if owner != i:
+                yield f"{node.me}: rendezvous point of {topic!r}, which is {in_order[owner].me}'s"
+        if node.succession.handing:
+            yield f"{node.me}: {node.succession.handing} topics were never taken over"
+
+
+def _check_trees(
+    living: list[SimulatedBroker], in_order: list[Node], geometry: RingGeometry
+) -> Iterable[str]:
+    wanted: defaultdict[str, list[int]] = defaultdict(list)
+    present: defaultdict[str, set[int]] = defaultdict(set)
+    for broker in living:
+        index = geometry.index_of(broker.core.node.me.node_id)
+        for topic in broker.core.node.interests.wanted:
+            wanted[topic].append(index)
+        for topic, tree in broker.core.node.trees.topics.items():
+            if tree.entrusted:
+                present[topic].add(index)
+    for topic in sorted({*wanted, *present}):
+        root = geometry.successor_of(key_of(topic))
+        shape = geometry.tree(root, wanted[topic])
+        expected = set(shape.nodes) if wanted[topic] else set()
+        if present[topic] != expected:
+            missing = _show(in_order[i].me.node_id for i in sorted(expected - present[topic]))
+            extra = _show(in_order[i].me.node_id for i in sorted(present[topic] - expected))
+            yield f"tree of {topic!r}: missing {missing}, too many {extra}"
+            continue
+        for i in expected:
+            tree = in_order[i].trees.topics[topic]
+            children = {child.node_id for child in tree.delegates.values() if child is not None}
+            due = {in_order[k].me.node_id for k in shape.children(i)}
+            if children != due:
+                yield (
+                    f"tree of {topic!r}: {in_order[i].me} has children {_show(sorted(children))}"
+                    f" instead of {_show(sorted(due))}"
+                )
+
+
+# ---- deliveries ----------------------------------------------------------------------------------
+
+
+def check_deliveries(world: World) -> list[str]:
+    """Acknowledged events reach whoever stayed subscribed: once, and in order."""
+    return [
+        *_check_stamps(world.subscriptions),
+        *(violation for s in world.subscriptions for violation in _check_order(s)),
+        *_check_completeness(world.subscriptions, world.published),
+        *_check_acknowledgements(world.published),
+    ]
+
+
+def _check_stamps(subscriptions: Iterable[Subscription]) -> Iterable[str]:
+    """One stamp is one event, whoever heard it."""
+    stamped: dict[tuple[str, int, int], tuple[int, int]] = {}
+    for subscription in subscriptions:
+        for publisher, number, term, seq, _ in subscription.heard:
+            event = (publisher, number)
+            first = stamped.setdefault((subscription.topic, term, seq), event)
+            if first != event:
+                yield f"{subscription.topic!r} {show_term(term)}/{seq} stands for two events"
+
+
+def _check_order(subscription: Subscription) -> Iterable[str]:
+    """Each event once; those of one publisher, and those of one term, in order.
+
+    Where a partition leaves both copies of a topic's history on the other side, subscribers are
+    told that it is broken. What was stamped over there then comes when it is known, if need be
+    late.
+    """
+    who = f"{subscription.client} on {subscription.topic!r}"
+    repeats = Counter((publisher, number) for publisher, number, *_ in subscription.heard)
+    for (publisher, number), times in repeats.items():
+        if times > 1:
+            yield f"{who}: event {number} of {publisher:x} came {times} times"
+    last_number: dict[int, int] = {}
+    last_seq: dict[int, int] = {}
+    for publisher, number, term, seq, at_s in subscription.heard:
+        told = subscription.broken_s is not None and subscription.broken_s <= at_s
+        if number <= last_number.get(publisher, 0) and not told:
+            yield f"{who}: event {number} of {publisher:x} came after a later one, at {at_s:.3f} s"
+        last_number[publisher] = max(number, last_number.get(publisher, 0))
+        if seq <= last_seq.get(term, 0):
+            yield f"{who}: {show_term(term)}/{seq} came after a later one, at {at_s:.3f} s"
+        last_seq[term] = seq
+
+
+def _check_completeness(
+    subscriptions: Iterable[Subscription], published: Iterable[PublishedEvent]
+) -> Iterable[str]:
+    """A subscription that lasted until the end heard all that was published since it began."""
+    by_topic: defaultdict[str, list[PublishedEvent]] = defaultdict(list)
+    for event in published:
+        if event.acknowledged_s is not None:
+            by_topic[event.topic].append(event)
+    for subscription in subscriptions:
+        if subscription.until_s is not None:
+            continue
+        heard = {(publisher, number) for publisher, number, *_ in subscription.heard}
+        owed = [e for e in by_topic[subscription.topic] if e.at_s > subscription.since_s]
+        lost = [e for e in owed if (e.publisher, e.number) not in heard]
+        if lost:
+            first = lost[0]
+            yield (
+                f"{subscription.client} on {subscription.topic!r}"
+                f" since {subscription.since_s:.3f} s: {len(lost)} of {len(owed)} events lost,"
+                f" first number {first.number} of {first.publisher:x},"
+                f" published at {first.at_s:.3f} s"
+            )
+
+
+def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str]:
+    """In the end every publication is acknowledged: publishers do not give up in a simulation."""
+    open_events = [event for event in published if event.acknowledged_s is None]
+    if open_events:
+        first = open_events[0]
+        yield (
+            f"{len(open_events)} publications were never acknowledged, first number {first.number}"
+            f" of {first.publisher:x} on {first.topic!r}, at {first.at_s:.3f} s"
+        )

@@ -1,0 +1,226 @@
+"""One simulated run: a scenario played, watched by the checkers, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TextIO
+
+from broker_agent.core.settings import CoreSettings
+from overlay.settings import OverlaySettings
+from simulator.checkers import check_deliveries, check_rest, check_ring
+from simulator.network import Network, Weather
+from simulator.scenario import START_S, Fault, Planned, Scenario, scenario_of
+from simulator.scheduler import Scheduler, Trace
+from simulator.world import SimulatedClient, World
+
+RING_CHECK_PERIOD_S = 1.0
+# After a partition has healed, the two rings need this long to become one.
+MERGE_S = 12.0
+FAREWELL_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    seed: int
+    brokers: int
+    minutes: float
+    violations: tuple[str, ...]
+    faults: tuple[str, ...]
+    frames: int
+    frames_lost: int
+    published: int
+    delivered: int
+    merges: int
+    takeovers: int
+    # Digest of everything that happened: equal for equal seeds.
+    trace: str
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    @property
+    def command(self) -> str:
+        """What reproduces this run."""
+        return (
+            f"dynatops simulate --seed {self.seed} --brokers {self.brokers}"
+            f" --minutes {self.minutes:g}"
+        )
+
+
+Meddle = Callable[["Run"], None]
+
+
+class Run:
+    def __init__(self, scenario: Scenario, out: TextIO | None = None) -> None:
+        self.scenario = scenario
+        self.scheduler = Scheduler()
+        self.trace = Trace(self.scheduler, out)
+        self.rng = Random(scenario.seed)
+        network_rng = Random(self.rng.getrandbits(64))
+        self.network = Network(self.scheduler, self.trace, network_rng, scenario.weather)
+        self.world = World(
+            self.rng,
+            self.network,
+            self.scheduler,
+            self.trace,
+            OverlaySettings(),
+            CoreSettings(publish_deadline_s=10 * scenario.end_s),
+        )
+        self.violations: dict[str, None] = {}
+        self._topics = [f"topic/{i}" for i in range(scenario.topics)]
+        self._joined = scenario.brokers
+        self._whole_since_s = 0.0
+        self._played: list[str] = []
+
+    def play(self, meddle: Meddle | None = None) -> Verdict:
+        """Run to the end. `meddle` lets a test plan mischief of its own before the start."""
+        if meddle is not None:
+            meddle(self)
+        self._plan_brokers()
+        self._plan_clients()
+        self._plan_faults()
+        self.scheduler.after(START_S, self._watch_ring)
+        self.scheduler.after(self.scenario.quiet_from_s, self._calm_down)
+        self.scheduler.run_until(self.scenario.end_s)
+        self._violate(check_rest(list(self.world.brokers.values())), "at the end")
+        self._violate(check_deliveries(self.world), "")
+        return self._verdict()
+
+    def _verdict(self) -> Verdict:
+        nodes = [broker.core.node for broker in self.world.brokers.values()]
+        return Verdict(
+            seed=self.scenario.seed,
+            brokers=self.scenario.brokers,
+            minutes=self.scenario.minutes,
+            violations=tuple(self.violations),
+            faults=tuple(self._played),
+            frames=self.network.frames,
+            frames_lost=self.network.lost,
+            published=len(self.world.published),
+            delivered=sum(len(s.heard) for s in self.world.subscriptions),
+            merges=sum(node.counters.merges for node in nodes),
+            takeovers=sum(node.counters.takeovers for node in nodes),
+            trace=self.trace.digest,
+        )
+
+    def _violate(self, sentences: list[str], when: str) -> None:
+        for sentence in sentences:
+            text = f"{when}: {sentence}" if when else sentence
+            self.trace.note(f"VIOLATION {text}")
+            self.violations[text] = None
+
+    # ---- the plan -------------------------------------------------------------------------------
+
+    def _plan_brokers(self) -> None:
+        names = [f"b{i}" for i in range(self.scenario.brokers)]
+        self.world.start_broker(names[0], [])
+        for name in names[1:]:
+            self._later(self.rng.uniform(0.0, START_S / 2), self._start, name)
+
+    def _start(self, name: str) -> None:
+        living = [b.address for b in self.world.living() if b.address != name and not b.leaving]
+        seeds = self.rng.sample(living, min(3, len(living)))
+        self.world.start_broker(name, seeds)
+
+    def _plan_clients(self) -> None:
+        for i in range(self.scenario.clients):
+            self._later(
+                self.rng.uniform(START_S / 2, START_S), self._add_client, f"c{i}", i % 2 == 0
+            )
+
+    def _add_client(self, name: str, stays: bool) -> None:
+        client = self.world.add_client(name)
+        client.subscribe(self.rng.sample(self._topics, self.rng.randint(1, 3)))
+        if not stays:
+            self._later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
+        self._later(self.rng.uniform(0.0, 2.0), self._publish, client)
+
+    def _change_mind(self, client: SimulatedClient) -> None:
+        """Unsubscribe from something, subscribe to something else."""
+        if self.scheduler.now_s > self.scenario.quiet_from_s:
+            return
+        topics = client.core.topics
+        if topics:
+            client.unsubscribe([self.rng.choice(topics)])
+        client.subscribe([self.rng.choice(self._topics)])
+        self._later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
+
+    def _publish(self, client: SimulatedClient) -> None:
+        if self.scheduler.now_s > self.scenario.end_s - FAREWELL_S:
+            return
+        client.publish(self.rng.choice(self._topics))
+        pause_s = self.scenario.clients / self.scenario.publications_per_s
+        self._later(self.rng.expovariate(1 / pause_s), self._publish, client)
+
+    def _plan_faults(self) -> None:
+        for planned in self.scenario.faults:
+            self._later(planned.at_s, self._strike, planned)
+
+    def _later(self, delay_s: float, action: Callable[..., None], *args: object) -> None:
+        self.scheduler.after(delay_s, lambda: action(*args))
+
+    # ---- faults ---------------------------------------------------------------------------------
+
+    def _strike(self, planned: Planned) -> None:
+        candidates = [broker for broker in self.world.living() if not broker.leaving]
+        takes_away = planned.fault in (Fault.CRASH, Fault.CRASH_AND_RESTART, Fault.LEAVE)
+        if takes_away and len(candidates) <= 2:
+            return
+        self._played.append(f"{self.scheduler.now_s:.1f} s {planned.fault.value}")
+        self.trace.note(f"FAULT {planned.fault.value} for {planned.lasts_s:.1f} s")
+        victim = self.rng.choice(candidates).broker_id
+        if planned.fault is Fault.JOIN:
+            self._start(f"b{self._joined}")
+            self._joined += 1
+        elif planned.fault is Fault.LEAVE:
+            self.world.brokers[victim].leave()
+        elif planned.fault is Fault.PARTITION:
+            self._split(planned.lasts_s)
+        elif planned.fault is Fault.CUT_LINK:
+            other = self.rng.choice(candidates).address
+            self.network.cut(victim, other)
+            self._later(planned.lasts_s, self._heal)
+        else:
+            self.world.crash_broker(victim, noticed=planned.noticed)
+            if planned.fault is Fault.CRASH_AND_RESTART:
+                self._later(planned.lasts_s, self._start, victim)
+
+    def _split(self, lasts_s: float) -> None:
+        addresses = [broker.address for broker in self.world.living()]
+        self.rng.shuffle(addresses)
+        at = self.rng.randint(1, max(1, len(addresses) // 2))
+        self.network.split([addresses[:at], addresses[at:]])
+        self.trace.note(f"SPLIT {addresses[:at]} | {addresses[at:]}")
+        self._later(lasts_s, self._heal)
+
+    def _heal(self) -> None:
+        self.network.heal()
+        self._whole_since_s = self.scheduler.now_s
+        self.trace.note("HEALED")
+
+    def _calm_down(self) -> None:
+        self._heal()
+        self.network.weather = Weather()
+
+    # ---- watching -------------------------------------------------------------------------------
+
+    def _watch_ring(self) -> None:
+        whole_for_s = self.scheduler.now_s - self._whole_since_s
+        if self.network.is_whole and (whole_for_s >= MERGE_S or self._whole_since_s == 0.0):
+            found = check_ring(self.world.brokers.values())
+            self._violate(found, f"at {self.scheduler.now_s:.0f} s")
+        self.scheduler.after(RING_CHECK_PERIOD_S, self._watch_ring)
+
+
+def simulate(
+    seed: int,
+    brokers: int,
+    minutes: float,
+    out: TextIO | None = None,
+    meddle: Meddle | None = None,
+) -> Verdict:
+    """Play the scenario of this seed."""
+    return Run(scenario_of(seed, brokers, minutes), out).play(meddle)

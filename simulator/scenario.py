@@ -1,0 +1,96 @@
+"""What happens in one simulated run, worked out from its seed before anything starts.
+
+The faults keep to what the system promises to survive: after a broker has died or left, or a
+partition has begun or ended, the others get `repair_s` before the next such event, because an event
+that is on two brokers is lost when both die at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from simulator.network import Weather
+
+START_S = 8.0
+QUIET_S = 45.0
+REPAIR_MIN_S = 9.0
+REPAIR_MAX_S = 16.0
+
+
+class Fault(Enum):
+    CRASH = "crash"
+    CRASH_AND_RESTART = "crash and restart"
+    LEAVE = "leave"
+    JOIN = "join"
+    PARTITION = "partition"
+    CUT_LINK = "cut link"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    at_s: float
+    fault: Fault
+    # How long it lasts, where it lasts: a partition, a cut, or the time until a restart.
+    lasts_s: float = 0.0
+    # Whether connections to a crashed broker are refused (a dead process) or swallowed (a dead
+    # host).
+    noticed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    seed: int
+    brokers: int
+    minutes: float
+    weather: Weather
+    clients: int
+    topics: int
+    publications_per_s: float
+    faults: tuple[Planned, ...]
+
+    @property
+    def end_s(self) -> float:
+        return self.minutes * 60.0
+
+    @property
+    def quiet_from_s(self) -> float:
+        """From here on the network is whole and calm, and nobody dies."""
+        return self.end_s - QUIET_S
+
+
+def scenario_of(seed: int, brokers: int, minutes: float) -> Scenario:
+    """The scenario that this seed stands for."""
+    rng = Random(f"{seed} {brokers} {minutes}")
+    weather = Weather(
+        delay_max_s=rng.choice((0.005, 0.02, 0.08)),
+        loss=rng.choice((0.0, 0.01, 0.05, 0.1)),
+        duplication=rng.choice((0.0, 0.02, 0.1)),
+        reordering=rng.choice((0.0, 0.05, 0.2)),
+    )
+    return Scenario(
+        seed=seed,
+        brokers=brokers,
+        minutes=minutes,
+        weather=weather,
+        clients=2 * brokers,
+        topics=rng.randint(4, 12),
+        publications_per_s=rng.uniform(4.0, 15.0),
+        faults=tuple(_faults(rng, minutes * 60.0 - QUIET_S)),
+    )
+
+
+def _faults(rng: Random, until_s: float) -> list[Planned]:
+    faults: list[Planned] = []
+    at_s = START_S + rng.uniform(2.0, 6.0)
+    while at_s < until_s - REPAIR_MAX_S:
+        fault = rng.choice(tuple(Fault))
+        lasts_s = 0.0
+        if fault in (Fault.PARTITION, Fault.CUT_LINK):
+            lasts_s = min(rng.choice((1.0, 4.0, 15.0)) * rng.uniform(0.5, 1.5), until_s - at_s)
+        elif fault is Fault.CRASH_AND_RESTART:
+            lasts_s = rng.choice((0.2, 2.0, 8.0)) * rng.uniform(0.5, 1.5)
+        faults.append(Planned(at_s, fault, lasts_s, noticed=rng.random() < 0.5))
+        at_s += lasts_s + rng.uniform(REPAIR_MIN_S, REPAIR_MAX_S)
+    return faults

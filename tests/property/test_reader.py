@@ -1,0 +1,134 @@
+"""A reader hands on each event once and in order, whatever happens on the way to it."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dynatops.v1.overlay_pb2 import Run
+from overlay.identifiers import NodeId
+from overlay.publishers import Part
+from overlay.reader import TopicReader
+from overlay.settings import OverlaySettings
+from overlay.topic_log import LogBudget, TopicLog
+from tests.support.nodes import publication
+
+ONE, OTHER = NodeId(1), NodeId(2)
+
+
+def numbers_of(parts: list[Part]) -> list[tuple[int, int]]:
+    return [
+        (part.run.publisher, part.run.first_number + i)
+        for part in parts
+        for i in range(part.run.count)
+    ]
+
+
+class World:
+    """A topic's history, written here, read there through a bad network."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.log = TopicLog("t", OverlaySettings(), LogBudget(1 << 30))
+        self.log.open_next_term(ONE)
+        self.reader = TopicReader("t", 100)
+        self.reader.observe(self.log.position_message())
+        self.out: list[tuple[int, int]] = []
+        self.next = {1: 1, 2: 1}
+        self.air: list[Run] = []
+
+    def write(self) -> None:
+        publisher = self.rng.choice((1, 2))
+        count = self.rng.randint(1, 4)
+        publication_ = publication("t", self.next[publisher], publisher=publisher, count=count)
+        self.next[publisher] += count
+        _, run = self.log.stamp(publication_, 0.0)
+        assert run is not None
+        for _ in range(self.rng.choice((0, 1, 1, 1, 2))):
+            self.air.append(run)
+
+    def move(self) -> None:
+        if self.air:
+            run = self.air.pop(self.rng.randrange(len(self.air)))
+            self.out += numbers_of(self.reader.offer(run))
+
+    def repair(self) -> None:
+        if self.reader.is_behind:
+            seen = {entry.term: entry.seq for entry in self.reader.seen()}
+            reading = self.reader.fetched(self.log.since(seen))
+            assert not reading.lost
+            self.out += numbers_of(reading.parts)
+
+    def beat(self) -> None:
+        self.reader.observe(self.log.position_message())
+
+    def reign(self) -> None:
+        self.log.open_next_term(self.rng.choice((ONE, OTHER)))
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 1 << 32), st.integers(1, 60))
+def test_everything_once_and_in_order(seed: int, steps: int) -> None:
+    world = World(seed)
+    actions = [world.write] * 6 + [world.move] * 6 + [world.repair, world.beat, world.reign]
+    for _ in range(steps):
+        world.rng.choice(actions)()
+    while world.air:
+        world.move()
+    world.beat()
+    world.repair()
+    expected = [
+        (run.publisher, run.first_number + i) for run in world.log.entries for i in range(run.count)
+    ]
+    assert world.out == expected
+    assert not world.reader.is_behind
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32))
+def test_readers_of_both_sides_of_a_partition_hear_everything_once(seed: int) -> None:
+    rng = Random(seed)
+    here = TopicLog("t", OverlaySettings(), LogBudget(1 << 30))
+    here.open_next_term(ONE)
+    number = {1: 1, 2: 1, 3: 1}
+    readers = [TopicReader("t", 100) for _ in range(2)]
+    heard: list[list[tuple[int, int]]] = [[], []]
+    for reader in readers:
+        reader.observe(here.position_message())
+
+    def write(log: TopicLog, publisher: int, *readers_: int) -> None:
+        _, run = log.stamp(publication("t", number[publisher], publisher=publisher), 0.0)
+        number[publisher] += 1
+        assert run is not None
+        for i in readers_:
+            heard[i] += numbers_of(readers[i].offer(run))
+
+    for _ in range(rng.randint(0, 5)):
+        write(here, rng.choice((1, 2)), 0, 1)
+    there = TopicLog("t", OverlaySettings(), LogBudget(1 << 30))
+    there.load(here.to_state([]))
+    there.open_next_term(OTHER)
+    readers[1].observe(there.position_message())
+    for _ in range(rng.randint(0, 8)):
+        if rng.random() < 0.5:
+            write(here, 1, 0)
+        else:
+            write(there, rng.choice((2, 3)), 1)
+    here.merge(there, ONE)
+    here.open_next_term(ONE)
+    for _ in range(rng.randint(0, 3)):
+        write(here, rng.choice((1, 2, 3)))
+    for i, reader in enumerate(readers):
+        reader.observe(here.position_message())
+        if reader.is_behind:
+            seen = {entry.term: entry.seq for entry in reader.seen()}
+            reading = reader.fetched(here.since(seen))
+            assert not reading.unknown_loss
+            heard[i] += numbers_of(reading.parts)
+        assert len(heard[i]) == len(set(heard[i]))
+        assert set(heard[i]) == {(p, n) for p in number for n in range(1, number[p])}
+        for publisher in number:
+            own = [n for p, n in heard[i] if p == publisher]
+            assert own == sorted(own)

@@ -1,0 +1,101 @@
+"""One broker's core, alone on its ring (or not yet on any), with clients that are just names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from broker_agent.core.broker import CLIENT_PROTOCOL, Broker, Identity
+from broker_agent.core.effects import (
+    BrokerEffect,
+    CloseSession,
+    PauseReading,
+    ResumeReading,
+    SessionId,
+)
+from broker_agent.core.settings import CoreSettings
+from dynatops.v1.client_pb2 import (
+    ClientFrame,
+    ClientMessage,
+    Hello,
+    ServerFrame,
+    ServerMessage,
+    SlowPolicy,
+    Subscribe,
+    Unsubscribe,
+)
+from dynatops.v1.overlay_pb2 import Publication, Run
+from overlay.settings import OverlaySettings
+
+
+class LoneBroker:
+    def __init__(self, settings: CoreSettings | None = None, *, joining: bool = False) -> None:
+        identity = Identity("b0", "b0", 1)
+        self.core = Broker(identity, OverlaySettings(), settings or CoreSettings(), Random(1))
+        self.now_s = 0.0
+        self.effects: list[BrokerEffect] = []
+        # While it joins, its node can do nothing for anyone.
+        self.keep(self.core.start(["nobody"] if joining else [], self.now_s))
+
+    def found_a_ring(self) -> None:
+        self.keep(self.core.start([], self.now_s))
+
+    def keep(self, effects: Iterable[BrokerEffect]) -> None:
+        self.effects += effects
+
+    def run(self, seconds: float) -> None:
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s = min(end_s, self.now_s + 0.05)
+            self.keep(self.core.tick(self.now_s))
+
+    def say(self, client: str, **body: object) -> None:
+        frame = ClientFrame(messages=[ClientMessage(**body)])  # type: ignore[arg-type]
+        self.keep(self.core.on_client_frame(SessionId(client), frame, self.now_s))
+
+    def connect(
+        self,
+        client: str,
+        policy: SlowPolicy.ValueType = SlowPolicy.SLOW_POLICY_DROP_NEWEST,
+        protocol: int = CLIENT_PROTOCOL,
+    ) -> None:
+        self.core.open_session(SessionId(client))
+        self.say(client, hello=Hello(protocol=protocol, client_id=client, slow_policy=policy))
+
+    def disconnect(self, client: str) -> None:
+        self.keep(self.core.close_session(SessionId(client), self.now_s))
+
+    def subscribe(self, client: str, *topics: str, request: int = 1) -> None:
+        self.say(client, subscribe=Subscribe(request=request, topics=topics))
+
+    def unsubscribe(self, client: str, *topics: str) -> None:
+        self.say(client, unsubscribe=Unsubscribe(request=9, topics=topics))
+
+    def publish(self, client: str, *publications: Publication) -> None:
+        for publication in publications:
+            self.say(client, publication=publication)
+
+    def hear(self, client: str) -> list[ServerMessage]:
+        """Everything said to the client since it last listened."""
+        messages: list[ServerMessage] = []
+        while raw := self.core.take_output(SessionId(client), 1 << 20):
+            messages += ServerFrame.FromString(raw).messages
+        return messages
+
+    def kinds(self, client: str) -> list[str]:
+        return [str(message.WhichOneof("body")) for message in self.hear(client)]
+
+    def runs(self, client: str) -> list[Run]:
+        return [message.run for message in self.hear(client) if message.HasField("run")]
+
+    def is_paused(self, client: str) -> bool:
+        paused = False
+        for effect in self.effects:
+            if isinstance(effect, PauseReading) and effect.session == client:
+                paused = True
+            elif isinstance(effect, ResumeReading) and effect.session == client:
+                paused = False
+        return paused
+
+    def is_closing(self, client: str) -> bool:
+        return CloseSession(SessionId(client)) in self.effects

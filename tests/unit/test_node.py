@@ -1,0 +1,262 @@
+"""What a node does when something goes wrong, one thing at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from dynatops.v1.overlay_pb2 import JoinTree, PeerFrame, PeerMessage, Ping
+from overlay.effects import Send
+from overlay.identifiers import NodeId, first_node_id
+from overlay.node import Node
+from overlay.peers import Peer
+from overlay.ring import Status
+from overlay.settings import OverlaySettings
+from tests.support.nodes import NodeNet, publication
+
+TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4
+
+
+@pytest.fixture
+def net() -> NodeNet:
+    net = NodeNet()
+    net.ring(i << 62 for i in range(4))
+    return net
+
+
+def has(frame: PeerFrame, kind: str) -> bool:
+    return any(message.HasField(kind) for message in frame.messages)  # type: ignore[arg-type]
+
+
+def drop_next(net: NodeNet, kind: str, times: int = 1) -> None:
+    """Lose the next frames that carry such a message."""
+    left = [times]
+
+    def drops(source: str, destination: str, frame: PeerFrame) -> bool:
+        if left[0] and has(frame, kind):
+            left[0] -= 1
+            return True
+        return False
+
+    net.drops = drops
+
+
+class TestLostMessages:
+    def test_a_lost_subscription_is_sent_again(self, net: NodeNet) -> None:
+        drop_next(net, "join_tree")
+        net.want("n2", TOPIC)
+        net.run(0.3)
+        assert not net.entered("n2", TOPIC)
+        net.run(1.0)
+        assert net.entered("n2", TOPIC)
+
+    def test_a_lost_unsubscription_is_sent_again(self, net: NodeNet) -> None:
+        net.want("n2", TOPIC)
+        net.run(1.0)
+        drop_next(net, "leave_tree")
+        net.unwant("n2", TOPIC)
+        net.run(2.0)
+        assert TOPIC not in net.nodes["n2"].trees.topics
+
+    def test_ends_of_an_edge_that_disagree_are_aligned(self, net: NodeNet) -> None:
+        net.want("n2", TOPIC)
+        net.run(1.0)
+        drop_next(net, "tree_update")
+        net.unwant("n2", TOPIC)
+        net.run(0.1)
+        net.want("n1", "some other topic")
+        net.run(6.0)
+        assert TOPIC not in net.nodes["n2"].trees.topics
+
+    def test_a_lost_tree_update_is_made_good_by_the_digest(self, net: NodeNet) -> None:
+        net.want("n2", "first")
+        net.run(1.0)
+        drop_next(net, "tree_update", times=100)
+        net.want("n2", TOPIC)
+        net.run(0.2)
+        net.drops = lambda *_: False
+        net.run(3.0)
+        assert net.entered("n2", TOPIC)
+
+    def test_the_last_event_lost_is_noticed(self, net: NodeNet) -> None:
+        net.want("n2", TOPIC)
+        net.run(1.0)
+        drop_next(net, "runs")
+        net.publish("n1", publication(TOPIC, 1))
+        net.run(0.2)
+        assert net.delivered("n2", TOPIC) == []
+        heartbeats = len(net.effects)
+        net.run(1.0)
+        assert len(net.effects) > heartbeats
+
+    def test_a_heartbeat_planned_for_much_later_gives_way_to_a_new_event(
+        self, net: NodeNet
+    ) -> None:
+        net.want("n2", TOPIC)
+        net.run(200.0)
+        drop_next(net, "runs")
+        net.publish("n1", publication(TOPIC, 1))
+        before = len(net.effects)
+        net.run(1.0)
+        assert len(net.effects) > before
+
+    def test_a_lost_copy_is_sent_again_before_anything_is_acknowledged(self, net: NodeNet) -> None:
+        net.want("n2", TOPIC)
+        net.run(1.0)
+        drop_next(net, "replicate")
+        net.publish("n1", publication(TOPIC, 1))
+        net.run(0.3)
+        assert net.acknowledged("n1", TOPIC) == 0
+        net.run(1.0)
+        assert net.acknowledged("n1", TOPIC) == 1
+
+    def test_a_replica_with_a_gap_asks_for_what_it_lacks(self, net: NodeNet) -> None:
+        net.want("n2", TOPIC)
+        net.run(1.0)
+        drop_next(net, "replicate")
+        net.publish("n1", publication(TOPIC, 1))
+        net.publish("n1", publication(TOPIC, 2))
+        net.run(0.2)
+        assert net.acknowledged("n1", TOPIC) == 2
+        assert net.nodes["n1"].replication.copies[TOPIC].log.events == 2
+
+
+class TestLostPeers:
+    def test_a_member_that_is_gone_is_removed_at_the_rendezvous_point(self, net: NodeNet) -> None:
+        net.want("n2", TOPIC)
+        net.run(1.0)
+        net.crash("n2")
+        net.run(10.0)
+        assert net.nodes["n0"].trees.members(TOPIC) == []
+
+    def test_connections_refused_make_it_quick(self, net: NodeNet) -> None:
+        net.crash("n1")
+        for name, node in net.nodes.items():
+            net.perform(name, node.unreachable("n1", net.now_s))
+        net.settle(timeout_s=2.5)
+
+    def test_frames_from_a_former_life_are_ignored(self, net: NodeNet) -> None:
+        former = net.nodes["n2"].me
+        net.crash("n2")
+        net.add("n2", ["n0"], former.node_id)
+        net.run(3.0)
+        old = PeerFrame(sender=former.ref, to=net.nodes["n0"].me.node_id)
+        old.messages.add(join_tree=JoinTree(topic=TOPIC, member=former.node_id))
+        net.nodes["n0"].handle(old, net.now_s)
+        assert net.nodes["n0"].counters.frames_stale == 1
+        assert net.nodes["n0"].trees.members(TOPIC) == []
+
+    def test_a_quick_restart_gets_its_topics_back(self, net: NodeNet) -> None:
+        net.want("n2", TOPIC)
+        net.publish("n1", publication(TOPIC, 1))
+        net.run(1.0)
+        position = net.nodes["n0"].me.node_id
+        net.crash("n0")
+        net.add("n0", ["n1"], position)
+        net.settle()
+        net.run(5.0)
+        assert net.rendezvous_point(TOPIC) == "n0"
+        assert net.nodes["n0"].reigns.by_topic[TOPIC].log.events == 1
+        net.publish("n1", publication(TOPIC, 2, settled=1))
+        net.run(1.0)
+        assert net.delivered("n2", TOPIC)[-1] == 2
+
+    def test_a_node_that_is_not_a_member_says_so(self) -> None:
+        node = Node(Peer(NodeId(5), "a", "a"), OverlaySettings(), Random(1))
+        node.start(["elsewhere"], 0.0)
+        asker = Peer(NodeId(9), "b", "b")
+        frame = PeerFrame(sender=asker.ref, to=5, messages=[PeerMessage(ping=Ping(nonce=1))])
+        sends = [e for e in node.handle(frame, 1.0) if isinstance(e, Send)]
+        assert [m.not_here.node_id for send in sends for m in send.frame.messages] == [5]
+        assert node.ring.status is Status.JOINING
+
+    def test_two_rings_become_one(self) -> None:
+        net = NodeNet()
+        names = [f"b{i}" for i in range(6)]
+        one, other = names[:3], names[3:]
+        for group in (one, other):
+            net.add(group[0])
+            net.run(0.3)
+            for name in group[1:]:
+                net.add(name, [group[0]])
+        net.run(5.0)
+        assert not net.is_settled()
+        # One word from the other ring is enough.
+        stranger = net.nodes["b3"].me
+        frame = PeerFrame(sender=stranger.ref, to=first_node_id("b0"))
+        net.perform("b0", net.nodes["b0"].handle(frame, net.now_s))
+        net.settle(timeout_s=20.0)
+
+
+class TestBounds:
+    def test_a_message_that_goes_round_and_round_is_dropped(self, net: NodeNet) -> None:
+        node = net.nodes["n1"]
+        frame = PeerFrame(sender=net.nodes["n2"].me.ref, to=node.me.node_id)
+        frame.messages.add(join_tree=JoinTree(topic=TOPIC, member=1, hops=node.settings.hops_max))
+        assert node.handle(frame, net.now_s) == []
+        assert node.counters.hops_exceeded == 1
+
+    def test_a_message_of_an_unknown_kind_is_counted(self, net: NodeNet) -> None:
+        node = net.nodes["n1"]
+        frame = PeerFrame(sender=net.nodes["n2"].me.ref, to=node.me.node_id)
+        frame.messages.add()
+        assert node.handle(frame, net.now_s) == []
+        assert node.counters.messages_unknown == 1
+
+    def test_an_idle_topic_is_forgotten_everywhere(self) -> None:
+        net = NodeNet(settings=replace(OverlaySettings(), topic_idle_s=30.0))
+        net.ring(i << 62 for i in range(4))
+        net.want("n2", TOPIC)
+        net.publish("n1", publication(TOPIC, 1))
+        net.run(60.0)
+        assert TOPIC in net.nodes["n0"].reigns.by_topic
+        net.unwant("n2", TOPIC)
+        net.run(60.0)
+        assert TOPIC not in net.nodes["n0"].reigns.by_topic
+        assert TOPIC not in net.nodes["n1"].replication.copies
+
+    def test_a_publisher_of_a_forgotten_topic_goes_on(self) -> None:
+        net = NodeNet(settings=replace(OverlaySettings(), topic_idle_s=30.0))
+        net.ring(i << 62 for i in range(4))
+        net.publish("n1", publication(TOPIC, 1))
+        net.run(60.0)
+        net.publish("n1", publication(TOPIC, 2, settled=1))
+        net.run(0.5)
+        assert net.acknowledged("n1", TOPIC) == 2
+
+
+def test_on_a_ring_of_one_stamped_is_as_replicated_as_it_gets() -> None:
+    net = NodeNet()
+    net.ring([5])
+    net.publish("n0", publication(TOPIC, 1))
+    assert net.acknowledged("n0", TOPIC) == 1
+
+
+def test_a_partition_whose_other_side_has_both_copies_is_told_as_such(net: NodeNet) -> None:
+    """n0 is the rendezvous point and n1 its replica: n2 and n3 know nothing of the topic."""
+    net.want("n2", TOPIC)
+    net.run(1.0)
+    net.publish("n2", publication(TOPIC, 1))
+    net.run(1.0)
+    sides = {"n0": 0, "n1": 0, "n2": 1, "n3": 1}
+    net.drops = lambda source, destination, frame: sides[source] != sides[destination]
+    net.run(15.0)
+    answer = net.nodes["n2"].reigns.by_topic[TOPIC].log.since({(1 << 24): 1})
+    assert answer.unknown_loss
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"successors_max": 0},
+        {"lease_s": 0.5},
+        {"silence_s": 0.5},
+        {"stabilise_period_s": 0.0},
+        {"log_events_max": 0},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
+        replace(OverlaySettings(), **wrong)  # type: ignore[arg-type]
