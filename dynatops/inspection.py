@@ -191,6 +191,32 @@ def _neighbours(report: BrokerReport) -> set[str]:
     return {reference.address for reference in references}
 
 
+def ring_problems(reports: list[BrokerReport]) -> list[str]:
+    """Where a node's neighbours are not those that follow from everyone's positions."""
+    found: list[str] = []
+    for i, report in enumerate(reports):
+        node = _first_node(report)
+        if node.status != "member":
+            found.append(f"{report.broker_id} is {node.status}")
+            continue
+        if len(reports) == 1:
+            continue
+        after = reports[(i + 1) % len(reports)]
+        successor = node.successors[0].broker_id if node.successors else "nobody"
+        if successor != after.broker_id:
+            found.append(
+                f"{report.broker_id} takes {successor} for its successor, not {after.broker_id}"
+            )
+        before = reports[i - 1]
+        predecessor = node.predecessor.broker_id if node.HasField("predecessor") else "nobody"
+        if predecessor != before.broker_id:
+            found.append(
+                f"{report.broker_id} takes {predecessor} for its predecessor, "
+                f"not {before.broker_id}"
+            )
+    return found
+
+
 def draw_tree(tree: TreeNode) -> list[str]:
     """The tree as lines of text, relays marked."""
     return _draw(tree, "", "")

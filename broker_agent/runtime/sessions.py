@@ -39,6 +39,8 @@ class SessionConnection:
         self._flushed = asyncio.Event()
         self._flushed.set()
         self._ending = False
+        # Nobody takes anything any more.
+        self._gone = False
 
     # ---- what the core wants --------------------------------------------------------------------
 
@@ -55,8 +57,9 @@ class SessionConnection:
                 self._wake()
 
     def _wake(self) -> None:
-        self._flushed.clear()
-        self._work.set()
+        if not self._gone:
+            self._flushed.clear()
+            self._work.set()
 
     async def flushed(self) -> None:
         """Wait until everything queued has been handed to the network."""
@@ -75,6 +78,7 @@ class SessionConnection:
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._gone = True
             self._flushed.set()
             for task in (reading, writing):
                 task.cancel()

@@ -202,8 +202,10 @@ def _tree_as_json(tree: TreeNode) -> dict[str, Any]:
 
 
 def run_ring(arguments: argparse.Namespace) -> int:
+    from dynatops.inspection import ring_problems
+
     reports: list[BrokerReport] = _ask(arguments, "brokers")
-    problems = _problems(reports)
+    problems = ring_problems(reports)
     if arguments.json:
         print_json({"nodes": [_node_as_json(report) for report in reports], "problems": problems})
     else:
@@ -234,32 +236,6 @@ def _share(reports: list[BrokerReport], i: int) -> float:
     here = reports[i].nodes[0].node.node_id
     before = reports[i - 1].nodes[0].node.node_id
     return (((here - before) % (1 << 64)) or (1 << 64)) / (1 << 64)
-
-
-def _problems(reports: list[BrokerReport]) -> list[str]:
-    """Where a node's neighbours are not those that follow from everyone's positions."""
-    found: list[str] = []
-    for i, report in enumerate(reports):
-        node = report.nodes[0]
-        if node.status != "member":
-            found.append(f"{report.broker_id} is {node.status}")
-            continue
-        if len(reports) == 1:
-            continue
-        after = reports[(i + 1) % len(reports)]
-        successor = _name(node.successors[0]) if node.successors else "nobody"
-        if successor != after.broker_id:
-            found.append(
-                f"{report.broker_id} takes {successor} for its successor, not {after.broker_id}"
-            )
-        before = reports[i - 1]
-        predecessor = _name(node.predecessor) if node.HasField("predecessor") else "nobody"
-        if predecessor != before.broker_id:
-            found.append(
-                f"{report.broker_id} takes {predecessor} for its predecessor, "
-                f"not {before.broker_id}"
-            )
-    return found
 
 
 def _node_as_json(report: BrokerReport) -> dict[str, Any]:

@@ -82,7 +82,8 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The connection was lost and restored: events of these topics may have been missed between."""
+    """The connection was lost, and these subscriptions are in place again: between, events may have
+    been missed."""
 
     topics: list[str]
 
@@ -142,7 +143,8 @@ class ClientCore:
         self.unsettled_bytes = 0
         # Last (term, seq) handed out, by topic: two brokers may both send what lies between.
         self._last: dict[str, tuple[int, int]] = {}
-        self._was_connected = False
+        # Requests that renew subscriptions of a former connection.
+        self._renewals: set[int] = set()
 
     @property
     def topics(self) -> list[str]:
@@ -165,26 +167,27 @@ class ClientCore:
     def disconnected(self) -> None:
         self.welcome = None
         self._control.clear()
-        self._resend.clear()
+        # What was not sent yet waits for the next broker; what was, and needs no acknowledgement,
+        # is not sent again.
+        self._resend = [p for p in self._resend if p.publisher != self.publisher]
+        unsent = {publication.topic: publication for publication in reversed(self._resend)}
         for outgoing in self._unacknowledged.values():
-            sent = outgoing.next_number - 1
-            outgoing.given_up = sent - outgoing.open_count
+            oldest = unsent.get(outgoing.topic)
+            next_unsent = outgoing.next_number - outgoing.open_count
+            outgoing.given_up = (oldest.first_number if oldest else next_unsent) - 1
+        for publication in self._resend:
+            publication.settled = self._unacknowledged[publication.topic].given_up
 
     def _greeted(self, welcome: Welcome) -> Iterator[Item]:
         self.welcome = welcome
         yield welcome
-        if self._was_connected and self._topics:
-            yield Interrupted(list(self._topics))
-        self._was_connected = True
         waiting = dict.fromkeys(t for topics in self._pending_requests.values() for t in topics)
         for number, topics in self._pending_requests.items():
             self._say(subscribe=Subscribe(request=number, topics=topics))
         known = [topic for topic in self._topics if topic not in waiting]
         if known:
-            self._ask_to_subscribe(known)
-        # Gathered while there was no broker: those that need no acknowledgement are here only.
-        unsent = [p for p in self._resend if p.publisher != self.publisher]
-        self._resend = unsent
+            self._renewals.add(self._ask_to_subscribe(known))
+        self._resend = [p for p in self._resend if p.publisher != self.publisher]
         for outgoing in self._acknowledged.values():
             for publication in outgoing.unacknowledged:
                 publication.settled = outgoing.settled
@@ -371,7 +374,12 @@ class ClientCore:
         outgoing.given_up = max(outgoing.given_up, number)
 
     def _on_subscribed(self, message: Subscribed) -> Iterator[Item]:
-        if self._pending_requests.pop(message.request, None) is not None:
-            for problem in message.problems:
-                self._topics.pop(problem.topic, None)
-            yield message
+        topics = self._pending_requests.pop(message.request, None)
+        if topics is None:
+            return
+        for problem in message.problems:
+            self._topics.pop(problem.topic, None)
+        if message.request in self._renewals:
+            self._renewals.discard(message.request)
+            yield Interrupted([topic for topic in topics if topic in self._topics])
+        yield message

@@ -1,0 +1,197 @@
+"""Checkers that never fail are worth nothing: each thing they watch is broken here on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dynatops.client.core import ClientCore
+from overlay import topic_log
+from overlay.identifiers import NodeId
+from overlay.peers import Peer
+from overlay.publishers import Part
+from overlay.reader import Reading, TopicReader
+from simulator.checkers import check_ring
+from simulator.network import Weather
+from simulator.run import Run, Verdict
+from simulator.scenario import Scenario
+from simulator.world import SimulatedBroker
+
+CALM = Scenario(
+    seed=1,
+    brokers=6,
+    minutes=1.5,
+    weather=Weather(),
+    clients=12,
+    topics=4,
+    publications_per_s=10.0,
+    faults=(),
+)
+BREAK_AT_S = 20.0
+
+
+def broken(break_it: Callable[[Run], None], *, at_s: float = BREAK_AT_S) -> Verdict:
+    """A calm run in which this happens."""
+    return Run(CALM).play(lambda run: run.scheduler.after(at_s, lambda: break_it(run)))
+
+
+def brokers(run: Run) -> list[SimulatedBroker]:
+    return run.world.living()
+
+
+def test_a_calm_run_is_faultless() -> None:
+    assert Run(CALM).play().violations == ()
+
+
+class TestRing:
+    def test_a_successor_list_out_of_order(self) -> None:
+        def break_it(run: Run) -> None:
+            brokers(run)[0].core.node.ring.successors.reverse()
+            assert check_ring(run.world.brokers.values())
+
+        broken(break_it)
+
+    def test_a_node_whose_successors_are_all_dead(self) -> None:
+        def break_it(run: Run) -> None:
+            ghost = Peer(NodeId(1), "ghost", "ghost")
+            brokers(run)[0].core.node.ring.successors = [ghost]
+            (violation,) = check_ring(run.world.brokers.values())
+            assert "no living successor" in violation
+
+        broken(break_it)
+
+    def test_two_rings(self) -> None:
+        def break_it(run: Run) -> None:
+            nodes = [b.core.node for b in brokers(run)]
+            nodes.sort(key=lambda node: node.me.node_id)
+            for ring in (nodes[:3], nodes[3:]):
+                for i, node in enumerate(ring):
+                    node.ring.successors = [ring[(i + 1) % 3].me]
+            (violation,) = check_ring(run.world.brokers.values())
+            assert "2 rings" in violation
+
+        broken(break_it)
+
+    def test_a_ring_that_goes_round_twice(self) -> None:
+        def break_it(run: Run) -> None:
+            nodes = [b.core.node for b in brokers(run)]
+            nodes.sort(key=lambda node: node.me.node_id)
+            order = [0, 2, 4, 1, 3, 5]
+            for here, there in zip(order, [*order[1:], order[0]], strict=True):
+                nodes[here].ring.successors = [nodes[there].me]
+            (violation,) = check_ring(run.world.brokers.values())
+            assert "goes round 2 times" in violation
+
+        broken(break_it)
+
+    def test_the_watch_reports_what_it_sees(self) -> None:
+        def break_it(run: Run) -> None:
+            for broker in brokers(run):
+                broker.core.node.ring.successors.clear()
+
+        verdict = broken(break_it, at_s=BREAK_AT_S + 0.999_9)
+        assert any("no living successor" in violation for violation in verdict.violations)
+
+
+class TestRest:
+    END_S = CALM.end_s - 0.000_1
+
+    def test_a_missing_branch(self) -> None:
+        def break_it(run: Run) -> None:
+            for broker in brokers(run):
+                broker.core.node.trees.topics.clear()
+
+        verdict = broken(break_it, at_s=self.END_S)
+        assert any("tree of" in violation for violation in verdict.violations)
+
+    def test_a_rendezvous_point_too_many(self) -> None:
+        def break_it(run: Run) -> None:
+            nodes = brokers(run)
+            one = next(broker for broker in nodes if broker.core.node.reigns.by_topic)
+            other = next(broker for broker in nodes if broker is not one)
+            topic, reign = next(iter(one.core.node.reigns.by_topic.items()))
+            other.core.node.reigns.by_topic[topic] = reign
+
+        verdict = broken(break_it, at_s=self.END_S)
+        assert any("rendezvous point of" in violation for violation in verdict.violations)
+
+    def test_a_wrong_finger(self) -> None:
+        def break_it(run: Run) -> None:
+            node = brokers(run)[0].core.node
+            node.ring.routes.replace([node.ring.successors[-1]])
+
+        verdict = broken(break_it, at_s=self.END_S)
+        assert any("routes by" in violation for violation in verdict.violations)
+
+    def test_a_node_that_never_became_ready(self) -> None:
+        def break_it(run: Run) -> None:
+            brokers(run)[0].core.node.reigns.ready = False
+
+        verdict = broken(break_it, at_s=self.END_S)
+        assert any("waits for its range" in violation for violation in verdict.violations)
+
+
+class TestDeliveries:
+    """The reader is what makes deliveries right; here it is wrong."""
+
+    @pytest.fixture
+    def wrong_offer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+        right = TopicReader.offer
+        # Clients drop stamps that they have seen: these here are to believe anything.
+        monkeypatch.setattr(ClientCore, "_is_news", lambda self, run: True)
+
+        def install(spoil: Callable[[list[Part]], list[Part]]) -> None:
+            monkeypatch.setattr(TopicReader, "offer", lambda self, run: spoil(right(self, run)))
+
+        return install
+
+    def test_an_event_delivered_twice(self, wrong_offer: Callable[..., None]) -> None:
+        wrong_offer(lambda parts: parts * 2)
+        verdict = Run(CALM).play()
+        assert any("came 2 times" in violation for violation in verdict.violations)
+
+    def test_an_event_not_delivered(self, wrong_offer: Callable[..., None]) -> None:
+        count = iter(range(1_000_000))
+        wrong_offer(lambda parts: parts if next(count) % 50 else [])
+        verdict = Run(CALM).play()
+        assert any("events lost" in violation for violation in verdict.violations)
+
+    def test_events_out_of_order(self, wrong_offer: Callable[..., None]) -> None:
+        held: list[Part] = []
+
+        def spoil(parts: list[Part]) -> list[Part]:
+            held.extend(parts)
+            if len(held) < 4:
+                return []
+            out = held[::-1]
+            held.clear()
+            return out
+
+        wrong_offer(spoil)
+        verdict = Run(CALM).play()
+        assert any("came after a later one" in violation for violation in verdict.violations)
+
+    def test_a_publication_never_acknowledged(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("overlay.replication.Replication.acknowledge", lambda *_, **__: None)
+        verdict = Run(CALM).play()
+        assert any("never acknowledged" in violation for violation in verdict.violations)
+
+    def test_one_stamp_for_two_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            topic_log.TopicLog, "_stamped", _same_stamp(topic_log.TopicLog._stamped)
+        )
+        monkeypatch.setattr(TopicReader, "offer", lambda self, run: [Part(run)])
+        monkeypatch.setattr(TopicReader, "fetched", lambda self, answer: Reading())
+        monkeypatch.setattr(ClientCore, "_is_news", lambda self, run: True)
+        verdict = Run(CALM).play()
+        assert any("stands for two events" in violation for violation in verdict.violations)
+
+
+def _same_stamp(stamped: Callable[..., object]) -> Callable[..., object]:
+    def spoiled(self: object, *arguments: object) -> object:
+        run = stamped(self, *arguments)
+        run.first_seq = 1  # type: ignore[attr-defined]
+        return run
+
+    return spoiled
