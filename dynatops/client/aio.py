@@ -26,7 +26,7 @@ from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core import Ack, ClientCore, Confirmed, Interrupted, Item, Rejected
 from dynatops.client.errors import ClosedError, ConnectError, PublishError, SubscribeError
 from dynatops.client.subscription import Event, EventQueue, Gap, OnGap, Subscription
-from dynatops.client.waiting import InterruptedEchoError, Waiting
+from dynatops.client.waiting import Waiting
 from dynatops.topics import TOPIC_BYTES_MAX, check_topic
 from dynatops.v1.client_pb2 import (
     ErrorCode,
@@ -162,7 +162,6 @@ class Client:
             if self._core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
             self._core.disconnected()
-            self._waiting.on_disconnected()
             if self._failure is None:
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
@@ -332,22 +331,16 @@ class Client:
             raise PublishError(topic, reason, may_arrive=True) from None
 
     async def flush(self, timeout_s: float = 30.0) -> None:
-        """Wait until the broker has taken everything published so far, acknowledged or not."""
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
-        while True:
-            self._raise_if_failed()
-            echo = self._waiting.echo(self._core.echo())
-            self._has_output.set()
-            try:
-                async with asyncio.timeout_at(deadline_s):
-                    await echo
-                return
-            except InterruptedEchoError:
-                await asyncio.sleep(_BACKOFF_MIN_S)
-            except TimeoutError:
-                raise PublishError(
-                    "*", f"not handed to a broker within {timeout_s:g} s", may_arrive=True
-                ) from None
+        """Wait until a broker has taken everything published so far, acknowledged or not."""
+        self._raise_if_failed()
+        echo = self._waiting.echo(self._core.echo())
+        self._has_output.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await echo
+        except TimeoutError:
+            reason = f"not handed to a broker within {timeout_s:g} s"
+            raise PublishError("*", reason, may_arrive=True) from None
 
     # ---- subscribing ----------------------------------------------------------------------------
 

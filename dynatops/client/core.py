@@ -134,6 +134,8 @@ class ClientCore:
         self._request = 0
         self._pending_requests: dict[int, list[str]] = {}
         self._control: list[ClientMessage] = []
+        # Echoes asked for, and whether the present broker has been asked.
+        self._echoes: dict[int, bool] = {}
         self._acknowledged: dict[str, _Outgoing] = {}
         self._unacknowledged: dict[str, _Outgoing] = {}
         self._open: list[_Outgoing] = []
@@ -167,6 +169,7 @@ class ClientCore:
     def disconnected(self) -> None:
         self.welcome = None
         self._control.clear()
+        self._echoes = dict.fromkeys(self._echoes, False)
         # What was not sent yet waits for the next broker; what was, and needs no acknowledgement,
         # is not sent again.
         self._resend = [p for p in self._resend if p.publisher != self.publisher]
@@ -218,10 +221,9 @@ class ClientCore:
             self._say(unsubscribe=Unsubscribe(request=self._request, topics=gone))
 
     def echo(self) -> int:
-        """Ask the broker to answer once it has handled everything said so far."""
+        """Ask whichever broker it will be to answer once it has handled everything said so far."""
         self._request += 1
-        if self.welcome is not None:
-            self._say(echo=Echo(request=self._request))
+        self._echoes[self._request] = False
         return self._request
 
     def publish(self, topic: str, payload: bytes, ack: Ack, now_us: int) -> int:
@@ -281,7 +283,8 @@ class ClientCore:
 
     @property
     def has_output(self) -> bool:
-        return bool(self._control or self._resend or self._open)
+        unsaid = not all(self._echoes.values())
+        return bool(self._control or self._resend or self._open or unsaid)
 
     def take_frame(self, bytes_max: int) -> ClientFrame | None:
         """The next frame to send; None if there is nothing to say, or nobody to say it to."""
@@ -303,9 +306,13 @@ class ClientCore:
             frame.messages.add(publication=self._publication_of(outgoing))
         self._open.clear()
         self.open_bytes = 0
+        for number, said in self._echoes.items():
+            if not said:
+                frame.messages.add(echo=Echo(request=number))
+                self._echoes[number] = True
         return frame
 
-    def _say(self, **body: Subscribe | Unsubscribe | Echo) -> None:
+    def _say(self, **body: Subscribe | Unsubscribe) -> None:
         self._control.append(ClientMessage(**body))  # type: ignore[arg-type]
 
     # ---- frames in ------------------------------------------------------------------------------
@@ -330,6 +337,7 @@ class ClientCore:
             elif kind == "goodbye":
                 yield message.goodbye
             elif kind == "echoed":
+                self._echoes.pop(message.echoed.request, None)
                 yield message.echoed.request
 
     def _is_news(self, run: Run) -> bool:

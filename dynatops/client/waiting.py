@@ -11,10 +11,6 @@ from dynatops.client.errors import PublishError
 from dynatops.v1.client_pb2 import Subscribed
 
 
-class InterruptedEchoError(Exception):
-    """The connection broke while an echo was awaited; ask again."""
-
-
 class Waiting:
     def __init__(self) -> None:
         self._subscribed: dict[int, asyncio.Future[Subscribed]] = {}
@@ -62,12 +58,6 @@ class Waiting:
             if item.first_number <= number <= item.last_number:
                 waiting.remove(entry)
                 _fail(future, PublishError(item.topic, item.message))
-
-    def on_disconnected(self) -> None:
-        """Subscriptions and publications are said again by themselves; echoes are not."""
-        echoes, self._echoes = self._echoes, {}
-        for future in echoes.values():
-            _fail(future, InterruptedEchoError())
 
     def on_failed(self, failure: Exception) -> None:
         """Nothing will come any more."""

@@ -293,4 +293,4 @@ def test_the_package_offers_what_it_says() -> None:
     for name in dynatops.__all__:
         assert getattr(dynatops, name)
     with pytest.raises(AttributeError):
-        _ = dynatops.nonsense  # type: ignore[attr-defined]
+        _ = dynatops.nonsense

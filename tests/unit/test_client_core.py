@@ -12,6 +12,7 @@ from dynatops.client.core import (
 )
 from dynatops.v1.client_pb2 import (
     ClientFrame,
+    Echoed,
     Refused,
     ServerFrame,
     ServerMessage,
@@ -183,6 +184,32 @@ class TestReconnecting:
         assert message.subscribe.request == number
         items = hear(core, subscribed=Subscribed(request=number))
         assert not any(isinstance(item, Interrupted) for item in items)
+
+
+class TestEchoes:
+    def echoes(self, frame: ClientFrame) -> list[int]:
+        return [m.echo.request for m in frame.messages if m.HasField("echo")]
+
+    def test_an_echo_follows_everything_published_before(self) -> None:
+        core = new_core()
+        for _ in range(3 * RUN_EVENTS_MAX):
+            core.publish(TOPIC, bytes(200), Ack.NONE, 1)
+        number = core.echo()
+        assert self.echoes(core.take_frame(1_000) or ClientFrame()) == []
+        frame = take(core)
+        assert frame.messages[-1].echo.request == number
+        assert hear(core, echoed=Echoed(request=number)) == [number]
+        assert not core.has_output
+
+    def test_an_echo_is_asked_of_the_next_broker(self) -> None:
+        core = new_core()
+        number = core.echo()
+        assert self.echoes(take(core)) == [number]
+        assert self.echoes(take(core)) == []
+        core.disconnected()
+        other = core.echo()
+        connected(core)
+        assert self.echoes(take(core)) == [number, other]
 
 
 class TestHearing:
