@@ -17,13 +17,13 @@ from dynatops.version import VERSION
 
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
-    from dynatops.client.aio import connect as connect
     from dynatops.client.core import Ack as Ack
     from dynatops.client.errors import ClosedError as ClosedError
     from dynatops.client.errors import ConnectError as ConnectError
     from dynatops.client.errors import DynatopsError as DynatopsError
     from dynatops.client.errors import PublishError as PublishError
     from dynatops.client.errors import SubscribeError as SubscribeError
+    from dynatops.client.opening import connect as connect
     from dynatops.client.subscription import Event as Event
     from dynatops.client.subscription import Gap as Gap
     from dynatops.client.subscription import Subscription as Subscription
@@ -44,7 +44,7 @@ _HOMES = {
     "Subscription": "dynatops.client.subscription",
     "SyncClient": "dynatops.client.sync",
     "TopicError": "dynatops.topics",
-    "connect": "dynatops.client.aio",
+    "connect": "dynatops.client.opening",
     "connect_sync": "dynatops.client.sync",
 }
 

@@ -93,7 +93,7 @@ class LocalCluster:
             expected = {int(geometry.node_ids[k]) for k in fingers[i] if k != i}
             if not node.reigns.ready or node.ring.range_low != int(geometry.node_ids[i - 1]):
                 return False
-            if {peer.node_id for peer in node.ring.routes.targets} != expected:
+            if {peer.node_id for peer in node.ring.fingers.routes.targets} != expected:
                 return False
         return True
 

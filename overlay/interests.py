@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import JoinTree, LeaveTree, PeerFrame
-from overlay.identifiers import Key, NodeId, key_of
-from overlay.settings import OverlaySettings
+from overlay.context import Context
+from overlay.identifiers import Key, key_of
 
 _PAUSE_FACTOR_MAX = 4.0
 
@@ -26,14 +26,12 @@ class _Retry:
 class Interests:
     def __init__(
         self,
-        me: NodeId,
-        settings: OverlaySettings,
-        *,
+        context: Context,
         is_member: Callable[[str], bool],
         towards_root: Callable[[Key], PeerFrame],
     ) -> None:
-        self._me = me
-        self._settings = settings
+        self._me = context.me.node_id
+        self._settings = context.settings
         self._is_member = is_member
         self._towards_root = towards_root
         # topic -> the newest term that its reader has seen.

@@ -21,7 +21,7 @@ frames delivered or lost, `tick` every few tens of milliseconds, effects perform
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -39,154 +39,48 @@ from dynatops.v1.overlay_pb2 import (
     TermSeq,
     TopicState,
 )
-from overlay.counters import OverlayCounters
-from overlay.effects import Accepted, Departed, Effect, InTree, Outbox, Repaired
+from overlay.context import Context
+from overlay.dispatch import AFTER_MEMBERSHIP, BEFORE_MEMBERSHIP, ROUTED, handlers_of
+from overlay.effects import Accepted, Departed, Effect, InTree, Repaired
 from overlay.identifiers import Key, NodeId, key_of
 from overlay.interests import Interests
-from overlay.peers import Directory, Liveness, Peer
+from overlay.peers import Peer
 from overlay.reign import Reign
 from overlay.reigns import Reigns
 from overlay.replication import Replication
 from overlay.ring import Ring, Status
 from overlay.settings import OverlaySettings
 from overlay.succession import Succession
-from overlay.topic_log import LogBudget
 from overlay.trees import Trees
 
 _LOCAL_FRAMES_MAX = 100
-
-# Messages about one topic that travel to its rendezvous point.
-_ROUTED = frozenset({"join_tree", "leave_tree", "outdated", "fetch"})
-# What a node that is no member of the ring still takes part in.
-_BEFORE_MEMBERSHIP = frozenset({"found", "pong", "not_here", "publish_ack", "fetched"})
-_AFTER_MEMBERSHIP = _BEFORE_MEMBERSHIP | frozenset(
-    {"leave", "leave_seen", "adopted", "publish", "runs", "fetch", "join_tree", "leave_tree"}
-    | {"replica_ack", "tree_update", "tree_content"}
-)
-
-Handler = Callable[[Peer, Any, float], None]
 
 
 class Node:
     def __init__(self, me: Peer, settings: OverlaySettings, rng: Random) -> None:
         self.me = me
         self.settings = settings
-        self.counters = OverlayCounters()
-        self.directory = Directory(me, settings.peers_known_max)
-        self._effects: list[Effect] = []
-        self._outbox = Outbox(me)
-        self._liveness = Liveness(
-            ping_period_s=settings.ping_period_s,
-            silence_s=settings.silence_s,
-            condemned_s=settings.condemned_s,
-        )
+        self._context = context = Context.of(me, settings, rng)
+        self.counters = context.counters
+        self.directory = context.directory
+        self._liveness = context.liveness
+        self._outbox = context.outbox
+        self._effects = context.effects
         reigns: dict[str, Reign] = {}
-        budget = LogBudget(settings.log_total_bytes_max)
-        self.ring = Ring(
-            me,
-            settings,
-            outbox=self._outbox,
-            directory=self.directory,
-            liveness=self._liveness,
-            counters=self.counters,
-            rng=rng,
-        )
-        self.trees = Trees(
-            me,
-            settings,
-            self.ring.routes,
-            outbox=self._outbox,
-            effects=self._effects,
-            counters=self.counters,
-            towards_root=self._towards_root,
-        )
-        self.interests = Interests(
-            me.node_id,
-            settings,
-            is_member=self.trees.is_member,
-            towards_root=self._towards_root,
-        )
+        self.ring = Ring(context)
+        self.trees = Trees(context, self.ring.fingers.routes, self._towards_root)
+        self.interests = Interests(context, self.trees.is_member, self._towards_root)
         self.replication = Replication(
-            self.ring,
-            self.trees,
-            settings,
-            reigns=reigns,
-            outbox=self._outbox,
-            budget=budget,
-            counters=self.counters,
-            unknown_history=self._hand_over_unknown,
+            context, self.ring, self.trees, reigns, self._hand_over_unknown
         )
-        self.reigns = Reigns(
-            self.ring,
-            self.trees,
-            self.replication,
-            settings,
-            reigns=reigns,
-            outbox=self._outbox,
-            directory=self.directory,
-            budget=budget,
-            counters=self.counters,
-            onward=self._onward,
-        )
-        self.succession = Succession(
-            self.ring,
-            self.reigns,
-            self.replication,
-            settings,
-            outbox=self._outbox,
-            effects=self._effects,
-            directory=self.directory,
-            liveness=self._liveness,
-            budget=budget,
-            counters=self.counters,
-        )
-        self._budget = budget
-        self._handlers = self._make_handlers()
+        self.reigns = Reigns(context, self.ring, self.trees, self.replication, reigns, self._onward)
+        self.succession = Succession(context, self.ring, self.reigns, self.replication)
+        self._handlers = handlers_of(self)
         self._routes_seen = -1
         self._range_seen: tuple[Status, NodeId] | None = None
         self._successor_seen: Peer | None = None
         self._departed = False
         self._nonce = rng.getrandbits(32)
-
-    def _make_handlers(self) -> dict[str, Handler]:
-        ring, trees, reigns = self.ring, self.trees, self.reigns
-        replication, succession = self.replication, self.succession
-        return {
-            "ping": self._on_ping,
-            "pong": lambda sender, message, now_s: None,
-            "stabilise": lambda sender, message, now_s: ring.on_stabilise(sender, message),
-            "neighbours": lambda sender, message, now_s: ring.on_neighbours(sender, message),
-            "notify": lambda sender, message, now_s: ring.on_notify(sender),
-            "nudge": lambda sender, message, now_s: ring.on_nudge(now_s),
-            "lookup": lambda sender, message, now_s: ring.on_lookup(message),
-            "found": ring.on_found,
-            "leave": self._on_leave,
-            "leave_seen": lambda sender, message, now_s: ring.on_leave_seen(sender),
-            "not_here": self._on_not_here,
-            "join_tree": lambda sender, message, now_s: reigns.on_join_tree(message, now_s),
-            "leave_tree": lambda sender, message, now_s: reigns.on_leave_tree(message, now_s),
-            "outdated": lambda sender, message, now_s: reigns.on_outdated(message, now_s),
-            "fetch": lambda sender, message, now_s: reigns.on_fetch(message),
-            "tree_update": trees.on_update,
-            "tree_digest": trees.on_digest,
-            "tree_mismatch": lambda sender, message, now_s: trees.on_mismatch(sender, message),
-            "tree_content": trees.on_content,
-            "publish": reigns.on_publish,
-            "publish_ack": self._on_publish_ack,
-            "fetched": self._on_fetched,
-            "runs": self._on_runs,
-            "replicate": replication.on_replicate,
-            "replica_ack": lambda sender, message, now_s: replication.on_replica_ack(
-                sender, message
-            ),
-            "replica_pull": replication.on_replica_pull,
-            "claim_range": self._on_claim_range,
-            "range_granted": lambda sender, message, now_s: succession.on_range_granted(
-                sender, now_s
-            ),
-            "adopt": lambda sender, message, now_s: succession.on_adopt(message, now_s),
-            "adopted": succession.on_adopted,
-        }
 
     # ---- inputs ---------------------------------------------------------------------------------
 
@@ -222,7 +116,7 @@ class Node:
             *self.succession.relied_on(),
         ]
         self._liveness.watch(relied_on, now_s)
-        self.counters.log_trimmed_events = self._budget.trimmed_events
+        self.counters.log_trimmed_events = self._context.budget.trimmed_events
         return effects
 
     def want(self, topic: str, now_s: float) -> list[Effect]:
@@ -294,7 +188,7 @@ class Node:
         if self.ring.status is not Status.MEMBER and not self._takes_part(sender, kind or ""):
             return
         body = getattr(message, kind or "")
-        if kind in _ROUTED and not self.reigns.is_mine(body.topic):
+        if kind in ROUTED and not self.reigns.is_mine(body.topic):
             self._forward(sender, message, kind, body)
         else:
             handler(sender, body, now_s)
@@ -302,7 +196,7 @@ class Node:
     def _takes_part(self, sender: Peer, kind: str) -> bool:
         """Whether a node that is not (any more, or yet) a member heeds such a message."""
         joining = self.ring.status is Status.JOINING
-        if kind in (_BEFORE_MEMBERSHIP if joining else _AFTER_MEMBERSHIP):
+        if kind in (BEFORE_MEMBERSHIP if joining else AFTER_MEMBERSHIP):
             return True
         if sender.node_id != self.me.node_id:
             self.ring.refuse(sender)
@@ -329,28 +223,28 @@ class Node:
         """The frame for a message of this node's own about this key; perhaps to itself."""
         return self._outbox.to(self.ring.next_hop(key) or self.me)
 
-    def _on_ping(self, sender: Peer, message: Ping, now_s: float) -> None:
-        self.ring.asked_after(sender)
+    def on_ping(self, sender: Peer, message: Ping, now_s: float) -> None:
+        self.ring.farewell.asked_after(sender)
         self._outbox.to(sender).messages.add(pong=Pong(nonce=message.nonce))
 
-    def _on_runs(self, sender: Peer, message: Any, now_s: float) -> None:
+    def on_runs(self, sender: Peer, message: Any, now_s: float) -> None:
         for run in message.runs:
             self.trees.on_run(run, now_s)
 
-    def _on_publish_ack(self, sender: Peer, message: PublishAck, now_s: float) -> None:
+    def on_publish_ack(self, sender: Peer, message: PublishAck, now_s: float) -> None:
         self._effects.append(Accepted(sender, message))
 
-    def _on_fetched(self, sender: Peer, message: Fetched, now_s: float) -> None:
+    def on_fetched(self, sender: Peer, message: Fetched, now_s: float) -> None:
         self._effects.append(Repaired(sender, message))
 
-    def _on_claim_range(self, sender: Peer, message: Any, now_s: float) -> None:
+    def on_claim_range(self, sender: Peer, message: Any, now_s: float) -> None:
         self.ring.on_notify(sender)
         self.succession.on_claim_range(sender, message, now_s)
 
-    def _on_not_here(self, sender: Peer, message: NotHere, now_s: float) -> None:
+    def on_not_here(self, sender: Peer, message: NotHere, now_s: float) -> None:
         self._lose(NodeId(message.node_id), now_s)
 
-    def _on_leave(self, sender: Peer, message: Any, now_s: float) -> None:
+    def on_leave(self, sender: Peer, message: Any, now_s: float) -> None:
         self.ring.on_leave(sender, message, now_s)
         self.trees.drop_parent(sender.node_id)
 
@@ -392,8 +286,8 @@ class Node:
             # What its former life knew and promised is void.
             ring.lost(former.node_id, now_s)
             self.trees.drop_parent(former.node_id)
-        if ring.routes_version != self._routes_seen:
-            self._routes_seen = ring.routes_version
+        if ring.fingers.version != self._routes_seen:
+            self._routes_seen = ring.fingers.version
             ring.calm_since_s = now_s
             self.trees.reroute(now_s)
         if (ring.status, ring.range_low) != self._range_seen:

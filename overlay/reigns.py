@@ -22,15 +22,13 @@ from dynatops.v1.overlay_pb2 import (
     Publish,
     Run,
 )
-from overlay.counters import OverlayCounters
-from overlay.effects import Outbox
+from overlay.context import Context
 from overlay.identifiers import Key, NodeId, key_of
-from overlay.peers import Directory, Peer
+from overlay.peers import Peer
 from overlay.reign import Reign
 from overlay.replication import Replication
 from overlay.ring import Ring
-from overlay.settings import OverlaySettings
-from overlay.topic_log import LogBudget, Stamping, TopicLog
+from overlay.topic_log import Stamping, TopicLog
 from overlay.trees import Trees
 
 # (key, sender of the message, hops so far) -> the frame to put it in, or None to give it up.
@@ -40,26 +38,21 @@ Onward = Callable[[Key, NodeId, int], PeerFrame | None]
 class Reigns:
     def __init__(
         self,
+        context: Context,
         ring: Ring,
         trees: Trees,
         replication: Replication,
-        settings: OverlaySettings,
-        *,
         reigns: dict[str, Reign],
-        outbox: Outbox,
-        directory: Directory,
-        budget: LogBudget,
-        counters: OverlayCounters,
         onward: Onward,
     ) -> None:
         self._ring = ring
         self._trees = trees
         self._replication = replication
-        self._settings = settings
-        self._outbox = outbox
-        self._directory = directory
-        self._budget = budget
-        self._counters = counters
+        self._settings = context.settings
+        self._outbox = context.outbox
+        self._directory = context.directory
+        self._budget = context.budget
+        self._counters = context.counters
         self._onward = onward
         # Whether this node has the state of its whole range; `succession` decides.
         self.ready = False

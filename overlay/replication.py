@@ -23,14 +23,12 @@ from dynatops.v1.overlay_pb2 import (
     TopicPosition,
     TopicState,
 )
-from overlay.counters import OverlayCounters
-from overlay.effects import Outbox
+from overlay.context import Context
 from overlay.identifiers import NodeId, key_of
 from overlay.peers import Peer
 from overlay.reign import Copy, Reign
 from overlay.ring import Ring
-from overlay.settings import OverlaySettings
-from overlay.topic_log import Appending, LogBudget, TopicLog
+from overlay.topic_log import Appending, TopicLog
 from overlay.trees import Trees
 
 _PULL_PAUSE_S = 0.2
@@ -39,22 +37,18 @@ _PULL_PAUSE_S = 0.2
 class Replication:
     def __init__(
         self,
+        context: Context,
         ring: Ring,
         trees: Trees,
-        settings: OverlaySettings,
-        *,
         reigns: dict[str, Reign],
-        outbox: Outbox,
-        budget: LogBudget,
-        counters: OverlayCounters,
         unknown_history: Callable[[TopicState, float], None],
     ) -> None:
         self._ring = ring
         self._trees = trees
-        self._settings = settings
-        self._outbox = outbox
-        self._budget = budget
-        self._counters = counters
+        self._settings = context.settings
+        self._outbox = context.outbox
+        self._budget = context.budget
+        self._counters = context.counters
         # Called with a copy that holds events which the topic's rendezvous point does not know.
         self._unknown_history = unknown_history
         self._reigns = reigns

@@ -1,7 +1,7 @@
 """Membership of the ring: Chord with Zave's corrections ("How to Make Chord Correct").
 
-A node keeps an ordered list of successors, one predecessor, and fingers. It joins by copying the
-list of its future predecessor; it stabilises by taking over its successor's list, and the
+A node keeps an ordered list of successors and one predecessor. It joins by copying the list of its
+future predecessor; it stabilises by taking over its successor's list, and the
 successor's predecessor where that lies between; a node told of a possible predecessor rectifies: it
 takes it if it is closer or the old one is dead. Three things go beyond the published protocol: a
 successor whose predecessor changed nudges the former one, so that news does not wait for a timer;
@@ -10,15 +10,15 @@ leaving node says so.
 
     JOINING --(found its predecessor)--> MEMBER --(leave)--> LEAVING --(neighbours know)--> LEFT
 
-Not here: topics, trees, events. Failure detection is `peers.Liveness`, used through `lost`.
+Not here: fingers (`fingers`), lookups (`lookups`), whom to ask for one's place (`place`), how a
+departure is told (`farewell`), failure detection (`peers.Liveness`; its verdicts come in through
+`lost`), and anything about topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from random import Random
 
 from dynatops.v1.overlay_pb2 import (
     Found,
@@ -32,22 +32,14 @@ from dynatops.v1.overlay_pb2 import (
     Nudge,
     Stabilise,
 )
-from overlay.counters import OverlayCounters
-from overlay.effects import Outbox
-from overlay.identifiers import (
-    RING_BITS,
-    RING_MASK,
-    Key,
-    NodeId,
-    distance,
-    strictly_between,
-    within,
-)
-from overlay.peers import Directory, Liveness, Peer
-from overlay.routing import RoutingTable
-from overlay.settings import OverlaySettings
+from overlay.context import Context
+from overlay.farewell import Farewell
+from overlay.fingers import Fingers
+from overlay.identifiers import Key, NodeId, distance, strictly_between, within
+from overlay.lookups import Lookups
+from overlay.peers import Peer
+from overlay.place import PlaceChecks
 
-_ASKERS_MAX = 256
 _NUDGED_PAUSE_S = 0.05
 
 
@@ -58,65 +50,35 @@ class Status(Enum):
     LEFT = "left"
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A lookup under way: for finger `exponent`, or (None) to find where this node belongs."""
-
-    exponent: int | None
-    deadline_s: float
-
-
 def _is(peer: Peer | None, node_id: NodeId) -> bool:
     return peer is not None and peer.node_id == node_id
 
 
 class Ring:
-    def __init__(
-        self,
-        me: Peer,
-        settings: OverlaySettings,
-        *,
-        outbox: Outbox,
-        directory: Directory,
-        liveness: Liveness,
-        counters: OverlayCounters,
-        rng: Random,
-    ) -> None:
-        self.me = me
+    def __init__(self, context: Context) -> None:
+        self.me = context.me
         self.status = Status.JOINING
         self.predecessor: Peer | None = None
         self.successors: list[Peer] = []
-        self.fingers: dict[int, Peer] = {}
-        self.routes = RoutingTable(me.node_id)
-        # Raised whenever a route may have changed: readers compare.
-        self.routes_version = 0
+        self.fingers = Fingers(context)
+        self.farewell = Farewell(context)
         # Since when neither routes nor neighbours have changed.
         self.calm_since_s = 0.0
         self._predecessor_lost = False
-        self._settings = settings
-        self._outbox = outbox
-        self._directory = directory
-        self._liveness = liveness
-        self._counters = counters
-        self._rng = rng
+        self._settings = context.settings
+        self._outbox = context.outbox
+        self._directory = context.directory
+        self._liveness = context.liveness
+        self._rng = context.rng
+        self._lookups = Lookups(context)
+        self._place = PlaceChecks(context)
         self._seeds: Sequence[str] = ()
-        self._nonce = rng.getrandbits(32)
+        self._nonce = context.rng.getrandbits(32)
         self._successor_query: tuple[int, NodeId] | None = None
         self._candidate_query: tuple[int, NodeId] | None = None
-        self._lookups: dict[int, _Pending] = {}
         self._join_due_s = 0.0
         self._stabilised_s = 0.0
         self._stabilise_due_s = 0.0
-        self._fingers_due_s = 0.0
-        self._fingers_asked_s = 0.0
-        self._finger_period_s = settings.finger_period_min_s
-        self._check_due_s = 0.0
-        self._check_period_s = settings.check_period_min_s
-        self._checked_return_s = 0.0
-        self._leave_due_s = 0.0
-        self._leave_deadline_s = 0.0
-        self._farewells: dict[NodeId, Peer] = {}
-        self._askers: dict[NodeId, Peer] = {}
 
     # ---- what others ask ------------------------------------------------------------------------
 
@@ -149,7 +111,7 @@ class Ring:
             return self.successor
         if sender is not None and self._overshot(key, sender):
             return None if self._predecessor_lost else self.predecessor
-        return self.routes.towards(key) or self.successor
+        return self.fingers.routes.towards(key) or self.successor
 
     def _overshot(self, key: int, sender: NodeId) -> bool:
         predecessor = self.predecessor
@@ -160,7 +122,7 @@ class Ring:
     def relied_on(self) -> Iterable[Peer]:
         """The peers whose death this node must notice."""
         if self.status is Status.MEMBER:
-            yield from self.routes.targets
+            yield from self.fingers.routes.targets
             if self.predecessor is not None and not self._predecessor_lost:
                 yield self.predecessor
 
@@ -170,14 +132,14 @@ class Ring:
         """Found a ring (no seeds), or join the one that the seeds belong to."""
         self._seeds = [seed for seed in seeds if seed != self.me.address]
         self._join_due_s = now_s
-        self._check_due_s = now_s
+        self._place.start(self._seeds, now_s)
         if not self._seeds:
             self._become_member(now_s)
 
     def _become_member(self, now_s: float) -> None:
         self.status = Status.MEMBER
-        self._stabilise_due_s = self._fingers_due_s = now_s
-        self._routes_changed()
+        self._stabilise_due_s = now_s
+        self.fingers.set_successor(self.successor)
 
     def leave(self, now_s: float) -> None:
         if self.status in (Status.LEAVING, Status.LEFT):
@@ -186,22 +148,14 @@ class Ring:
             self.status = Status.LEFT
             return
         self.status = Status.LEAVING
-        self._farewells = {peer.node_id: peer for peer in self._neighbours()}
-        for peer in self._askers.values():
-            self._outbox.to(peer).messages.add(leave=self._farewell())
-        self._leave_due_s = now_s
-        self._leave_deadline_s = now_s + self._settings.leave_patience_s
-
-    def _neighbours(self) -> Iterable[Peer]:
-        yield from self.successors[:1]
+        neighbours = self.successors[:1]
         if self.predecessor is not None and not self._predecessor_lost:
-            yield self.predecessor
-
-    def _farewell(self) -> Leave:
-        return Leave(
+            neighbours.append(self.predecessor)
+        message = Leave(
             predecessor=self.predecessor.ref if self.predecessor else None,
             successors=[peer.ref for peer in self.successors],
         )
+        self.farewell.begin(message, neighbours, now_s)
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -210,8 +164,8 @@ class Ring:
             self._tick_joining(now_s)
         elif self.status is Status.MEMBER:
             self._tick_member(now_s)
-        elif self.status is Status.LEAVING:
-            self._tick_leaving(now_s)
+        elif self.status is Status.LEAVING and self.farewell.tick(now_s):
+            self.status = Status.LEFT
 
     def _tick_joining(self, now_s: float) -> None:
         if now_s < self._join_due_s:
@@ -222,33 +176,12 @@ class Ring:
     def _tick_member(self, now_s: float) -> None:
         if now_s >= self._stabilise_due_s:
             self._stabilise(now_s)
-        if now_s >= self._fingers_due_s:
-            self._look_up_fingers(now_s)
-        if now_s >= self._check_due_s:
-            self._check(now_s)
-        for nonce in [n for n, p in self._lookups.items() if p.deadline_s <= now_s]:
-            del self._lookups[nonce]
-
-    def _check(self, now_s: float) -> None:
-        """Ask someone known where I belong, often while that keeps changing: every other time
-        someone silent, who may have been in another ring all the while.
-        """
-        self._check_due_s = now_s + self._check_period_s * self._rng.uniform(0.8, 1.2)
-        self._check_period_s = min(2 * self._check_period_s, self._settings.check_period_max_s)
-        known = [*self._directory, *map(Peer.at, self._seeds)]
-        silent = self._directory.silent_for(self._settings.silence_s, now_s)
-        if silent and self._rng.random() < 0.5:
-            known = silent
-        if known:
-            self._ask_where_i_belong(self._rng.choice(known), now_s)
-
-    def _tick_leaving(self, now_s: float) -> None:
-        if not self._farewells or now_s >= self._leave_deadline_s:
-            self.status = Status.LEFT
-        elif now_s >= self._leave_due_s:
-            self._leave_due_s = now_s + self._settings.leave_retry_s
-            for peer in self._farewells.values():
-                self._outbox.to(peer).messages.add(leave=self._farewell())
+        for exponent, key in self.fingers.due(now_s):
+            self.on_lookup(self._lookups.start(key, exponent, now_s))
+        knowing = self._place.due(now_s)
+        if knowing is not None:
+            self._ask_where_i_belong(knowing, now_s)
+        self._lookups.tick(now_s)
 
     # ---- stabilise and rectify ------------------------------------------------------------------
 
@@ -263,15 +196,8 @@ class Ring:
         self._outbox.to(peer).messages.add(stabilise=Stabilise(nonce=self._nonce))
         return (self._nonce, peer.node_id)
 
-    def asked_after(self, sender: Peer) -> None:
-        """The sender relies on this node: it is told when this node leaves."""
-        self._askers.pop(sender.node_id, None)
-        self._askers[sender.node_id] = sender
-        if len(self._askers) > _ASKERS_MAX:
-            del self._askers[next(iter(self._askers))]
-
     def on_stabilise(self, sender: Peer, message: Stabilise) -> None:
-        self.asked_after(sender)
+        self.farewell.asked_after(sender)
         known = self.predecessor is not None and not self._predecessor_lost
         answer = Neighbours(
             nonce=message.nonce,
@@ -317,9 +243,9 @@ class Ring:
         chain = self._chain([successor, *map(self._directory.learn, its_successors)])
         if chain != self.successors:
             if chain[:1] != self.successors[:1]:
-                self._check_period_s = self._settings.check_period_min_s
+                self._place.neighbours_changed()
             self.successors = chain
-            self._routes_changed()
+            self.fingers.set_successor(self.successor)
             self._nudge(self.predecessor)
 
     def _chain(self, peers: Iterable[Peer]) -> list[Peer]:
@@ -356,7 +282,6 @@ class Ring:
                 self._nudge(former)
         if self.alone:
             self._fall_back()
-            self._routes_changed()
 
     def _nudge(self, predecessor: Peer | None) -> None:
         """What the predecessor would learn at its next stabilisation has changed."""
@@ -367,10 +292,7 @@ class Ring:
         """Whoever speaks is not lost; and who comes back may come from another ring."""
         if _is(self.predecessor, sender.node_id):
             self._predecessor_lost = False
-        if self.status is not Status.MEMBER or silent_s < self._settings.silence_s:
-            return
-        if now_s >= self._checked_return_s + self._settings.check_period_min_s:
-            self._checked_return_s = now_s
+        if self.status is Status.MEMBER and self._place.is_worth_asking(silent_s, now_s):
             self._ask_where_i_belong(sender, now_s)
 
     def on_nudge(self, now_s: float) -> None:
@@ -380,57 +302,18 @@ class Ring:
         else:
             self._stabilise_due_s = min(self._stabilise_due_s, soonest_s)
 
-    # ---- lookups and fingers --------------------------------------------------------------------
+    # ---- lookups --------------------------------------------------------------------------------
 
     def on_lookup(self, message: Lookup) -> None:
-        origin = self._directory.learn(message.origin)
-        successor = self.successor
-        if successor is None or within(message.key, self.me.node_id, successor.node_id):
-            successors = [peer.ref for peer in self.successors] or [self.me.ref]
-            self._outbox.to(origin).messages.add(
-                found=Found(
-                    key=message.key, nonce=message.nonce, successors=successors, hops=message.hops
-                )
-            )
-        elif message.hops >= self._settings.hops_max:
-            self._counters.hops_exceeded += 1
-        else:
-            hop = self.routes.before(message.key) or successor
-            onward = Lookup(
-                key=message.key, nonce=message.nonce, origin=message.origin, hops=message.hops + 1
-            )
-            self._outbox.to(hop).messages.add(lookup=onward)
-
-    def _look_up_fingers(self, now_s: float) -> None:
-        """Finger k is the successor of me + 2^k; those up to the successor need no lookup."""
-        self._fingers_asked_s = now_s
-        self._fingers_due_s = now_s + self._finger_period_s * self._rng.uniform(0.8, 1.2)
-        self._finger_period_s = min(2 * self._finger_period_s, self._settings.finger_period_max_s)
-        span = (
-            distance(self.me.node_id, self.successors[0].node_id) if self.successors else RING_MASK
-        )
-        for exponent in reversed(range(RING_BITS)):
-            if 1 << exponent <= span:
-                break
-            key = (self.me.node_id + (1 << exponent)) & RING_MASK
-            self.on_lookup(self._start_lookup(Key(key), exponent, now_s))
-        covered = [k for k in self.fingers if 1 << k <= span]
-        for exponent in covered:
-            del self.fingers[exponent]
-        if covered:
-            self._routes_changed()
+        self._directory.learn(message.origin)
+        self._lookups.serve(message, self.successors, self.fingers.routes)
 
     def _ask_where_i_belong(self, peer: Peer, now_s: float) -> None:
-        lookup = self._start_lookup(Key(self.me.node_id), None, now_s)
+        lookup = self._lookups.start(Key(self.me.node_id), None, now_s)
         self._outbox.to(peer).messages.add(lookup=lookup)
 
-    def _start_lookup(self, key: Key, exponent: int | None, now_s: float) -> Lookup:
-        self._nonce += 1
-        self._lookups[self._nonce] = _Pending(exponent, now_s + self._settings.lookup_timeout_s)
-        return Lookup(key=key, nonce=self._nonce, origin=self.me.ref)
-
     def on_found(self, sender: Peer, message: Found, now_s: float) -> None:
-        pending = self._lookups.pop(message.nonce, None)
+        pending = self._lookups.answered(message)
         if pending is None or not message.successors:
             return
         successors = [self._directory.learn(ref) for ref in message.successors]
@@ -439,7 +322,7 @@ class Ring:
         elif self.status is not Status.MEMBER:
             return
         elif pending.exponent is not None:
-            self._set_finger(pending.exponent, successors[0])
+            self.fingers.found(pending.exponent, successors[0])
         else:
             self._check_place(sender, successors[0])
 
@@ -452,17 +335,6 @@ class Ring:
         self.predecessor = predecessor
         self._become_member(now_s)
         self._notify(self.successors[0])
-
-    def _set_finger(self, exponent: int, peer: Peer) -> None:
-        if peer.node_id == self.me.node_id:
-            changed = self.fingers.pop(exponent, None) is not None
-        elif self._liveness.is_condemned(peer.node_id):
-            return
-        else:
-            changed = self.fingers.get(exponent) != peer
-            self.fingers[exponent] = peer
-        if changed:
-            self._routes_changed()
 
     def _check_place(self, supposed_predecessor: Peer, supposed_successor: Peer) -> None:
         """Some node looked up my id: is there a closer successor than the one I have?"""
@@ -477,25 +349,23 @@ class Ring:
         """The peer is taken for dead."""
         was_successor = _is(self.successor, node_id)
         self.successors = [peer for peer in self.successors if peer.node_id != node_id]
-        self.fingers = {k: peer for k, peer in self.fingers.items() if peer.node_id != node_id}
-        self._farewells.pop(node_id, None)
-        self._askers.pop(node_id, None)
+        self.fingers.lost(node_id)
+        self.farewell.lost(node_id)
         if _is(self.predecessor, node_id):
             self._predecessor_lost = True
         self._fall_back()
-        self._routes_changed()
         if self.status is Status.MEMBER and was_successor:
             self._stabilise(now_s)
 
     def _fall_back(self) -> None:
         """Without a successor: the predecessor is one, as long as there is any ring at all."""
-        if self.successors:
-            return
-        if self.predecessor is not None and not self._predecessor_lost:
-            self.successors = [self.predecessor]
-        else:
-            self.predecessor = None
-            self._predecessor_lost = False
+        if not self.successors:
+            if self.predecessor is not None and not self._predecessor_lost:
+                self.successors = [self.predecessor]
+            else:
+                self.predecessor = None
+                self._predecessor_lost = False
+        self.fingers.set_successor(self.successor)
 
     def on_leave(self, sender: Peer, message: Leave, now_s: float) -> None:
         self._outbox.to(sender).messages.add(leave_seen=LeaveSeen())
@@ -511,17 +381,8 @@ class Ring:
         self.lost(sender.node_id, now_s)
 
     def on_leave_seen(self, sender: Peer) -> None:
-        self._farewells.pop(sender.node_id, None)
+        self.farewell.heard_by(sender.node_id)
 
     def refuse(self, sender: Peer) -> None:
         """This node is no member: whoever asks it things must look elsewhere."""
         self._outbox.to(sender).messages.add(not_here=NotHere(node_id=self.me.node_id))
-
-    def _routes_changed(self) -> None:
-        targets = [*self.successors[:1], *self.fingers.values()]
-        if self.routes.replace(targets):
-            self.routes_version += 1
-            self._finger_period_s = self._settings.finger_period_min_s
-            self._fingers_due_s = min(
-                self._fingers_due_s, self._fingers_asked_s + self._finger_period_s
-            )

@@ -20,16 +20,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Adopt, Adopted, ClaimRange, RangeGranted, TopicState
-from overlay.counters import OverlayCounters
-from overlay.effects import Effect, Outbox, Ready
+from overlay.context import Context
+from overlay.effects import Ready
 from overlay.identifiers import Key, NodeId, key_of, within
-from overlay.peers import Directory, Liveness, Peer
+from overlay.peers import Peer
 from overlay.reign import Copy
 from overlay.reigns import Reigns
 from overlay.replication import Replication
 from overlay.ring import Ring, Status
-from overlay.settings import OverlaySettings
-from overlay.topic_log import LogBudget, Merging, TopicLog
+from overlay.topic_log import Merging, TopicLog
 
 _CLAIMS_MAX = 64
 _SWEEP_PERIOD_S = 5.0
@@ -49,29 +48,18 @@ class _HandOver:
 
 class Succession:
     def __init__(
-        self,
-        ring: Ring,
-        reigns: Reigns,
-        replication: Replication,
-        settings: OverlaySettings,
-        *,
-        outbox: Outbox,
-        effects: list[Effect],
-        directory: Directory,
-        liveness: Liveness,
-        budget: LogBudget,
-        counters: OverlayCounters,
+        self, context: Context, ring: Ring, reigns: Reigns, replication: Replication
     ) -> None:
         self._ring = ring
         self._reigns = reigns
         self._replication = replication
-        self._settings = settings
-        self._outbox = outbox
-        self._effects = effects
-        self._directory = directory
-        self._liveness = liveness
-        self._budget = budget
-        self._counters = counters
+        self._settings = context.settings
+        self._outbox = context.outbox
+        self._effects = context.effects
+        self._directory = context.directory
+        self._liveness = context.liveness
+        self._budget = context.budget
+        self._counters = context.counters
         # By topic and position: of one topic there may be two histories.
         self._handing: dict[tuple[str, int, int], _HandOver] = {}
         # Who has claimed its range from this node, by incarnation.

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import (
     LeaveTree,
@@ -33,112 +32,30 @@ from dynatops.v1.overlay_pb2 import (
     TreeMismatch,
     TreeUpdate,
 )
-from overlay.counters import OverlayCounters
-from overlay.effects import Deliver, Effect, InTree, Outbox
-from overlay.identifiers import RING_MASK, Key, NodeId, key_of
+from overlay.context import Context
+from overlay.effects import Deliver, InTree
+from overlay.identifiers import Key, NodeId, key_of
 from overlay.peers import Peer
 from overlay.routing import RoutingTable
-from overlay.settings import OverlaySettings
+from overlay.tree_state import BUCKET_SHIFT, BUCKETS, Edge, TopicTree
 
-BUCKETS = 16
-_BUCKET_SHIFT = 60
 _CHANGES_PER_MESSAGE = 500
-
-
-def _mix(key: int, member: int) -> int:
-    """A 64-bit hash of a (topic, member) pair; pairs are combined by exclusive or."""
-    value = (key * 0x9E3779B97F4A7C15 + member) & RING_MASK
-    value = ((value ^ (value >> 31)) * 0xBF58476D1CE4E5B9) & RING_MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & RING_MASK
-    return value ^ (value >> 31)
-
-
-class Edge:
-    """The (topic, member) pairs that one node entrusted to another, as either end sees it."""
-
-    __slots__ = ("digests", "heard_s", "pairs", "topics")
-
-    def __init__(self) -> None:
-        self.topics: dict[str, set[NodeId]] = {}
-        self.digests = [0] * BUCKETS
-        self.pairs = 0
-        self.heard_s = 0.0
-
-    def add(self, topic: str, key: Key, member: NodeId) -> bool:
-        members = self.topics.setdefault(topic, set())
-        if member in members:
-            return False
-        members.add(member)
-        self._toggle(key, member, 1)
-        return True
-
-    def remove(self, topic: str, key: Key, member: NodeId) -> bool:
-        members = self.topics.get(topic)
-        if members is None or member not in members:
-            return False
-        members.remove(member)
-        if not members:
-            del self.topics[topic]
-        self._toggle(key, member, -1)
-        return True
-
-    def _toggle(self, key: Key, member: NodeId, count: int) -> None:
-        self.digests[key >> _BUCKET_SHIFT] ^= _mix(key, member)
-        self.pairs += count
-
-    @property
-    def digest(self) -> int:
-        total = 0
-        for index, part in enumerate(self.digests):
-            total ^= ((part << index) | (part >> (64 - index))) & RING_MASK
-        return total
-
-
-@dataclass(slots=True)
-class TopicTree:
-    """One topic's tree as it passes through this node."""
-
-    topic: str
-    key: Key
-    # The newest (term, seq, beat) that came by, and where its term began.
-    position: tuple[int, int, int] = (0, 0, 0)
-    origin: tuple[int, int] = (0, 0)
-    # member -> how many parents (normally one) entrusted it to this node.
-    entrusted: dict[NodeId, int] = field(default_factory=dict)
-    # member -> the child that it is entrusted to; None while the ring does not know the member.
-    delegates: dict[NodeId, Peer | None] = field(default_factory=dict)
-    # The children, in a fixed order; None when it must be worked out again.
-    children: tuple[Peer, ...] | None = ()
-    is_root: bool = False
-
-    def position_message(self) -> Position:
-        return Position(
-            term=self.position[0],
-            seq=self.position[1],
-            prev_term=self.origin[0],
-            prev_seq=self.origin[1],
-        )
 
 
 class Trees:
     def __init__(
         self,
-        me: Peer,
-        settings: OverlaySettings,
+        context: Context,
         routes: RoutingTable,
-        *,
-        outbox: Outbox,
-        effects: list[Effect],
-        counters: OverlayCounters,
         towards_root: Callable[[Key], PeerFrame],
     ) -> None:
-        self._me = me
-        self._settings = settings
+        self._me = me = context.me
+        self._settings = context.settings
+        self._outbox = context.outbox
+        self._effects = context.effects
+        self._counters = context.counters
         self._routes = routes
         self._towards_root = towards_root
-        self._outbox = outbox
-        self._effects = effects
-        self._counters = counters
         self.topics: dict[str, TopicTree] = {}
         # Who entrusted what to this node; at the root, the node itself is among them.
         self._parents: dict[NodeId, Edge] = {me.node_id: Edge()}
@@ -239,7 +156,7 @@ class Trees:
     def on_content(self, sender: Peer, message: TreeContent, now_s: float) -> None:
         edge = self._parent_edge(sender.node_id, now_s)
         told = {change.topic: set(map(NodeId, change.add)) for change in message.topics}
-        for topic in [t for t in edge.topics if key_of(t) >> _BUCKET_SHIFT == message.bucket]:
+        for topic in [t for t in edge.topics if key_of(t) >> BUCKET_SHIFT == message.bucket]:
             tree = self._tree(topic)
             for member in sorted(edge.topics[topic] - told.get(topic, set())):
                 self._release(sender.node_id, tree, member)
@@ -275,7 +192,7 @@ class Trees:
         content = TreeContent(bucket=bucket)
         for topic, members in edge.topics.items():
             tree = self.topics[topic]
-            if tree.key >> _BUCKET_SHIFT == bucket:
+            if tree.key >> BUCKET_SHIFT == bucket:
                 content.topics.add(
                     topic=topic, add=sorted(members), position=tree.position_message()
                 )

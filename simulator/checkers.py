@@ -118,7 +118,7 @@ def _check_fingers(in_order: list[Node], geometry: RingGeometry) -> Iterable[str
     fingers = geometry.fingers()
     for i, node in enumerate(in_order):
         expected = {in_order[k].me.node_id for k in fingers[i] if k != i}
-        targets = {peer.node_id for peer in node.ring.routes.targets}
+        targets = {peer.node_id for peer in node.ring.fingers.routes.targets}
         if targets != expected:
             yield (
                 f"{node.me}: routes by {_show(sorted(targets))}"

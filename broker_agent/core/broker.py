@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from google.protobuf.message import DecodeError
-
+from broker_agent.core.clock import SteadyClock
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
@@ -34,7 +33,7 @@ from broker_agent.core.publishing import Publishing
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
-from dynatops.topics import TopicError, check_topic
+from broker_agent.core.validation import problem_with, sort_topics, void
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -42,12 +41,11 @@ from dynatops.v1.client_pb2 import (
     ErrorCode,
     ServerMessage,
     Subscribe,
-    TopicProblem,
     Unsubscribe,
     Unsubscribed,
     Welcome,
 )
-from dynatops.v1.overlay_pb2 import Events, NotHere, PeerFrame, PeerMessage, Publication
+from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication
 from overlay.effects import (
     Accepted,
     Deliver,
@@ -65,14 +63,6 @@ from overlay.settings import OverlaySettings
 
 CLIENT_PROTOCOL = 1
 
-_TOPIC_PROBLEMS = frozenset(
-    {
-        ErrorCode.ERROR_CODE_TOPIC_EMPTY,
-        ErrorCode.ERROR_CODE_TOPIC_TOO_LONG,
-        ErrorCode.ERROR_CODE_TOPIC_INVALID,
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -81,25 +71,6 @@ class Identity:
     broker_id: str
     address: str
     incarnation: int
-
-
-class _SteadyClock:
-    """Turns readings of a clock that may jump into time that passes evenly."""
-
-    def __init__(self, step_max_s: float, counters: BrokerCounters) -> None:
-        self._step_max_s = step_max_s
-        self._counters = counters
-        self._read_s: float | None = None
-        self._now_s = 0.0
-
-    def at(self, reading_s: float) -> float:
-        step_s = reading_s - self._read_s if self._read_s is not None else 0.0
-        self._read_s = reading_s
-        if not 0.0 <= step_s <= self._step_max_s:
-            self._counters.clock_jumps += 1
-            step_s = min(max(step_s, 0.0), self._step_max_s)
-        self._now_s += step_s
-        return self._now_s
 
 
 class Broker:
@@ -119,7 +90,7 @@ class Broker:
         self.sessions: dict[SessionId, Session] = {}
         self.subscriptions = Subscriptions(settings, self.counters)
         self.publishing = Publishing(settings, self.counters)
-        self._clock = _SteadyClock(settings.clock_step_max_s, self.counters)
+        self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
         # Sessions announced by the driver that have not said hello.
@@ -269,28 +240,8 @@ class Broker:
         return []
 
     def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> list[Effect]:
-        problems: list[TopicProblem] = []
-        accepted: list[str] = []
-        room = self.settings.topics_per_session_max - len(session.topics)
-        too_many = f"a session has at most {self.settings.topics_per_session_max:,} topics"
-        for topic in dict.fromkeys(message.topics):
-            try:
-                check_topic(topic, self.settings.topic_bytes_max)
-            except TopicError as error:
-                self.counters.client_errors += 1
-                problems.append(TopicProblem(topic=topic, code=error.code, message=str(error)))
-                continue
-            if topic not in session.topics and len(accepted) >= room:
-                self.counters.client_errors += 1
-                problems.append(
-                    TopicProblem(
-                        topic=topic,
-                        code=ErrorCode.ERROR_CODE_TOO_MANY_TOPICS,
-                        message=too_many,
-                    )
-                )
-                continue
-            accepted.append(topic)
+        accepted, problems = sort_topics(message.topics, session.topics, self.settings)
+        self.counters.client_errors += len(problems)
         effects: list[Effect] = []
         for topic in self.subscriptions.subscribe(session, message.request, accepted, problems):
             effects += self.node.want(topic, now_s)
@@ -305,48 +256,18 @@ class Broker:
         return effects
 
     def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
-        problem = self._problem_with(publication)
+        problem = problem_with(publication, self.settings)
         if problem is not None:
             self.counters.client_errors += 1
-            self.publishing.refuse(session, publication, *problem)
-            if problem[0] in _TOPIC_PROBLEMS or not publication.count:
+            self.publishing.refuse(session, publication, problem.code, problem.message)
+            if not problem.uses_up_numbers:
                 return
-            # The numbers are used up: the rendezvous point must not wait for them.
-            publication = Publication(
-                topic=publication.topic,
-                publisher=publication.publisher,
-                first_number=publication.first_number,
-                count=publication.count,
-                settled=publication.settled,
-                void=True,
-            )
+            publication = void(publication)
         self._to_publish.append(self.publishing.accept(session, publication, now_s))
         if session.unsettled_bytes > self.settings.publish_window_bytes and not session.paused:
             session.paused = True
             self.counters.publish_pauses += 1
             self._effects.append(PauseReading(session.session_id))
-
-    def _problem_with(self, publication: Publication) -> tuple[ErrorCode.ValueType, str] | None:
-        try:
-            check_topic(publication.topic, self.settings.topic_bytes_max)
-        except TopicError as error:
-            return error.code, str(error)
-        try:
-            events = Events.FromString(publication.events).events
-        except DecodeError:
-            return ErrorCode.ERROR_CODE_PROTOCOL, "the publication's events cannot be decoded"
-        if publication.count != len(events) or not events or publication.first_number < 1:
-            found = f"{len(events)} events numbered {publication.first_number}"
-            return ErrorCode.ERROR_CODE_PROTOCOL, f"{found}, but {publication.count} announced"
-        limit = self.settings.payload_bytes_max
-        if len(publication.events) > limit:
-            largest = max(len(event.payload) for event in events)
-            if largest > limit:
-                return (
-                    ErrorCode.ERROR_CODE_PAYLOAD_TOO_LARGE,
-                    f"a payload has {largest:,} bytes; the limit is {limit:,}",
-                )
-        return None
 
     def _fail(self, session_id: SessionId, message: str) -> None:
         """The client broke the rules: tell it why, and end the session."""
@@ -362,7 +283,7 @@ class Broker:
         self._effects += [Wake(session.session_id), CloseSession(session.session_id)]
 
     def _alternatives(self) -> list[str]:
-        others = [*self.node.ring.successors, *self.node.ring.routes.targets]
+        others = [*self.node.ring.successors, *self.node.ring.fingers.routes.targets]
         addresses = dict.fromkeys(peer.address for peer in others)
         addresses.pop(self.identity.address, None)
         return list(addresses)[: self.settings.alternatives_max]

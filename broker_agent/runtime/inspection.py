@@ -82,7 +82,7 @@ def _report_on(node: Node) -> NodeReport:
         ready=node.reigns.ready,
         predecessor=ring.predecessor.ref if ring.predecessor is not None else None,
         successors=[peer.ref for peer in ring.successors],
-        fingers=[peer.ref for peer in ring.routes.targets],
+        fingers=[peer.ref for peer in ring.fingers.routes.targets],
         topics=len(node.reigns.by_topic),
         replicas=len(node.replication.copies),
     )

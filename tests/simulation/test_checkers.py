@@ -119,7 +119,7 @@ class TestRest:
     def test_a_wrong_finger(self) -> None:
         def break_it(run: Run) -> None:
             node = brokers(run)[0].core.node
-            node.ring.routes.replace([node.ring.successors[-1]])
+            node.ring.fingers.routes.replace([node.ring.successors[-1]])
 
         verdict = broken(break_it, at_s=self.END_S)
         assert any("routes by" in violation for violation in verdict.violations)

@@ -15,7 +15,7 @@ from simulator.run import simulate
 from simulator.scenario import Fault, scenario_of
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(50))
 def test_eight_brokers(seed: int) -> None:
     verdict = simulate(seed, brokers=8, minutes=2)
     assert verdict.ok, f"{verdict.violations}\n{verdict.command}"

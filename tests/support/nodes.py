@@ -151,7 +151,7 @@ class NodeNet:
                 not node.reigns.ready
                 or [peer.node_id for peer in node.ring.successors] != successors
                 or node.ring.range_low != int(geometry.node_ids[i - 1])
-                or {peer.node_id for peer in node.ring.routes.targets} != targets
+                or {peer.node_id for peer in node.ring.fingers.routes.targets} != targets
             ):
                 return False
         return True

@@ -1,0 +1,46 @@
+"""What all parts of one node share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from overlay.counters import OverlayCounters
+from overlay.effects import Effect, Outbox
+from overlay.peers import Directory, Liveness, Peer
+from overlay.settings import OverlaySettings
+from overlay.topic_log import LogBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    me: Peer
+    settings: OverlaySettings
+    rng: Random
+    counters: OverlayCounters
+    # Who is where, and who is alive.
+    directory: Directory
+    liveness: Liveness
+    # What is to be said to other nodes, and done by the host, because of the present input.
+    outbox: Outbox
+    effects: list[Effect]
+    # Bytes of recent events over all topics.
+    budget: LogBudget
+
+    @classmethod
+    def of(cls, me: Peer, settings: OverlaySettings, rng: Random) -> Context:
+        return cls(
+            me=me,
+            settings=settings,
+            rng=rng,
+            counters=OverlayCounters(),
+            directory=Directory(me, settings.peers_known_max),
+            liveness=Liveness(
+                ping_period_s=settings.ping_period_s,
+                silence_s=settings.silence_s,
+                condemned_s=settings.condemned_s,
+            ),
+            outbox=Outbox(me),
+            effects=[],
+            budget=LogBudget(settings.log_total_bytes_max),
+        )

@@ -1,0 +1,61 @@
+"""Which part of a node heeds which message, and when: the table that `node` works from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from overlay.peers import Peer
+
+if TYPE_CHECKING:
+    from overlay.node import Node
+
+# Called with the sender, the message and the time.
+Handler = Callable[[Peer, Any, float], None]
+
+# Messages about one topic that travel to its rendezvous point.
+ROUTED = frozenset({"join_tree", "leave_tree", "outdated", "fetch"})
+
+# What a node that is not yet a member of the ring, or not any more, still takes part in.
+BEFORE_MEMBERSHIP = frozenset({"found", "pong", "not_here", "publish_ack", "fetched"})
+AFTER_MEMBERSHIP = BEFORE_MEMBERSHIP | frozenset(
+    {"leave", "leave_seen", "adopted", "publish", "runs", "fetch", "join_tree", "leave_tree"}
+    | {"replica_ack", "tree_update", "tree_content"}
+)
+
+
+def handlers_of(node: Node) -> dict[str, Handler]:
+    ring, trees, reigns = node.ring, node.trees, node.reigns
+    replication, succession = node.replication, node.succession
+    return {
+        "ping": node.on_ping,
+        "pong": lambda sender, message, now_s: None,
+        "stabilise": lambda sender, message, now_s: ring.on_stabilise(sender, message),
+        "neighbours": lambda sender, message, now_s: ring.on_neighbours(sender, message),
+        "notify": lambda sender, message, now_s: ring.on_notify(sender),
+        "nudge": lambda sender, message, now_s: ring.on_nudge(now_s),
+        "lookup": lambda sender, message, now_s: ring.on_lookup(message),
+        "found": ring.on_found,
+        "leave": node.on_leave,
+        "leave_seen": lambda sender, message, now_s: ring.on_leave_seen(sender),
+        "not_here": node.on_not_here,
+        "join_tree": lambda sender, message, now_s: reigns.on_join_tree(message, now_s),
+        "leave_tree": lambda sender, message, now_s: reigns.on_leave_tree(message, now_s),
+        "outdated": lambda sender, message, now_s: reigns.on_outdated(message, now_s),
+        "fetch": lambda sender, message, now_s: reigns.on_fetch(message),
+        "tree_update": trees.on_update,
+        "tree_digest": trees.on_digest,
+        "tree_mismatch": lambda sender, message, now_s: trees.on_mismatch(sender, message),
+        "tree_content": trees.on_content,
+        "publish": reigns.on_publish,
+        "publish_ack": node.on_publish_ack,
+        "fetched": node.on_fetched,
+        "runs": node.on_runs,
+        "replicate": replication.on_replicate,
+        "replica_ack": lambda sender, message, now_s: replication.on_replica_ack(sender, message),
+        "replica_pull": replication.on_replica_pull,
+        "claim_range": node.on_claim_range,
+        "range_granted": lambda sender, message, now_s: succession.on_range_granted(sender, now_s),
+        "adopt": lambda sender, message, now_s: succession.on_adopt(message, now_s),
+        "adopted": succession.on_adopted,
+    }

@@ -1,0 +1,87 @@
+"""What a node remembers of topic trees: edges to parents and children, and its part of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dynatops.v1.overlay_pb2 import Position
+from overlay.identifiers import RING_MASK, Key, NodeId
+from overlay.peers import Peer
+
+BUCKETS = 16
+BUCKET_SHIFT = 60
+
+
+def _mix(key: int, member: int) -> int:
+    """A 64-bit hash of a (topic, member) pair; pairs are combined by exclusive or."""
+    value = (key * 0x9E3779B97F4A7C15 + member) & RING_MASK
+    value = ((value ^ (value >> 31)) * 0xBF58476D1CE4E5B9) & RING_MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & RING_MASK
+    return value ^ (value >> 31)
+
+
+class Edge:
+    """The (topic, member) pairs that one node entrusted to another, as either end sees it."""
+
+    __slots__ = ("digests", "heard_s", "pairs", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, set[NodeId]] = {}
+        self.digests = [0] * BUCKETS
+        self.pairs = 0
+        self.heard_s = 0.0
+
+    def add(self, topic: str, key: Key, member: NodeId) -> bool:
+        members = self.topics.setdefault(topic, set())
+        if member in members:
+            return False
+        members.add(member)
+        self._toggle(key, member, 1)
+        return True
+
+    def remove(self, topic: str, key: Key, member: NodeId) -> bool:
+        members = self.topics.get(topic)
+        if members is None or member not in members:
+            return False
+        members.remove(member)
+        if not members:
+            del self.topics[topic]
+        self._toggle(key, member, -1)
+        return True
+
+    def _toggle(self, key: Key, member: NodeId, count: int) -> None:
+        self.digests[key >> BUCKET_SHIFT] ^= _mix(key, member)
+        self.pairs += count
+
+    @property
+    def digest(self) -> int:
+        total = 0
+        for index, part in enumerate(self.digests):
+            total ^= ((part << index) | (part >> (64 - index))) & RING_MASK
+        return total
+
+
+@dataclass(slots=True)
+class TopicTree:
+    """One topic's tree as it passes through this node."""
+
+    topic: str
+    key: Key
+    # The newest (term, seq, beat) that came by, and where its term began.
+    position: tuple[int, int, int] = (0, 0, 0)
+    origin: tuple[int, int] = (0, 0)
+    # member -> how many parents (normally one) entrusted it to this node.
+    entrusted: dict[NodeId, int] = field(default_factory=dict)
+    # member -> the child that it is entrusted to; None while the ring does not know the member.
+    delegates: dict[NodeId, Peer | None] = field(default_factory=dict)
+    # The children, in a fixed order; None when it must be worked out again.
+    children: tuple[Peer, ...] | None = ()
+    is_root: bool = False
+
+    def position_message(self) -> Position:
+        return Position(
+            term=self.position[0],
+            seq=self.position[1],
+            prev_term=self.origin[0],
+            prev_seq=self.origin[1],
+        )
