@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format proto bench lock clean
+.PHONY: help setup demo test test-all check format proto docs bench lock clean
 
 help:  ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,7 @@ check: setup  ## format, lint, types, import directions, generated code
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/generate_wire.py --check
+	$(BIN)/python tools/generate_reference.py --check
 
 format: setup  ## format the code, mend what lint can mend
 	$(BIN)/ruff format .
@@ -46,6 +47,9 @@ format: setup  ## format the code, mend what lint can mend
 
 proto: setup  ## generate dynatops/v1 from proto/
 	$(BIN)/python tools/generate_wire.py
+
+docs: setup  ## generate docs/reference.md from the code
+	$(BIN)/python tools/generate_reference.py
 
 bench: setup  ## measure
 	$(BIN)/dynatops bench pubsub

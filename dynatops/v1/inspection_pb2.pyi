@@ -77,7 +77,7 @@ class BrokerReport(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeReport]: ...
     @_builtins.property
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Counters by name; the table of names is in docs/counters.md."""
+        """Counters by name; the table of names is in docs/reference.md."""
 
     def __init__(
         self,
