@@ -30,7 +30,7 @@ def _members(brokers: Iterable[SimulatedBroker]) -> dict[NodeId, Node]:
 
 
 def check_ring(brokers: Iterable[SimulatedBroker]) -> list[str]:
-    """One ordered ring, everyone connected to it, every list ordered and without repeats."""
+    """INV-2: one ordered ring, everyone connected to it, every list ordered and without repeats."""
     members = _members(brokers)
     best: dict[NodeId, NodeId] = {}
     violations: list[str] = []
@@ -80,7 +80,7 @@ def _show(node_ids: Iterable[NodeId]) -> str:
 
 
 def check_rest(brokers: Sequence[SimulatedBroker]) -> list[str]:
-    """Ring, fingers, rendezvous points and trees are exactly what the static geometry says."""
+    """INV-7, 8, 9: ring, fingers, rendezvous points and trees are exactly what the static geometry says."""
     living = [broker for broker in brokers if broker.alive]
     nodes = {broker.core.node.me.node_id: broker.core.node for broker in living}
     if not nodes:
@@ -182,7 +182,7 @@ def check_deliveries(world: World) -> list[str]:
 
 
 def _check_stamps(subscriptions: Iterable[Subscription]) -> Iterable[str]:
-    """One stamp is one event, whoever heard it."""
+    """INV-3: one stamp is one event, whoever heard it."""
     stamped: dict[tuple[str, int, int], tuple[int, int]] = {}
     for subscription in subscriptions:
         for publisher, number, term, seq, _ in subscription.heard:
@@ -193,7 +193,7 @@ def _check_stamps(subscriptions: Iterable[Subscription]) -> Iterable[str]:
 
 
 def _check_order(subscription: Subscription) -> Iterable[str]:
-    """Each event once; those of one publisher, and those of one term, in order.
+    """INV-4: each event once; those of one publisher, and those of one term, in order.
 
     Where a partition leaves both copies of a topic's history on the other side, subscribers are
     told that it is broken. What was stamped over there then comes when it is known, if need be
@@ -219,7 +219,7 @@ def _check_order(subscription: Subscription) -> Iterable[str]:
 def _check_completeness(
     subscriptions: Iterable[Subscription], published: Iterable[PublishedEvent]
 ) -> Iterable[str]:
-    """A subscription that lasted until the end heard all that was published since it began."""
+    """INV-5: a subscription that lasted until the end heard all published since it began."""
     by_topic: defaultdict[str, list[PublishedEvent]] = defaultdict(list)
     for event in published:
         if event.acknowledged_s is not None:
