@@ -80,7 +80,7 @@ def _show(node_ids: Iterable[NodeId]) -> str:
 
 
 def check_rest(brokers: Sequence[SimulatedBroker]) -> list[str]:
-    """INV-7, 8, 9: ring, fingers, rendezvous points and trees are exactly what the static geometry says."""
+    """INV-7, 8, 9: ring, fingers, rendezvous points and trees are as the geometry says."""
     living = [broker for broker in brokers if broker.alive]
     nodes = {broker.core.node.me.node_id: broker.core.node for broker in living}
     if not nodes:

@@ -1,4 +1,4 @@
-"""INV-1: cores are pure: they import nothing that could tell the time, roll dice, or touch the world."""
+"""INV-1: cores are pure: nothing they import tells the time, rolls dice, or touches the world."""
 
 from __future__ import annotations
 
