@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -99,8 +100,21 @@ def run_async(work: Coroutine[Any, Any, Any]) -> Any:
     from dynatops.topics import TopicError
 
     try:
-        return asyncio.run(work)
+        return asyncio.run(_interruptible(work))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     except TopicError as error:
         raise UsageError(str(error)) from None
     except (DynatopsError, StartError) as error:
         raise CommandError(str(error)) from None
+
+
+async def _interruptible(work: Coroutine[Any, Any, Any]) -> Any:
+    """Ctrl-C cancels the work, whichever thread the signal meets.
+
+    `asyncio.run` alone wakes the loop only if it meets the main thread; gRPC has others.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+    return await work

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +118,15 @@ class TestPubSub:
         _, errors = listener.communicate(timeout=10)
         assert listener.returncode == 130
         assert errors == ""
+
+    def test_ctrl_c_may_meet_any_thread(self, listener: subprocess.Popen[str]) -> None:
+        threads = [int(entry.name) for entry in Path(f"/proc/{listener.pid}/task").iterdir()]
+        other = next(thread for thread in threads if thread != listener.pid)
+        # Python sends signals to processes and own threads only: tgkill(2) by its number.
+        tgkill = {"x86_64": 234, "aarch64": 131}[platform.machine()]
+        assert ctypes.CDLL(None).syscall(tgkill, listener.pid, other, signal.SIGINT) == 0
+        listener.communicate(timeout=10)
+        assert listener.returncode == 130
 
 
 class TestLooking:
