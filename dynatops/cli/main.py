@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from dynatops.cli import bench, broker, demo, inspect, pubsub, settings, simulate, up
+from dynatops.cli import bench, broker, demo, inspect, pubsub, settings, simulate, solve, up
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.version import VERSION
 
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dynatops {VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, up, broker, pubsub, inspect, simulate, bench, settings):
+    for module in (demo, up, broker, pubsub, inspect, solve, simulate, bench, settings):
         module.add_commands(commands)
     return parser
 

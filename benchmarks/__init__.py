@@ -1,0 +1,1 @@
+"""Measurements for developers and researchers; `python -m benchmarks.NAME --help`."""

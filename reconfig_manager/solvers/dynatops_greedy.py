@@ -1,0 +1,17 @@
+"""DYNATOPS-Greedy, Algorithm 4: on the improvement path of SSBR-Greedy, the placement with the best
+benefit minus moving cost, which may be the one to begin with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reconfig_manager.problem import Objective, Problem, Run, Solution, Task
+from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits, walk
+
+
+def solve(problem: Problem, task: Task) -> Solution:
+    refuse_move_limits(task, "dynatops-greedy")
+    run = Run(problem, replace(task, objective=Objective.NET))
+    finished = walk(problem, run)
+    return run.solution("dynatops-greedy", finished=finished)

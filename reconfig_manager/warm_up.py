@@ -1,0 +1,14 @@
+"""Loads, and the first time compiles, what the solvers run, so that time limits mean solving."""
+
+from __future__ import annotations
+
+from reconfig_manager.problem import Task
+from reconfig_manager.solvers import SOLVERS
+from reconfig_manager.workloads import Pattern, make_instance
+
+
+def warm_up() -> None:
+    for brokers in (4, 10):
+        problem = make_instance(brokers, 10, Pattern.MULTIMODAL, seed=1).problem()
+        for algorithm in ("ssbr-greedy", "refine"):
+            SOLVERS[algorithm](problem, Task(iterations_max=80))
