@@ -51,8 +51,9 @@ proto: setup  ## generate dynatops/v1 from proto/
 docs: setup  ## generate docs/reference.md from the code
 	$(BIN)/python tools/generate_reference.py
 
-bench: setup  ## measure
+bench: setup  ## measure (minutes)
 	$(BIN)/dynatops bench pubsub
+	$(BIN)/python -m benchmarks.solvers --large
 
 lock:  ## resolve dependencies anew and pin them in constraints.txt
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

@@ -22,9 +22,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from overlay.cost import Placement
 from reconfig_manager.problem import Problem, Task
 from reconfig_manager.solvers import SOLVERS
+from reconfig_manager.solvers.search_kernels import mean_change
 from reconfig_manager.warm_up import warm_up
 from reconfig_manager.workloads import Pattern, make_instance
 
@@ -162,9 +165,6 @@ def measure_growth(quick: bool) -> Iterable[dict[str, Any]]:
 
 def _swap_seconds(problem: Problem, repeats: int = 20_000) -> float:
     """One swap_delta, calls from Python taken out by letting a kernel make many."""
-    from reconfig_manager.solvers.search_kernels import mean_change  # noqa: PLC0415
-    import numpy as np  # noqa: PLC0415
-
     placement = Placement.of(problem.model, problem.place)
     random = np.array([1], dtype=np.uint64)
     tables, state = problem.model.tables, placement.state

@@ -4,7 +4,8 @@ Up to eight brokers it looks at every placement. Otherwise it collects starts (t
 placement, the improvement path of SSBR-Greedy, the assignment of `lsap`, the placements that
 `relaxation` meets) and anneals from the best found so far, in rounds that double in length and
 begin hotter each time: the first ones walk downhill, the later ones cross hills, ever higher ones
-while nothing is gained. Between rounds the relaxation is run again from other chances.
+while nothing is gained. Between rounds the relaxation is run again from other chances. Rings too
+large for that are improved in `blocks` instead.
 
 The steps follow from the problem and the seed alone; limits of time only say where they are cut
 off. So more time is never worse, and a run is repeated by giving `iterations_max` what it reported.
@@ -20,6 +21,7 @@ import numpy as np
 from overlay.cost import Placement
 from reconfig_manager.problem import Objective, Problem, Run, Solution, Task
 from reconfig_manager.solvers import ssbr_greedy
+from reconfig_manager.solvers.blocks import improve_blocks
 from reconfig_manager.solvers.lsap import assign, least_delay
 from reconfig_manager.solvers.relaxation import Relaxation, even_chances, leaning_chances
 from reconfig_manager.solvers.search_kernels import Search, anneal, enumerate_all, mean_change
@@ -67,17 +69,21 @@ def _search(run: Run, placement: Placement, rng: Random) -> bool:
             if problem.model.by_pairs:
                 # It minds hops, not pairs: good for a start, no more.
                 relaxation = None
+    in_blocks = not small and not problem.model.by_pairs
+    if in_blocks:
+        improve_blocks(run, placement, rng)
     fruitless = 0
     sweeps = 1
     while not run.over and fruitless < FRUITLESS_ROUNDS_MAX:
         if run.bound is not None and run.total <= run.bound:
             return True
         gained = _anneal_round(run, placement, sweeps, HOT * 2**fruitless, rng)
-        if relaxation is not None and not run.over:
-            before = run.total
-            share = rng.uniform(0.2, 0.8)
-            relaxation.descend(run, leaning_chances(run.place, share))
-            gained = gained or run.total < before
+        before = run.total
+        if relaxation is not None:
+            relaxation.descend(run, leaning_chances(run.place, rng.uniform(0.2, 0.8)))
+        elif in_blocks:
+            improve_blocks(run, placement, rng)
+        gained = gained or run.total < before
         if run.over:
             return False
         fruitless = 0 if gained or sweeps < SWEEPS_WHEN_HOT else fruitless + 1

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from overlay.cost_kernels import Floats, Ints, State, Tables
+from overlay.cost_kernels import Floats, Ints, State, Tables, delay_by_hops, join, leave
 from overlay.swap_kernels import swap, swap_delta
 
 
@@ -182,3 +182,62 @@ def marginal_costs(
             worth[node] = worth[t.parents[row, node]] + np.exp(absent[node])
             relays = worth[node] / max(1e-9, 1.0 - present[topic, node]) - 1.0
             out[topic, node] = relay_price[topic] * relays + delay_price[topic] * t.hops[row, node]
+
+
+# ---- some brokers at a time, by hops -------------------------------------------------------------
+
+
+@njit(cache=True)
+def lift(t: Tables, s: State, brokers: Ints) -> None:
+    """Take the subscriptions of these brokers out of all trees."""
+    for broker in brokers:
+        for i in range(t.first_topic[broker], t.first_topic[broker + 1]):
+            leave(t, s, t.topics[i], s.place[broker])
+
+
+@njit(cache=True)
+def settle(t: Tables, s: State, brokers: Ints, nodes: Ints) -> None:
+    """Put lifted brokers on these nodes, and their subscriptions back."""
+    for k in range(brokers.shape[0]):
+        broker, node = brokers[k], nodes[k]
+        s.place[broker] = node
+        s.host[node] = broker
+        for i in range(t.first_topic[broker], t.first_topic[broker + 1]):
+            join(t, s, t.topics[i], node)
+        s.delay_cost[broker] = delay_by_hops(t, broker, node)
+    s.total[0] = s.relay_cost.sum() + s.delay_cost.sum()
+
+
+@njit(cache=True)
+def settling_costs(t: Tables, s: State, brokers: Ints, nodes: Ints) -> Floats:
+    """[k, i] -> what brokers[k], lifted, would cost on nodes[i] if no other came back."""
+    costs = np.zeros((brokers.shape[0], nodes.shape[0]))
+    # What one more subscriber of a topic costs on each node, worked out when first needed.
+    known = np.zeros(t.row.shape[0], dtype=np.bool_)
+    by_topic = np.empty((t.row.shape[0], nodes.shape[0]))
+    for k in range(brokers.shape[0]):
+        broker = brokers[k]
+        for j in range(t.first_topic[broker], t.first_topic[broker + 1]):
+            topic = t.topics[j]
+            if not known[topic]:
+                known[topic] = True
+                for i in range(nodes.shape[0]):
+                    by_topic[topic, i] = _joining_cost(t, s, topic, nodes[i])
+            for i in range(nodes.shape[0]):
+                costs[k, i] += by_topic[topic, i]
+    return costs
+
+
+@njit(cache=True, inline="always")
+def _joining_cost(t: Tables, s: State, topic: int, node: int) -> float:
+    row = t.row[topic]
+    above = t.parents[row, node]
+    cost = float(t.delay_price[topic] * t.hops[row, node])
+    if above < 0:
+        return cost
+    if s.counts[topic, node] > 0:
+        return float(cost - t.relay_price[topic])
+    while t.parents[row, above] >= 0 and s.counts[topic, above] == 0:
+        cost += float(t.relay_price[topic])
+        above = t.parents[row, above]
+    return cost

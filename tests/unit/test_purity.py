@@ -15,6 +15,7 @@ FORBIDDEN = frozenset(
 )
 CORES = [
     *sorted((ROOT / "overlay").glob("*.py")),
+    ROOT / "reconfig_manager" / "decision.py",
     *sorted((ROOT / "broker_agent" / "core").glob("*.py")),
     ROOT / "dynatops" / "client" / "core.py",
     ROOT / "dynatops" / "topics.py",

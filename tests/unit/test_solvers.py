@@ -12,7 +12,8 @@ import pytest
 from overlay.cost import CostModel, Placement, Prices
 from reconfig_manager.decision import MovingCost
 from reconfig_manager.problem import Objective, Problem, Run, Task, UnsuitableProblemError
-from reconfig_manager.solvers import SOLVERS, refine
+from reconfig_manager.solvers import SOLVERS, blocks, refine
+from reconfig_manager.solvers.search_kernels import lift, settling_costs
 from reconfig_manager.solvers.ssbr_greedy import improvement_path
 from reconfig_manager.workloads import Pattern, make_instance
 from tests.support.problems import Spec, all_places, plain_costs, random_spec
@@ -328,3 +329,48 @@ def test_the_plain_definition_agrees_with_the_figure() -> None:
     assert (cost.overhead, cost.delay) == (2.0, 3.0)
     assert plain_costs(spec, place.tolist())[0] == cost
     assert SOLVERS["refine"](spec.problem(), Task()).after.total == 0.0
+
+
+class TestBlocks:
+    """What serves rings too large to assign at once, on small ones."""
+
+    def test_what_a_lifted_broker_costs_anywhere(self) -> None:
+        """Settling on one node rather than another costs what evaluating both says."""
+        # A broker without interests trades places with any other, and costs nothing itself.
+        spec = random_spec(Random(3), 12, 8, rtt=False, weights=False)
+        spec.subscriptions[0] = []
+        problem = spec.problem()
+        tables, state = problem.model.tables, Placement.of(problem.model, problem.place).state
+        broker = np.array([5], dtype=np.int32)
+        everywhere = np.arange(12, dtype=np.int32)
+        lift(tables, state, broker)
+        costs = settling_costs(tables, state, broker, everywhere)[0]
+        here, there = problem.place[5], problem.place[0]
+        swapped = problem.place.copy()
+        swapped[[0, 5]] = swapped[[5, 0]]
+        gained = problem.model.evaluate(swapped).total - problem.model.evaluate(problem.place).total
+        assert costs[there] - costs[here] == gained
+
+    @pytest.mark.parametrize("objective", Objective)
+    def test_makes_a_placement_better(
+        self, objective: Objective, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problem = make_instance(60, 60, Pattern.MULTIMODAL, 1).problem(MovingCost(4, 1, 0.5))
+        monkeypatch.setattr(blocks, "BROKERS", 10)
+        run = Run(problem, Task(objective=objective))
+        before = run.value_of(run.place, run.total)
+        placement = Placement.of(problem.model, problem.place)
+        blocks.improve_blocks(run, placement, Random(1))
+        assert run.value_of(run.place, run.total) < before
+        assert run.iterations == blocks.LIFTS * 6
+        fresh = Placement.of(problem.model, placement.place)
+        assert placement.total == fresh.total
+        assert (placement.state.counts == fresh.state.counts).all()
+        assert run.total == problem.model.evaluate(run.place).total
+
+    def test_refine_uses_them_on_large_rings(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        problem = multimodal(60, 60)
+        monkeypatch.setattr(refine, "ASSIGNED_BROKERS_MAX", 50)
+        solution = SOLVERS["refine"](problem, Task(iterations_max=30))
+        assert solution.bound is None
+        assert solution.after.total < 0.9 * problem.model.evaluate(problem.place).total
