@@ -274,6 +274,7 @@ def _least_by_enumeration(problem: Problem) -> float:
 @pytest.mark.parametrize("name", SOLVERS)
 class TestAll:
     def test_never_worse_than_staying(self, name: str) -> None:
+        """INV-12"""
         for seed in range(10):
             problem = small_problem(seed)
             solution = SOLVERS[name](problem, Task(time_limit_s=5.0))
