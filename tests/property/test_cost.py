@@ -1,4 +1,4 @@
-"""INV-11. The cost of placements: evaluated, and followed through swaps, against the plain definition."""
+"""INV-11: the cost of placements, evaluated and through swaps, against the plain definition."""
 
 from __future__ import annotations
 
