@@ -11,7 +11,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from dynatops.cli import bench, broker, demo, inspect, pubsub, settings, simulate, solve, up
+from dynatops.cli import (
+    bench,
+    broker,
+    compare,
+    demo,
+    inspect,
+    instance,
+    pubsub,
+    settings,
+    simulate,
+    solve,
+    up,
+)
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.version import VERSION
 
@@ -26,6 +38,12 @@ Try it:
   dynatops tree quake/ca             how events of the topic travel"""
 
 
+# In the order of `--help`.
+_MODULES = (
+    demo, up, broker, pubsub, inspect, solve, instance, compare, simulate, bench, settings,
+)  # fmt: skip
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dynatops",
@@ -35,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dynatops {VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (demo, up, broker, pubsub, inspect, solve, simulate, bench, settings):
+    for module in _MODULES:
         module.add_commands(commands)
     return parser
 
