@@ -191,8 +191,9 @@ def _tables(geometry: RingGeometry, demand: Demand, prices: Prices) -> kernels.T
     parents = np.empty((len(roots), size), dtype=np.int32)
     hops = np.empty((len(roots), size), dtype=np.uint8)
     kernels.grow_routes(roots, *_offsets(geometry), parents, hops)
-    rtt_ms = _matrix(prices.rtt_ms, size)
-    relay_weight = _matrix(prices.relay_weight, size)
+    paired = prices.rtt_ms is not None or prices.relay_weight is not None
+    rtt_ms = _matrix(prices.rtt_ms, size if paired else 0)
+    relay_weight = _matrix(prices.relay_weight, size if paired else 0)
     by_topic = np.argsort(topics, kind="stable")
     relay_price, delay_price = _on_grid(
         publications[active],
@@ -201,9 +202,7 @@ def _tables(geometry: RingGeometry, demand: Demand, prices: Prices) -> kernels.T
         * max(1.0, float(rtt_ms.max(initial=0.0)), float(relay_weight.max(initial=0.0))),
         delay_weight=prices.delay_weight,
     )
-    edge, edge_from, edge_to = (
-        _edges(parents) if len(rtt_ms) or len(relay_weight) else _no_edges(size)
-    )
+    edge, edge_from, edge_to = _edges(parents) if paired else _no_edges(size)
     first_touching, touching = _touching(edge_from, edge_to, size)
     return kernels.Tables(
         first_topic=_starts(np.bincount(owners, minlength=size)),
@@ -233,7 +232,7 @@ def _starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _matrix(values: Floats | None, size: int) -> Floats:
     if values is None:
-        return np.empty((0, 0))
+        return np.ones((size, size))
     if values.shape != (size, size):
         raise ValueError(f"a matrix between brokers must be {size} x {size}")
     return np.ascontiguousarray(values, dtype=np.float64)

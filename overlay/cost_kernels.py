@@ -1,8 +1,7 @@
 """The inner loops of the cost model, compiled. `overlay.cost` says what they compute.
 
 Rules: arrays and scalars only; nothing here allocates in proportion to anything but its result.
-Compiled code is kept on disk beside this file (or where NUMBA_CACHE_DIR says), so only the first
-process ever pays for compilation.
+`overlay.compiled` keeps compiled code on disk, so that only the first process pays for compilation.
 
 One idea carries all of it: `counts[topic, node]` is the number of subscribing nodes in the part of
 the topic's tree at and below the node. A node is in the tree where the count is positive; it is a
@@ -17,8 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from overlay.compiled import inlined, kernel
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
@@ -44,10 +44,11 @@ class Tables(NamedTuple):
     delay_price: Floats
     # [broker, node] -> cost of its delays there, by hops (eq. 14); empty where it would be too big.
     delay_at: Floats
-    # Between brokers, where given; else empty. [from, to]
+    # Between brokers, [from, to]. Where only one of them is given the other is one everywhere;
+    # where neither is, both are empty, and so are the edges below.
     rtt_ms: Floats
     relay_weight: Floats
-    # Where either is given: [row, node] -> the edge from its parent; the ends of each edge, and
+    # [row, node] -> the edge from its parent; the ends of each edge, and
     # for each node the edges that touch it.
     edge: Ints
     edge_from: Ints
@@ -79,7 +80,7 @@ class State(NamedTuple):
 # ---- routes --------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@kernel
 def grow_routes(
     roots: Ints,
     first_offset: NDArray[np.int64],
@@ -123,7 +124,7 @@ def grow_routes(
                     depth += 1
 
 
-@njit(cache=True)
+@kernel
 def delay_matrix(t: Tables) -> Floats:
     """[broker, node] -> the cost of the broker's delays there, by hops (eq. 14)."""
     size = t.first_topic.shape[0] - 1
@@ -141,22 +142,13 @@ def delay_matrix(t: Tables) -> Floats:
 # ---- a whole placement ---------------------------------------------------------------------------
 
 
-@njit(cache=True, inline="always")
-def rtt(t: Tables, source: int, target: int) -> float:
-    return t.rtt_ms[source, target] if t.rtt_ms.shape[0] else 1.0
-
-
-@njit(cache=True, inline="always")
-def weight(t: Tables, source: int, target: int) -> float:
-    return t.relay_weight[source, target] if t.relay_weight.shape[0] else 1.0
-
-
-@njit(cache=True)
+@kernel
 def evaluate(t: Tables, place: Ints, host: Ints) -> tuple[float, float]:
     """Overhead and delay, priced, worked out from nothing (eq. 4 and 5)."""
     size = place.shape[0]
     seen = np.full(size, -1, dtype=np.int32)
     subscribes = np.full(size, -1, dtype=np.int32)
+    paired = t.edge.shape[0] > 0
     overhead = 0.0
     delay = 0.0
     for topic in range(t.row.shape[0]):
@@ -171,7 +163,7 @@ def evaluate(t: Tables, place: Ints, host: Ints) -> tuple[float, float]:
         seen[t.roots[row]] = topic
         for i in range(first, end):
             node = place[t.brokers[i]]
-            if t.rtt_ms.shape[0]:
+            if paired:
                 below = node
                 while parents[below] >= 0:
                     distance += t.rtt_ms[host[parents[below]], host[below]]
@@ -181,14 +173,17 @@ def evaluate(t: Tables, place: Ints, host: Ints) -> tuple[float, float]:
             while seen[node] != topic:
                 seen[node] = topic
                 if subscribes[node] != topic:
-                    relays += weight(t, host[parents[node]], host[node])
+                    if paired:
+                        relays += t.relay_weight[host[parents[node]], host[node]]
+                    else:
+                        relays += 1.0
                 node = parents[node]
         overhead += t.relay_price[topic] * relays
         delay += t.delay_price[topic] * distance
     return overhead, delay
 
 
-@njit(cache=True)
+@kernel
 def fill(t: Tables, s: State) -> None:
     """Count everything from `place`."""
     size = s.place.shape[0]
@@ -210,7 +205,7 @@ def fill(t: Tables, s: State) -> None:
     s.total[0] = overhead + delay
 
 
-@njit(cache=True)
+@inlined
 def delay_by_hops(t: Tables, broker: int, node: int) -> float:
     cost = 0.0
     for i in range(t.first_topic[broker], t.first_topic[broker + 1]):
@@ -219,7 +214,7 @@ def delay_by_hops(t: Tables, broker: int, node: int) -> float:
     return cost
 
 
-@njit(cache=True)
+@kernel
 def broker_costs(t: Tables, s: State) -> tuple[Floats, Floats]:
     """[broker] -> what it relays without wanting it (eq. 7), and its delays (eq. 8), priced."""
     size = s.place.shape[0]
@@ -232,23 +227,28 @@ def broker_costs(t: Tables, s: State) -> tuple[Floats, Floats]:
         return overhead, delay
     for e in range(t.edge_to.shape[0]):
         source, target = s.host[t.edge_from[e]], s.host[t.edge_to[e]]
-        overhead[target] += s.relay_flow[e] * weight(t, source, target)
+        overhead[target] += s.relay_flow[e] * t.relay_weight[source, target]
+    # By name: taken out of the tuple step by step they are counted step by step.
+    parents, host, rtt_ms = t.parents, s.host, t.rtt_ms
     for broker in range(size):
         for i in range(t.first_topic[broker], t.first_topic[broker + 1]):
             topic = t.topics[i]
             row = t.row[topic]
             node = s.place[broker]
-            while t.parents[row, node] >= 0:
-                above = t.parents[row, node]
-                delay[broker] += t.delay_price[topic] * rtt(t, s.host[above], s.host[node])
+            distance = 0.0
+            above = parents[row, node]
+            while above >= 0:
+                distance += rtt_ms[host[above], host[node]]
                 node = above
+                above = parents[row, node]
+            delay[broker] += t.delay_price[topic] * distance
     return overhead, delay
 
 
 # ---- one subscriber of one topic moves -----------------------------------------------------------
 
 
-@njit(cache=True)
+@inlined
 def join(t: Tables, s: State, topic: int, node: int) -> None:
     row = t.row[topic]
     price = t.relay_price[topic]
@@ -274,7 +274,7 @@ def join(t: Tables, s: State, topic: int, node: int) -> None:
         at = above
 
 
-@njit(cache=True)
+@inlined
 def leave(t: Tables, s: State, topic: int, node: int) -> None:
     row = t.row[topic]
     price = t.relay_price[topic]

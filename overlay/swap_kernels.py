@@ -7,12 +7,12 @@ node to another. Where costs depend on who talks to whom, so do the edges that t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from overlay.cost_kernels import State, Tables, delay_by_hops, join, leave, rtt, weight
+from overlay.compiled import inlined, kernel
+from overlay.cost_kernels import State, Tables, delay_by_hops, join, leave
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _relays_gained(t: Tables, s: State, topic: int, source: int, target: int) -> int:
     """How many more relays there are once the topic's subscriber on source is on target."""
     row = t.row[topic]
@@ -64,7 +64,7 @@ def _relays_gained(t: Tables, s: State, topic: int, source: int, target: int) ->
 # ---- two brokers change places -------------------------------------------------------------------
 
 
-@njit(cache=True)
+@kernel
 def swap_delta(t: Tables, s: State, first: int, second: int) -> float:
     """What the total gains if two brokers change places. Changes nothing."""
     if t.edge.shape[0]:
@@ -97,7 +97,7 @@ def swap_delta(t: Tables, s: State, first: int, second: int) -> float:
     return delta
 
 
-@njit(cache=True)
+@kernel
 def swap(t: Tables, s: State, first: int, second: int, delta: float) -> None:
     """Let two brokers change places; delta is what `swap_delta` said."""
     source, target = s.place[first], s.place[second]
@@ -126,7 +126,7 @@ def swap(t: Tables, s: State, first: int, second: int, delta: float) -> None:
 # ---- the same where costs depend on who talks to whom --------------------------------------------
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _swapped(broker: int, first: int, second: int) -> int:
     if broker == first:
         return second
@@ -135,7 +135,7 @@ def _swapped(broker: int, first: int, second: int) -> int:
     return broker
 
 
-@njit(cache=True)
+@inlined
 def _swap_delta_pairs(t: Tables, s: State, first: int, second: int) -> float:
     """Old flows over changed pairs, then changed flows over the new pairs."""
     source, target = s.place[first], s.place[second]
@@ -149,8 +149,8 @@ def _swap_delta_pairs(t: Tables, s: State, first: int, second: int) -> float:
                 continue
             a, b = s.host[x], s.host[y]
             c, d = _swapped(a, first, second), _swapped(b, first, second)
-            delta += s.delay_flow[e] * (rtt(t, c, d) - rtt(t, a, b))
-            delta += s.relay_flow[e] * (weight(t, c, d) - weight(t, a, b))
+            delta += s.delay_flow[e] * (t.rtt_ms[c, d] - t.rtt_ms[a, b])
+            delta += s.relay_flow[e] * (t.relay_weight[c, d] - t.relay_weight[a, b])
     i, i_end = t.first_topic[first], t.first_topic[first + 1]
     j, j_end = t.first_topic[second], t.first_topic[second + 1]
     while i < i_end or j < j_end:
@@ -166,7 +166,7 @@ def _swap_delta_pairs(t: Tables, s: State, first: int, second: int) -> float:
     return delta
 
 
-@njit(cache=True)
+@inlined
 def _move_delta_pairs(
     t: Tables, s: State, topic: int, source: int, target: int, first: int, second: int
 ) -> float:
@@ -180,13 +180,13 @@ def _move_delta_pairs(
     while t.parents[row, at] >= 0:
         a = _swapped(s.host[t.parents[row, at]], first, second)
         b = _swapped(s.host[at], first, second)
-        farther -= rtt(t, a, b)
+        farther -= t.rtt_ms[a, b]
         if at == source:
             if s.counts[topic, at] > 1:
-                relayed += weight(t, a, b)
+                relayed += t.relay_weight[a, b]
                 dying = False
         elif dying and s.counts[topic, at] == 1:
-            relayed -= weight(t, a, b)
+            relayed -= t.relay_weight[a, b]
         else:
             dying = False
         if dying:
@@ -198,7 +198,7 @@ def _move_delta_pairs(
     while t.parents[row, at] >= 0:
         a = _swapped(s.host[t.parents[row, at]], first, second)
         b = _swapped(s.host[at], first, second)
-        farther += rtt(t, a, b)
+        farther += t.rtt_ms[a, b]
         # What the count will be once the subscriber has left source.
         count = s.counts[topic, at]
         if count == 1:
@@ -207,10 +207,10 @@ def _move_delta_pairs(
                     count = 0
         if at == target:
             if count > 0:
-                relayed -= weight(t, a, b)
+                relayed -= t.relay_weight[a, b]
                 growing = False
         elif growing and count == 0:
-            relayed += weight(t, a, b)
+            relayed += t.relay_weight[a, b]
         else:
             growing = False
         at = t.parents[row, at]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from overlay.compiled import inlined, kernel
 from overlay.cost_kernels import Floats, Ints, State, Tables, delay_by_hops, join, leave
 from overlay.swap_kernels import swap, swap_delta
 
 
-@njit(cache=True)
+@kernel
 def best_swap(t: Tables, s: State, broker: int) -> tuple[int, float]:
     """The partner with whom changing places gains most, and how much; the first of equals."""
     best, best_delta = -1, 0.0
@@ -42,7 +42,7 @@ class Search(NamedTuple):
     random: NDArray[np.uint64]
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _next_random(random: NDArray[np.uint64]) -> np.uint64:
     """xorshift64*"""
     x = random[0]
@@ -53,19 +53,19 @@ def _next_random(random: NDArray[np.uint64]) -> np.uint64:
     return np.uint64(x * np.uint64(2685821657736338717))
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _random_below(random: NDArray[np.uint64], limit: int) -> int:
     high = _next_random(random) >> np.uint64(32)
     # Signed: an unsigned and a signed integer make a float.
     return np.int64((high * np.uint64(limit)) >> np.uint64(32))  # type: ignore[return-value]
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _random_share(random: NDArray[np.uint64]) -> float:
     return ((_next_random(random) >> np.uint64(11)) + 1.0) * 2.0**-53
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _more_moved(search: Search, s: State, first: int, second: int) -> int:
     source, target = s.place[first], s.place[second]
     home_first, home_second = search.home[first], search.home[second]
@@ -81,7 +81,7 @@ def _more_moved(search: Search, s: State, first: int, second: int) -> int:
     return more
 
 
-@njit(cache=True)
+@kernel
 def _keep_best(search: Search, s: State) -> None:
     value = s.total[0] + search.price_per_move * search.moved[0]
     if value < search.best_value[1]:
@@ -90,7 +90,7 @@ def _keep_best(search: Search, s: State) -> None:
         search.best[:] = s.place
 
 
-@njit(cache=True)
+@kernel
 def anneal(t: Tables, s: State, search: Search, steps: int) -> None:
     """So many proposals to swap two brokers, each taken if it gains, or by luck if it does not."""
     size = s.place.shape[0]
@@ -113,7 +113,7 @@ def anneal(t: Tables, s: State, search: Search, steps: int) -> None:
             _keep_best(search, s)
 
 
-@njit(cache=True)
+@kernel
 def mean_change(t: Tables, s: State, random: NDArray[np.uint64], samples: int) -> float:
     """How much a swap of two random brokers changes the total, on average, up or down."""
     size = s.place.shape[0]
@@ -127,7 +127,7 @@ def mean_change(t: Tables, s: State, random: NDArray[np.uint64], samples: int) -
     return changed / samples
 
 
-@njit(cache=True)
+@kernel
 def enumerate_all(t: Tables, s: State, search: Search) -> int:
     """Visit every placement, each one swap from the one before (Heap's algorithm)."""
     size = s.place.shape[0]
@@ -152,7 +152,7 @@ def enumerate_all(t: Tables, s: State, search: Search) -> int:
     return visited
 
 
-@njit(cache=True)
+@kernel
 def marginal_costs(
     t: Tables, order: Ints, relay_price: Floats, delay_price: Floats, present: Floats, out: Floats
 ) -> None:
@@ -187,7 +187,7 @@ def marginal_costs(
 # ---- some brokers at a time, by hops -------------------------------------------------------------
 
 
-@njit(cache=True)
+@kernel
 def lift(t: Tables, s: State, brokers: Ints) -> None:
     """Take the subscriptions of these brokers out of all trees."""
     for broker in brokers:
@@ -195,7 +195,7 @@ def lift(t: Tables, s: State, brokers: Ints) -> None:
             leave(t, s, t.topics[i], s.place[broker])
 
 
-@njit(cache=True)
+@kernel
 def settle(t: Tables, s: State, brokers: Ints, nodes: Ints) -> None:
     """Put lifted brokers on these nodes, and their subscriptions back."""
     for k in range(brokers.shape[0]):
@@ -208,7 +208,7 @@ def settle(t: Tables, s: State, brokers: Ints, nodes: Ints) -> None:
     s.total[0] = s.relay_cost.sum() + s.delay_cost.sum()
 
 
-@njit(cache=True)
+@kernel
 def settling_costs(t: Tables, s: State, brokers: Ints, nodes: Ints) -> Floats:
     """[k, i] -> what brokers[k], lifted, would cost on nodes[i] if no other came back."""
     costs = np.zeros((brokers.shape[0], nodes.shape[0]))
@@ -228,7 +228,7 @@ def settling_costs(t: Tables, s: State, brokers: Ints, nodes: Ints) -> Floats:
     return costs
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _joining_cost(t: Tables, s: State, topic: int, node: int) -> float:
     row = t.row[topic]
     above = t.parents[row, node]
