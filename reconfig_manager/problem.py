@@ -89,6 +89,14 @@ class Solution:
     progress: tuple[Progress, ...]
 
 
+# Where costs are sums of round trip times they are exact to rounding only; less is no gain.
+ROUNDING = 1e-9
+
+
+def least_gain(model: CostModel, total: float) -> float:
+    return ROUNDING * total if model.by_pairs else 0.0
+
+
 class Run:
     """Keeps time, counts steps and remembers the best: what all solvers share.
 
@@ -130,7 +138,7 @@ class Run:
         if limit is not None and self.problem.moved(place) > limit:
             return False
         value = self.value_of(place, total)
-        if not value < self._value:
+        if not value < self._value - least_gain(self.problem.model, self.total):
             return False
         self.place, self.total, self._value = place.copy(), total, value
         self.progress.append(Progress(self.seconds, self.iterations, total))

@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from overlay.cost import Placement
-from reconfig_manager.problem import Problem, Run, Solution, Task, UnsuitableProblemError
-from reconfig_manager.solvers.ssbr_greedy import least_gain, refuse_move_limits
+from reconfig_manager.problem import (
+    Problem,
+    Run,
+    Solution,
+    Task,
+    UnsuitableProblemError,
+    least_gain,
+)
+from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits
 
 
 def solve(problem: Problem, task: Task) -> Solution:

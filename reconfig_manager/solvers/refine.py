@@ -69,7 +69,7 @@ def _search(run: Run, placement: Placement, rng: Random) -> bool:
             if problem.model.by_pairs:
                 # It minds hops, not pairs: good for a start, no more.
                 relaxation = None
-    in_blocks = not small and not problem.model.by_pairs
+    in_blocks = not small and not problem.model.by_pairs and task.max_moves is None
     if in_blocks:
         improve_blocks(run, placement, rng)
     fruitless = 0

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from overlay.cost import CostModel, Placement
-from reconfig_manager.problem import Problem, Run, Solution, Task, UnsuitableProblemError
+from reconfig_manager.problem import (
+    Problem,
+    Run,
+    Solution,
+    Task,
+    UnsuitableProblemError,
+    least_gain,
+)
 from reconfig_manager.solvers.search_kernels import best_swap
-
-# Where costs are sums of round trip times they are exact to rounding only; less is no gain.
-ROUNDING = 1e-9
-
-
-def least_gain(model: CostModel, total: float) -> float:
-    return ROUNDING * total if model.by_pairs else 0.0
 
 
 def improvement_path(model: CostModel, placement: Placement) -> Iterator[tuple[int, int]]:
