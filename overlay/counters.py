@@ -16,6 +16,9 @@ class OverlayCounters:
     frames_not_here: int = counter("Frames meant for a node that is not hosted here; refused.")
     frames_stale: int = counter("Frames from an earlier life of their sender; ignored.")
     messages_unknown: int = counter("Messages of a kind this version does not know; ignored.")
+    messages_malformed: int = counter(
+        "Messages and publications with terms or numbers that cannot be; ignored."
+    )
     hops_exceeded: int = counter("Routed messages dropped because they had made too many hops.")
     peers_condemned: int = counter("Peers taken for dead, by silence or by a broken connection.")
     takeovers: int = counter("Topics taken over from a rendezvous point that went away.")

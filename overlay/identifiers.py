@@ -17,6 +17,8 @@ Term = NewType("Term", int)
 PublisherId = NewType("PublisherId", int)
 
 RING_BITS = 64
+# Terms and numbers of events stay below this: what is added to them still fits the wire.
+NUMBER_MAX = (1 << 63) - 1
 RING_MASK = (1 << RING_BITS) - 1
 
 TERM_TAG_BITS = 24

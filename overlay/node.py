@@ -50,6 +50,7 @@ from overlay.reigns import Reigns
 from overlay.replication import Replication
 from overlay.ring import Ring, Status
 from overlay.settings import OverlaySettings
+from overlay.soundness import is_sound
 from overlay.succession import Succession
 from overlay.trees import Trees
 
@@ -188,6 +189,9 @@ class Node:
         if self.ring.status is not Status.MEMBER and not self._takes_part(sender, kind or ""):
             return
         body = getattr(message, kind or "")
+        if not is_sound(body):
+            self.counters.messages_malformed += 1
+            return
         if kind in ROUTED and not self.reigns.is_mine(body.topic):
             self._forward(sender, message, kind, body)
         else:

@@ -23,7 +23,7 @@ from dynatops.v1.overlay_pb2 import (
     Run,
 )
 from overlay.context import Context
-from overlay.identifiers import Key, NodeId, key_of
+from overlay.identifiers import NUMBER_MAX, Key, NodeId, key_of
 from overlay.peers import Peer
 from overlay.reign import Reign
 from overlay.replication import Replication
@@ -122,6 +122,9 @@ class Reigns:
         origin = self._directory.learn(message.origin)
         onward: dict[int, tuple[PeerFrame, list[Publication]]] = {}
         for publication in message.publications:
+            if not _is_numbered(publication):
+                self._counters.messages_malformed += 1
+                continue
             topic = publication.topic
             reign = self.by_topic.get(topic)
             if reign is None:
@@ -265,3 +268,8 @@ class Reigns:
                 log, _ = self.end(topic)
                 log.discard()
                 self._replication.forgotten(topic)
+
+
+def _is_numbered(publication: Publication) -> bool:
+    last_number = publication.first_number + publication.count - 1
+    return 1 <= publication.first_number <= last_number and last_number <= NUMBER_MAX

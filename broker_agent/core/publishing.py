@@ -23,6 +23,7 @@ from overlay.peers import Peer
 _RETRY_PAUSE_FACTOR_MAX = 5.0
 # A position acknowledged longer ago may be forgotten with its topic, and says nothing.
 _POSITION_KNOWN_S = 60.0
+_UINT64_MAX = (1 << 64) - 1
 
 
 @dataclass(slots=True)
@@ -186,11 +187,13 @@ class Publishing:
     ) -> None:
         """Tell the publisher that these events will not be published."""
         self._counters.publish_refused_events += publication.count
+        # It may be refused for these very numbers.
+        last_number = publication.first_number + max(publication.count, 1) - 1
         refused = Refused(
             topic=publication.topic,
             publisher=publication.publisher,
             first_number=publication.first_number,
-            last_number=publication.first_number + publication.count - 1,
+            last_number=min(last_number, _UINT64_MAX),
             code=code,
             message=message,
         )

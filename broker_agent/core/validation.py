@@ -11,6 +11,7 @@ from broker_agent.core.settings import CoreSettings
 from dynatops.topics import TopicError, check_topic
 from dynatops.v1.client_pb2 import ErrorCode, TopicProblem
 from dynatops.v1.overlay_pb2 import Events, Publication
+from overlay.identifiers import NUMBER_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,17 @@ def problem_with(publication: Publication, settings: CoreSettings) -> Problem | 
         check_topic(publication.topic, settings.topic_bytes_max)
     except TopicError as error:
         return Problem(error.code, str(error), uses_up_numbers=False)
+    last_number = publication.first_number + publication.count - 1
+    if publication.first_number < 1 or max(last_number, publication.settled) > NUMBER_MAX:
+        message = f"numbers {publication.first_number} to {last_number} are not between 1 and 2^63"
+        return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up_numbers=False)
     uses_up = publication.count > 0
     try:
         events = Events.FromString(publication.events).events
     except DecodeError:
         message = "the publication's events cannot be decoded"
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up)
-    if publication.count != len(events) or not events or publication.first_number < 1:
+    if publication.count != len(events) or not events:
         found = f"{len(events)} events numbered {publication.first_number}"
         message = f"{found}, but {publication.count} announced"
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up)

@@ -1,0 +1,44 @@
+"""Numbers that no honest node sends.
+
+Terms and numbers of events only ever grow by small steps, and are never near the end of what the
+wire can carry. One that is would be remembered, passed on, and exceeded by the next reign: so a
+message with such a number is ignored as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.message import Message
+
+from dynatops.v1.overlay_pb2 import Run, Runs
+from overlay.identifiers import NUMBER_MAX
+
+_COUNTING = frozenset(
+    {"term", "prev_term", "known_term", "anchor_term", "uncertain_terms"}
+    | {"seq", "prev_seq", "known_seq", "first_seq", "number", "first_number", "high", "settled"}
+)
+
+
+def is_sound(message: Message) -> bool:
+    """Whether all terms and numbers in it can be."""
+    if isinstance(message, Runs):
+        # What passes most often, without looking at every field.
+        return all(_is_sound_run(run) for run in message.runs)
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            parts = value if field.is_repeated else (value,)
+            if not all(is_sound(part) for part in parts):
+                return False
+        elif field.name in _COUNTING and _highest(value) > NUMBER_MAX:
+            return False
+    return True
+
+
+def _highest(value: int | Iterable[int]) -> int:
+    return value if isinstance(value, int) else max(value)
+
+
+def _is_sound_run(run: Run) -> bool:
+    highest = max(run.term, run.first_seq, run.first_number, run.prev_term, run.prev_seq)
+    return highest <= NUMBER_MAX
