@@ -47,6 +47,7 @@ QUALITY = ((100, 100, 2.0, 20), (1000, 100, 5.0, 3))
 GROWTH_BROKERS = (125, 250, 500, 1000, 2000)
 GROWTH_TOPICS = (125, 250, 500, 1000, 2000)
 LARGE_REFINE_S = 60.0
+RELAXATION_STEPS = 5
 
 
 def problem_of(brokers: int, topics: int, seed: int = 1, per_broker: int | None = None) -> Problem:
@@ -151,6 +152,7 @@ def measure_growth(quick: bool) -> Iterable[dict[str, Any]]:
         greedy = [best_of(2, lambda p=p: SOLVERS["ssbr-greedy"](p, Task())) for p in problems]  # type: ignore[misc]
         evaluation = [best_of(5, lambda p=p: p.model.evaluate(p.place)) for p in problems]  # type: ignore[misc]
         swap = [_swap_seconds(p) for p in problems]
+        refine = [_refine_seconds(p) for p in problems]
         yield {
             "grows": name,
             "sizes": scale,
@@ -158,8 +160,14 @@ def measure_growth(quick: bool) -> Iterable[dict[str, Any]]:
                 "evaluate": fitted_exponent(scale, evaluation),
                 "swap_delta": fitted_exponent(scale, swap),
                 "ssbr-greedy": fitted_exponent(scale, greedy),
+                "refine": fitted_exponent(scale, refine),
             },
-            "seconds": {"evaluate": evaluation, "swap_delta": swap, "ssbr-greedy": greedy},
+            "seconds": {
+                "evaluate": evaluation,
+                "swap_delta": swap,
+                "ssbr-greedy": greedy,
+                "refine": refine,
+            },
         }
 
 
@@ -169,6 +177,13 @@ def _swap_seconds(problem: Problem, repeats: int = 20_000) -> float:
     random = np.array([1], dtype=np.uint64)
     tables, state = problem.model.tables, placement.state
     return best_of(3, lambda: mean_change(tables, state, random, repeats)) / repeats
+
+
+def _refine_seconds(problem: Problem) -> float:
+    """Its starts, and a few steps of the relaxation; what follows takes what time there is."""
+    swaps = SOLVERS["ssbr-greedy"](problem, Task()).iterations
+    task = Task(iterations_max=1 + swaps + RELAXATION_STEPS)
+    return SOLVERS["refine"](problem, task).seconds
 
 
 def fitted_exponent(sizes: Sequence[float], seconds: Sequence[float]) -> float:

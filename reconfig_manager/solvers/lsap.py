@@ -14,8 +14,12 @@ from scipy.optimize import linear_sum_assignment
 
 from overlay.cost import CostModel
 from overlay.cost_kernels import Floats, Ints
-from reconfig_manager.problem import Problem, Run, Solution, Task
+from reconfig_manager.problem import Problem, Run, Solution, Task, UnsuitableProblemError
 from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits
+
+
+# Beyond this one assignment takes minutes, and nothing can interrupt it.
+BROKERS_MAX = 5_000
 
 
 def assign(costs: Floats) -> Ints:
@@ -45,6 +49,11 @@ def least_delay(model: CostModel, costs: Floats, place: Ints) -> float:
 
 def solve(problem: Problem, task: Task) -> Solution:
     refuse_move_limits(task, "lsap")
+    if problem.brokers > BROKERS_MAX:
+        raise UnsuitableProblemError(
+            f"too large for lsap: {problem.brokers:,} brokers (at most {BROKERS_MAX:,}); "
+            "refine goes further"
+        )
     run = Run(problem, task)
     costs = problem.model.delay_matrix()
     place = assign(costs)

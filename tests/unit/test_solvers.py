@@ -12,7 +12,7 @@ import pytest
 from overlay.cost import CostModel, Placement, Prices
 from reconfig_manager.decision import MovingCost
 from reconfig_manager.problem import Objective, Problem, Run, Task, UnsuitableProblemError
-from reconfig_manager.solvers import SOLVERS, blocks, refine
+from reconfig_manager.solvers import SOLVERS, blocks, lsap, refine
 from reconfig_manager.solvers.search_kernels import lift, settling_costs
 from reconfig_manager.solvers.ssbr_greedy import improvement_path
 from reconfig_manager.workloads import Pattern, make_instance
@@ -125,6 +125,11 @@ class TestLsap:
         bound = SOLVERS["lsap"](problem, Task()).bound
         assert bound is not None
         assert bound <= least(problem, Objective.COST) + 1e-9
+
+    def test_refuses_what_would_take_minutes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lsap, "BROKERS_MAX", 8)
+        with pytest.raises(UnsuitableProblemError, match="9 brokers \\(at most 8\\)"):
+            SOLVERS["lsap"](multimodal(9, 10), Task())
 
 
 def _only_delay(problem: Problem) -> Problem:
