@@ -17,7 +17,6 @@ from overlay.cost_kernels import Floats, Ints
 from reconfig_manager.problem import Problem, Run, Solution, Task, UnsuitableProblemError
 from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits
 
-
 # Beyond this one assignment takes minutes, and nothing can interrupt it.
 BROKERS_MAX = 5_000
 
