@@ -52,7 +52,7 @@ docs: setup  ## generate docs/reference.md from the code
 	$(BIN)/python tools/generate_reference.py
 
 bench: setup  ## measure (minutes)
-	$(BIN)/dynatops bench pubsub
+	for kind in pubsub fanout latency churn; do $(BIN)/dynatops bench $$kind || exit 1; done
 	$(BIN)/python -m benchmarks.solvers --large
 
 lock:  ## resolve dependencies anew and pin them in constraints.txt

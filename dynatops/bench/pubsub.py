@@ -10,12 +10,11 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import dynatops
-from dynatops.cluster import ProcessCluster
+from dynatops.bench.processes import Worker, brokers, heard, in_ms, say, thinned
 
 TOPIC = "bench/pubsub"
 _BATCH = 500
@@ -31,65 +30,34 @@ class PubSubPlan:
     window: int
 
 
-async def run(plan: PubSubPlan) -> dict[str, Any]:
-    async with ProcessCluster(plan.brokers) as cluster:
-        subscriber = await _start("subscribe", plan, cluster.addresses[-1])
-        await _line(subscriber)
-        publisher = await _start("publish", plan, cluster.addresses[0])
-        assert publisher.stdin is not None
-        async for report in _lines(subscriber):
-            if "seconds" in report:
-                break
-            publisher.stdin.write(json.dumps(report).encode() + b"\n")
-            await publisher.stdin.drain()
-        publisher.stdin.close()
-        await asyncio.gather(publisher.wait(), subscriber.wait())
+async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
+    async with brokers(given, plan.brokers) as addresses:
+        settings = json.dumps(asdict(plan))
+        subscriber = await Worker.start(
+            "dynatops.bench.pubsub", "subscribe", addresses[-1], settings
+        )
+        await subscriber.line()
+        publisher = await Worker.start("dynatops.bench.pubsub", "publish", addresses[0], settings)
+        while "seconds" not in (report := await subscriber.line()):
+            await publisher.tell(report)
+        await asyncio.gather(publisher.finish(), subscriber.finish())
     return {
         "events": plan.events,
         "bytes": plan.payload_bytes,
-        "brokers": plan.brokers,
+        "brokers": len(addresses),
         "ack": plan.ack,
         "events_per_s": round(plan.events / report["seconds"], 1),
-        "p50_ms": report["p50_ms"],
-        "p99_ms": report["p99_ms"],
+        **in_ms(report["latencies_us"]),
         "missed": report["missed"],
     }
-
-
-async def _start(role: str, plan: PubSubPlan, address: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "dynatops.bench.pubsub",
-        role,
-        address,
-        json.dumps(asdict(plan)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-
-
-async def _line(process: asyncio.subprocess.Process) -> Any:
-    assert process.stdout is not None
-    return json.loads(await process.stdout.readline())
-
-
-async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[Any]:
-    assert process.stdout is not None
-    async for line in process.stdout:
-        yield json.loads(line)
 
 
 # ---- in the publisher's and the subscriber's processes -------------------------------------------
 
 
-def _say(report: dict[str, Any]) -> None:
-    print(json.dumps(report), flush=True)
-
-
 async def _subscribe(address: str, plan: PubSubPlan) -> None:
     async with dynatops.connect(address) as client, client.subscribe(TOPIC) as events:
-        _say({"ready": True})
+        say({"ready": True})
         latencies: list[int] = []
         count = told = 0
         started_us = 0
@@ -103,15 +71,13 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
                 break
             if count - told >= _REPORT_EVERY:
                 told = count
-                _say({"delivered": count})
+                say({"delivered": count})
         seconds = time.time_ns() / 1e9 - started_us / 1e6
-        latencies.sort()
-        _say(
+        say(
             {
                 "seconds": seconds,
                 "missed": events.missed,
-                "p50_ms": latencies[len(latencies) // 2] / 1_000,
-                "p99_ms": latencies[len(latencies) * 99 // 100] / 1_000,
+                "latencies_us": thinned(latencies),
             }
         )
 
@@ -119,14 +85,11 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
 async def _publish(address: str, plan: PubSubPlan) -> None:
     delivered = 0
     moved = asyncio.Event()
-    loop = asyncio.get_running_loop()
 
     async def listen() -> None:
         nonlocal delivered
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        async for line in reader:
-            delivered = json.loads(line)["delivered"]
+        async for report in heard():
+            delivered = report["delivered"]
             moved.set()
         delivered = plan.events
         moved.set()

@@ -3,46 +3,108 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
+from dynatops.cli.errors import CommandError
+
+Result = dict[str, Any]
+
+# What a person reads: (name in the result, unit).
+_LINES = (
+    ("events_per_s", "events/s"),
+    ("deliveries_per_s", "deliveries/s"),
+    ("changes_per_s", "changes of subscriptions/s"),
+    ("p50_ms", "ms median"),
+    ("p99_ms", "ms for 99 of 100"),
+    ("max_ms", "ms at most"),
+    ("missed", "missed"),
+)
 
 
 def add_commands(commands: Commands) -> None:
     parser = commands.add_parser(
-        "bench", help="measure throughput and latency", description="Measure on this machine."
+        "bench",
+        help="measure throughput and latency",
+        description="Measure on this machine, or against brokers that run already (--broker).",
     )
     kinds = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
-    pubsub = add_command(
+    _add_pubsub(kinds)
+    _add_fanout(kinds)
+    _add_latency(kinds)
+    _add_churn(kinds)
+
+
+def _add(
+    kinds: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
+    brokers: int,
+    *,
+    summary: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    parser = add_command(
+        kinds, name, lambda a: _report(name, a, run(a)), summary=summary, description=description
+    )
+    parser.add_argument(
+        "--broker", metavar="HOST:PORT[,…]", help="measure these, instead of starting some"
+    )
+    _number(parser, "--brokers", brokers, "brokers to start")
+    return parser
+
+
+def _number(
+    parser: argparse.ArgumentParser, name: str, default: float, meaning: str, metavar: str = "N"
+) -> None:
+    parser.add_argument(
+        name,
+        type=positive(type(default)),
+        default=default,
+        metavar=metavar,
+        help=f"{meaning} (default: {default:,})",
+    )
+
+
+def _report(name: str, arguments: argparse.Namespace, work: Coroutine[Any, Any, Result]) -> int:
+    try:
+        result: Result = run_async(work)
+    except RuntimeError as error:
+        raise CommandError(str(error)) from None
+    if arguments.json:
+        print_json(result)
+        return 0
+    shown = {key for key, _ in _LINES}
+    setting = ", ".join(f"{key} {value}" for key, value in result.items() if key not in shown)
+    print(f"{name}: {setting}")
+    for key, unit in _LINES:
+        if key in result:
+            value = result[key]
+            number = f"{value:,.2f}" if key.endswith("_ms") else f"{value:,.0f}"
+            print(f"  {number:>14} {unit}")
+    return 0
+
+
+def _add_pubsub(kinds: Commands) -> None:
+    parser = _add(
         kinds,
         "pubsub",
-        run_pubsub,
-        summary="one publisher, one subscriber, brokers: each in its own process",
+        _pubsub,
+        1,
+        summary="one publisher, one subscriber, as fast as it goes",
         description="Publish as fast as the subscriber keeps up, and time each event from publish "
         "to delivery. Publisher, subscriber and brokers are processes of their own.",
     )
-    pubsub.add_argument(
-        "--events", type=positive(int), default=1_000_000, metavar="N", help="(default: 1,000,000)"
-    )
-    pubsub.add_argument(
-        "--bytes", type=positive(int), default=100, metavar="B", help="payload size (default: 100)"
-    )
-    pubsub.add_argument(
-        "--brokers", type=positive(int), default=1, metavar="N", help="(default: 1)"
-    )
-    pubsub.add_argument(
+    _number(parser, "--events", 1_000_000, "events to publish")
+    _number(parser, "--bytes", 100, "payload size", "B")
+    parser.add_argument(
         "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"
     )
-    pubsub.add_argument(
-        "--window",
-        type=positive(int),
-        default=20_000,
-        metavar="N",
-        help="events under way at most (default: 20,000); fewer mean less latency",
-    )
+    _number(parser, "--window", 20_000, "events under way at most; fewer mean less latency")
 
 
-def run_pubsub(arguments: argparse.Namespace) -> int:
+def _pubsub(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
     from dynatops.bench.pubsub import PubSubPlan, run
 
     plan = PubSubPlan(
@@ -52,16 +114,93 @@ def run_pubsub(arguments: argparse.Namespace) -> int:
         ack=arguments.ack,
         window=arguments.window,
     )
-    result: dict[str, Any] = run_async(run(plan))
-    if arguments.json:
-        print_json(result)
-        return 0
-    print(
-        f"{result['events']:,} events of {result['bytes']} bytes, {result['brokers']} brokers, "
-        f"acknowledgement {result['ack']}\n"
-        f"  {result['events_per_s']:>12,.0f} events/s\n"
-        f"  {result['p50_ms']:>12.2f} ms median from publish to delivery\n"
-        f"  {result['p99_ms']:>12.2f} ms for 99 of 100\n"
-        f"  {result['missed']:>12,} missed"
+    return run(plan, arguments.broker)
+
+
+def _add_fanout(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "fanout",
+        _fanout,
+        8,
+        summary="one publisher, many sessions on one topic",
+        description="Publish to many sessions, spread over brokers that share one process, at the "
+        "pace of the sessions. Latencies are those of a full pipe.",
     )
-    return 0
+    _number(parser, "--sessions", 1_000, "subscribing sessions")
+    _number(parser, "--events", 2_000, "events to publish")
+    _number(parser, "--bytes", 100, "payload size", "B")
+    _number(parser, "--window", 500, "events under way at most")
+
+
+def _fanout(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.bench.fanout import FanoutPlan, run
+
+    plan = FanoutPlan(
+        sessions=arguments.sessions,
+        events=arguments.events,
+        payload_bytes=arguments.bytes,
+        brokers=arguments.brokers,
+        window=arguments.window,
+    )
+    return run(plan, arguments.broker)
+
+
+def _add_latency(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "latency",
+        _latency,
+        8,
+        summary="from publish to delivery, at a steady rate",
+        description="Publish at a steady rate on a topic, and to a broker, so many hops from each "
+        "other, and time every event. Everything is in processes of its own.",
+    )
+    _number(parser, "--rate", 5_000, "events a second")
+    _number(parser, "--seconds", 5.0, "how long", "S")
+    _number(parser, "--bytes", 100, "payload size", "B")
+    _number(parser, "--hops", 3, "hops from the rendezvous point, as far as there are so many")
+
+
+def _latency(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.bench.latency import LatencyPlan, run
+
+    plan = LatencyPlan(
+        events_per_s=arguments.rate,
+        seconds=arguments.seconds,
+        payload_bytes=arguments.bytes,
+        brokers=arguments.brokers,
+        hops=arguments.hops,
+    )
+    return run(plan, arguments.broker)
+
+
+def _add_churn(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "churn",
+        _churn,
+        8,
+        summary="sessions that change their subscriptions all the time",
+        description="Each session gives up a topic and takes another, over and over, and waits "
+        "each time until it is sure to hear everything.",
+    )
+    _number(parser, "--sessions", 50, "sessions")
+    _number(parser, "--topics", 1_000, "topics to choose from")
+    _number(parser, "--topics-per-session", 5, "topics held at a time")
+    _number(parser, "--seconds", 5.0, "how long", "S")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="(default: 1)")
+
+
+def _churn(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.bench.churn import ChurnPlan, run
+
+    plan = ChurnPlan(
+        sessions=arguments.sessions,
+        topics=arguments.topics,
+        topics_per_session=arguments.topics_per_session,
+        seconds=arguments.seconds,
+        brokers=arguments.brokers,
+        seed=arguments.seed,
+    )
+    return run(plan, arguments.broker)

@@ -1,0 +1,117 @@
+"""What the benchmarks share: brokers to measure, workers in processes of their own, percentiles.
+
+Whoever publishes and whoever subscribes must not share a process with what is measured, nor with
+each other. Workers say what they have to say as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dynatops.cluster import ProcessCluster
+
+
+class Worker:
+    """A module of this package, run as a process with arguments."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, module: str, *arguments: str) -> Worker:
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        )
+
+    async def line(self) -> Any:
+        """The next thing it says. Raises RuntimeError if it ends instead."""
+        assert self._process.stdout is not None
+        raw = await self._process.stdout.readline()
+        if not raw:
+            raise RuntimeError(f"a worker ended early, exit code {await self._process.wait()}")
+        return json.loads(raw)
+
+    async def tell(self, document: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(document).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def finish(self) -> None:
+        """No more will be told; wait until it ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+
+def say(document: object) -> None:
+    """A worker's word to whoever started it."""
+    print(json.dumps(document), flush=True)
+
+
+async def heard() -> AsyncIterator[Any]:
+    """What a worker is told."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async for line in reader:
+        yield json.loads(line)
+
+
+@asynccontextmanager
+async def brokers(
+    given: str | None, count: int, *, in_one_process: bool = False
+) -> AsyncIterator[Sequence[str]]:
+    """Addresses of the brokers to measure: those given, or some started for the purpose."""
+    if given:
+        yield [part.strip() for part in given.split(",")]
+    elif in_one_process:
+        worker = await Worker.start(
+            "dynatops", "up", "--brokers", str(count), "--port", "0", "--json"
+        )
+        try:
+            yield (await worker.line())["addresses"]
+        finally:
+            worker.interrupt()
+            await worker.finish()
+    else:
+        async with ProcessCluster(count) as cluster:
+            yield cluster.addresses
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that a share of all do not exceed; values need not be sorted."""
+    if not values:
+        return 0.0
+    in_order = sorted(values)
+    return in_order[min(len(in_order) - 1, int(len(in_order) * share))]
+
+
+def thinned(values: Sequence[int], most: int = 1_000) -> list[int]:
+    """As many of them as fit a line, with the same percentiles; the largest is kept."""
+    in_order = sorted(values)
+    step = -(-len(in_order) // most) or 1
+    return in_order[::-1][::step]
+
+
+def in_ms(latencies_us: Sequence[float]) -> dict[str, float]:
+    return {
+        "p50_ms": round(percentile(latencies_us, 0.50) / 1_000, 3),
+        "p99_ms": round(percentile(latencies_us, 0.99) / 1_000, 3),
+        "max_ms": round(max(latencies_us, default=0.0) / 1_000, 3),
+    }

@@ -1,0 +1,103 @@
+"""The benchmarks: small ones, against brokers of their own and against brokers that run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from dynatops.bench.processes import percentile, thinned
+from dynatops.cli.main import main
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
+
+
+def bench(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, float]:
+    assert main(["bench", *arguments, "--json"]) == 0
+    result: dict[str, float] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_pubsub(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(capsys, "pubsub", "--events", "20000", "--brokers", "2", "--ack", "rp")
+    assert result["missed"] == 0
+    assert result["events_per_s"] > 0
+    assert 0 < result["p50_ms"] <= result["p99_ms"] <= result["max_ms"]
+
+
+def test_fanout(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(capsys, "fanout", "--sessions", "21", "--events", "200", "--brokers", "3")
+    assert result["deliveries"] == 21 * 200
+    assert result["deliveries_per_s"] > 0
+    assert result["missed"] == 0
+
+
+def test_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(
+        capsys, "latency", "--rate", "500", "--seconds", "0.5", "--brokers", "4", "--hops", "2"
+    )
+    assert result["hops"] == 2
+    assert result["missed"] == 0
+    assert 0 < result["p50_ms"] <= result["p99_ms"]
+    assert 300 < result["events_per_s"] < 600
+
+
+def test_churn(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(
+        capsys, "churn", "--sessions", "5", "--topics", "20", "--seconds", "0.5", "--brokers", "2"
+    )
+    assert result["changes"] > 10
+    assert result["changes_per_s"] > 0
+
+
+@pytest.fixture
+def running() -> Iterator[str]:
+    """Addresses of brokers that somebody else started."""
+    up = [sys.executable, "-m", "dynatops", "up", "--brokers", "2", "--port", "0", "--json"]
+    with subprocess.Popen(up, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield ",".join(json.loads(process.stdout.readline())["addresses"])
+        process.terminate()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("pubsub", "--events", "5000"),
+        ("fanout", "--sessions", "4", "--events", "50"),
+        ("latency", "--rate", "200", "--seconds", "0.2"),
+    ],
+    ids=lambda options: options[0],
+)
+def test_brokers_that_run_already(
+    options: tuple[str, ...], running: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = bench(capsys, *options, "--broker", running)
+    assert result["brokers"] == 2
+    assert result["missed"] == 0
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "pubsub", "--events", "2000"]) == 0
+    out = capsys.readouterr().out
+    assert "pubsub: events 2000, bytes 100, brokers 1, ack none" in out
+    assert "events/s" in out
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "latency", "--broker", "127.0.0.1:1"]) == 1
+    assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_percentiles() -> None:
+    assert percentile([], 0.5) == 0.0
+    assert percentile([3, 1, 2], 0.5) == 2
+    assert percentile(range(100), 0.99) == 99
+    values = list(range(10_000))
+    few = thinned(values)
+    assert len(few) == 1_000
+    assert max(few) == max(values)
+    assert percentile(few, 0.5) == pytest.approx(percentile(values, 0.5), rel=0.01)
