@@ -53,6 +53,7 @@ docs: setup  ## generate docs/reference.md from the code
 
 bench: setup  ## measure (minutes)
 	for kind in pubsub fanout latency churn; do $(BIN)/dynatops bench $$kind || exit 1; done
+	$(BIN)/python -m benchmarks.data_plane
 	$(BIN)/python -m benchmarks.solvers --large
 
 lock:  ## resolve dependencies anew and pin them in constraints.txt

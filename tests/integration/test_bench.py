@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks import data_plane
 from dynatops.bench.processes import percentile, thinned
 from dynatops.cli.main import main
 
@@ -90,6 +92,14 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "latency", "--broker", "127.0.0.1:1"]) == 1
     assert "127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_beside_others() -> None:
+    """What is not installed is named; what is, is measured."""
+    report = asyncio.run(data_plane.compare(rounds=1, scale=0.005))
+    assert report["events_per_s"]["dynatops"] > 0
+    others = report["dynatops_times"].keys() | report["not_installed"].keys()
+    assert others == {"nats", "mosquitto", "amqtt"}
 
 
 def test_percentiles() -> None:
