@@ -4,8 +4,8 @@
 
 One publisher, one subscriber, one broker, each a process; 100-byte payloads, nothing acknowledged.
 Measured are those that are installed: `nats-server` with nats-py, `mosquitto` with paho-mqtt, amqtt
-with paho-mqtt; each publishes with the quickest call that its client has. Rounds go through all systems in turn and the median of each counts, so that a
-disturbance of the machine does not hit one alone.
+with paho-mqtt; each publishes with the quickest call that its client has. Rounds go through all
+systems in turn and the median of each counts, so that a disturbance does not hit one alone.
 """
 
 from __future__ import annotations
