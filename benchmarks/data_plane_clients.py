@@ -19,7 +19,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
 
-from dynatops.bench.processes import heard, say
+from dynatops.bench.processes import Window, say
 
 TOPIC = "bench"
 _BATCH = 500
@@ -166,28 +166,16 @@ async def _subscribe(system: System, plan: dict[str, int]) -> None:
 
 
 async def _publish(system: System, plan: dict[str, int]) -> None:
-    delivered = 0
-    moved = asyncio.Event()
-
-    async def listen() -> None:
-        nonlocal delivered
-        async for report in heard():
-            delivered = report["delivered"]
-            moved.set()
-
-    listening = asyncio.create_task(listen())
+    window = Window(plan["window"])
     payload = bytes(plan["payload_bytes"])
     sent = 0
     async with asyncio.timeout(plan["timeout_s"]):
         while sent < plan["events"]:
-            while sent - delivered >= plan["window"]:
-                moved.clear()
-                await moved.wait()
+            await window.room(sent)
             count = min(_BATCH, plan["events"] - sent)
             await system.publish(payload, count)
             sent += count
-        # Until the subscriber has everything and our input ends.
-        await listening
+        await window.ended()
 
 
 async def _run(name: str, role: str, address: str, plan: dict[str, int]) -> None:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def measure_speed(quick: bool) -> Iterable[dict[str, Any]]:
     for brokers, topics, paper_s in points:
         problem = problem_of(brokers, topics)
         greedy = SOLVERS["ssbr-greedy"](problem, Task())
-        greedy_s = best_of(3, lambda p=problem: SOLVERS["ssbr-greedy"](p, Task()))  # type: ignore[misc]
+        greedy_s = best_of(3, partial(SOLVERS["ssbr-greedy"], problem, Task()))
         reference_s, extrapolated = _reference_seconds(problem, greedy.iterations)
         yield {
             "brokers": brokers,
@@ -149,8 +150,8 @@ def measure_growth(quick: bool) -> Iterable[dict[str, Any]]:
     for name, sizes in (("brokers", by_brokers), ("topics", by_topics)):
         problems = [problem_of(b, t, 1, per_broker) for b, t, per_broker in sizes]
         scale = [b if name == "brokers" else t for b, t, _ in sizes]
-        greedy = [best_of(2, lambda p=p: SOLVERS["ssbr-greedy"](p, Task())) for p in problems]  # type: ignore[misc]
-        evaluation = [best_of(5, lambda p=p: p.model.evaluate(p.place)) for p in problems]  # type: ignore[misc]
+        greedy = [best_of(2, partial(SOLVERS["ssbr-greedy"], p, Task())) for p in problems]
+        evaluation = [best_of(5, partial(p.model.evaluate, p.place)) for p in problems]
         swap = [_swap_seconds(p) for p in problems]
         refine = [_refine_seconds(p) for p in problems]
         yield {

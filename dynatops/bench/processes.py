@@ -73,6 +73,33 @@ async def heard() -> AsyncIterator[Any]:
         yield json.loads(line)
 
 
+class Window:
+    """Keeps a publisher from running ahead of what it is told has been delivered."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._delivered = 0
+        self._moved = asyncio.Event()
+        self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        async for report in heard():
+            self._delivered = report["delivered"]
+            self._moved.set()
+
+    async def room(self, sent: int) -> None:
+        """Wait until so many sent are not too many."""
+        while sent - self._delivered >= self._size and not self._following.done():
+            self._moved.clear()
+            moved = asyncio.create_task(self._moved.wait())
+            await asyncio.wait((moved, self._following), return_when=asyncio.FIRST_COMPLETED)
+            moved.cancel()
+
+    async def ended(self) -> None:
+        """Wait until nothing more will be told: the subscriber has everything."""
+        await self._following
+
+
 @asynccontextmanager
 async def brokers(
     given: str | None, count: int, *, in_one_process: bool = False

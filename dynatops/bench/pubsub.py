@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import Worker, brokers, heard, in_ms, say, thinned
+from dynatops.bench.processes import Window, Worker, brokers, in_ms, say, thinned
 
 TOPIC = "bench/pubsub"
 _BATCH = 500
@@ -83,42 +83,27 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
 
 
 async def _publish(address: str, plan: PubSubPlan) -> None:
-    delivered = 0
-    moved = asyncio.Event()
-
-    async def listen() -> None:
-        nonlocal delivered
-        async for report in heard():
-            delivered = report["delivered"]
-            moved.set()
-        delivered = plan.events
-        moved.set()
-
-    listening = asyncio.create_task(listen())
+    window = Window(plan.window)
     ack = dynatops.Ack[plan.ack.upper()]
     payload = bytes(plan.payload_bytes)
     async with dynatops.connect(address) as client:
         unacknowledged: set[asyncio.Task[None]] = set()
         sent = 0
         while sent < plan.events:
-            while sent - delivered >= plan.window:
-                moved.clear()
-                await moved.wait()
+            await window.room(sent)
             size = min(_BATCH, plan.events - sent)
             publishing = client.publish_many(TOPIC, [payload] * size, ack=ack)
             if ack is dynatops.Ack.NONE:
                 await publishing
-                # Let the frame go out.
-                await asyncio.sleep(0)
             else:
                 task = asyncio.create_task(publishing)
                 unacknowledged.add(task)
                 task.add_done_callback(unacknowledged.discard)
-                await asyncio.sleep(0)
+            # Let the frame go out.
+            await asyncio.sleep(0)
             sent += size
         await asyncio.gather(*unacknowledged)
         await client.flush()
-    listening.cancel()
 
 
 def main(arguments: list[str]) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Coroutine
-from typing import Any
+from inspect import signature
+from typing import Any, TypeVar
 
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
 from dynatops.cli.errors import CommandError
 
 Result = dict[str, Any]
+P = TypeVar("P")
 
 # What a person reads: (name in the result, unit).
 _LINES = (
@@ -56,15 +58,21 @@ def _add(
 
 
 def _number(
-    parser: argparse.ArgumentParser, name: str, default: float, meaning: str, metavar: str = "N"
+    parser: argparse.ArgumentParser, name: str, default: float, meaning: str, dest: str = ""
 ) -> None:
     parser.add_argument(
         name,
+        dest=dest or name.strip("-").replace("-", "_"),
         type=positive(type(default)),
         default=default,
-        metavar=metavar,
+        metavar="N",
         help=f"{meaning} (default: {default:,})",
     )
+
+
+def _plan(kind: Callable[..., P], arguments: argparse.Namespace) -> P:
+    """What was asked for, as a plan whose fields are named as the options are."""
+    return kind(**{name: getattr(arguments, name) for name in signature(kind).parameters})
 
 
 def _report(name: str, arguments: argparse.Namespace, work: Coroutine[Any, Any, Result]) -> int:
@@ -97,7 +105,7 @@ def _add_pubsub(kinds: Commands) -> None:
         "to delivery. Publisher, subscriber and brokers are processes of their own.",
     )
     _number(parser, "--events", 1_000_000, "events to publish")
-    _number(parser, "--bytes", 100, "payload size", "B")
+    _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
     parser.add_argument(
         "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"
     )
@@ -107,14 +115,7 @@ def _add_pubsub(kinds: Commands) -> None:
 def _pubsub(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
     from dynatops.bench.pubsub import PubSubPlan, run
 
-    plan = PubSubPlan(
-        events=arguments.events,
-        payload_bytes=arguments.bytes,
-        brokers=arguments.brokers,
-        ack=arguments.ack,
-        window=arguments.window,
-    )
-    return run(plan, arguments.broker)
+    return run(_plan(PubSubPlan, arguments), arguments.broker)
 
 
 def _add_fanout(kinds: Commands) -> None:
@@ -129,21 +130,14 @@ def _add_fanout(kinds: Commands) -> None:
     )
     _number(parser, "--sessions", 1_000, "subscribing sessions")
     _number(parser, "--events", 2_000, "events to publish")
-    _number(parser, "--bytes", 100, "payload size", "B")
+    _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
     _number(parser, "--window", 500, "events under way at most")
 
 
 def _fanout(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
     from dynatops.bench.fanout import FanoutPlan, run
 
-    plan = FanoutPlan(
-        sessions=arguments.sessions,
-        events=arguments.events,
-        payload_bytes=arguments.bytes,
-        brokers=arguments.brokers,
-        window=arguments.window,
-    )
-    return run(plan, arguments.broker)
+    return run(_plan(FanoutPlan, arguments), arguments.broker)
 
 
 def _add_latency(kinds: Commands) -> None:
@@ -156,23 +150,16 @@ def _add_latency(kinds: Commands) -> None:
         description="Publish at a steady rate on a topic, and to a broker, so many hops from each "
         "other, and time every event. Everything is in processes of its own.",
     )
-    _number(parser, "--rate", 5_000, "events a second")
-    _number(parser, "--seconds", 5.0, "how long", "S")
-    _number(parser, "--bytes", 100, "payload size", "B")
+    _number(parser, "--rate", 5_000, "events a second", "events_per_s")
+    _number(parser, "--seconds", 5.0, "how long")
+    _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
     _number(parser, "--hops", 3, "hops from the rendezvous point, as far as there are so many")
 
 
 def _latency(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
     from dynatops.bench.latency import LatencyPlan, run
 
-    plan = LatencyPlan(
-        events_per_s=arguments.rate,
-        seconds=arguments.seconds,
-        payload_bytes=arguments.bytes,
-        brokers=arguments.brokers,
-        hops=arguments.hops,
-    )
-    return run(plan, arguments.broker)
+    return run(_plan(LatencyPlan, arguments), arguments.broker)
 
 
 def _add_churn(kinds: Commands) -> None:
@@ -188,19 +175,11 @@ def _add_churn(kinds: Commands) -> None:
     _number(parser, "--sessions", 50, "sessions")
     _number(parser, "--topics", 1_000, "topics to choose from")
     _number(parser, "--topics-per-session", 5, "topics held at a time")
-    _number(parser, "--seconds", 5.0, "how long", "S")
+    _number(parser, "--seconds", 5.0, "how long")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="(default: 1)")
 
 
 def _churn(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
     from dynatops.bench.churn import ChurnPlan, run
 
-    plan = ChurnPlan(
-        sessions=arguments.sessions,
-        topics=arguments.topics,
-        topics_per_session=arguments.topics_per_session,
-        seconds=arguments.seconds,
-        brokers=arguments.brokers,
-        seed=arguments.seed,
-    )
-    return run(plan, arguments.broker)
+    return run(_plan(ChurnPlan, arguments), arguments.broker)
