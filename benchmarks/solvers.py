@@ -44,7 +44,7 @@ TABLE_II = (
 LARGER = ((2000, 100, None), (1000, 1000, None), (2000, 1000, None))
 REFERENCE_S = 10.0
 # Brokers, topics, seconds, instances.
-QUALITY = ((100, 100, 2.0, 20), (1000, 100, 5.0, 3))
+QUALITY = ((100, 100, 2.0, 20), (1000, 100, 5.0, 20))
 GROWTH_BROKERS = (125, 250, 500, 1000, 2000)
 GROWTH_TOPICS = (125, 250, 500, 1000, 2000)
 LARGE_REFINE_S = 60.0
