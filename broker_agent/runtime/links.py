@@ -20,11 +20,11 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
+from broker_agent.runtime.streams import InboundStream, OutboundStream, Stream, StreamBrokenError
 from broker_agent.settings import RuntimeSettings
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
@@ -32,14 +32,9 @@ from overlay.counters import counter
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
-METHOD = "/dynatops.v1.Peer/Link"
 HELLO_TIMEOUT_S = 3.0
 
 log = logging.getLogger(__name__)
-
-
-class StreamBrokenError(Exception):
-    """The stream has ended, for whatever reason."""
 
 
 class PeerRefusedError(Exception):
@@ -59,98 +54,6 @@ class LinkCounters:
 
     def as_dict(self) -> dict[str, int]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
-
-
-class Stream(Protocol):
-    """One end of an open stream, whichever side opened it."""
-
-    async def read(self) -> LinkFrame:
-        """The next frame; StreamBrokenError at the end."""
-
-    async def write(self, frame: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def _parse(raw: bytes) -> LinkFrame | None:
-    try:
-        return LinkFrame.FromString(raw)
-    except DecodeError:
-        return None
-
-
-def unchanged(raw: bytes) -> bytes:
-    return raw
-
-
-class _OutboundStream:
-    """A stream that this broker opened."""
-
-    def __init__(self, address: str, options: list[tuple[str, Any]]) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=options)
-        multicallable = self._channel.stream_stream(
-            METHOD, request_serializer=unchanged, response_deserializer=_parse
-        )
-        self._call = multicallable()
-        self._closing: asyncio.Task[None] | None = None
-
-    async def read(self) -> LinkFrame:
-        try:
-            frame = await self._call.read()
-        except grpc.RpcError as error:
-            raise StreamBrokenError(_reason(error)) from error
-        if not isinstance(frame, LinkFrame):
-            raise StreamBrokenError("closed by the other side")
-        return frame
-
-    async def write(self, frame: bytes) -> None:
-        try:
-            await self._call.write(frame)
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            raise StreamBrokenError(_reason(error)) from error
-
-    def close(self) -> None:
-        self._call.cancel()
-        self._closing = asyncio.get_running_loop().create_task(self._channel.close())
-
-
-class _InboundStream:
-    """A stream that another broker opened."""
-
-    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        self._context = context
-        self._ended = asyncio.Event()
-
-    async def read(self) -> LinkFrame:
-        raw = await self._context.read()
-        if not isinstance(raw, bytes):
-            raise StreamBrokenError("closed by the other side")
-        frame = _parse(raw)
-        if frame is None:
-            raise StreamBrokenError("the other side sent what is no LinkFrame")
-        return frame
-
-    async def write(self, frame: bytes) -> None:
-        if self._ended.is_set():
-            raise StreamBrokenError("closed")
-        try:
-            await self._context.write(frame)
-        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError) as error:
-            raise StreamBrokenError(_reason(error)) from error
-
-    def close(self) -> None:
-        self._ended.set()
-
-    async def ended(self) -> None:
-        await self._ended.wait()
-
-
-def _reason(error: BaseException) -> str:
-    return (
-        error.details() or str(error.code())
-        if isinstance(error, grpc.aio.AioRpcError)
-        else str(error)
-    )
 
 
 def _is_refused(reason: str) -> bool:
@@ -267,7 +170,7 @@ class _Link:
             await self._send_all()
 
     async def _open(self) -> None:
-        stream = _OutboundStream(self.address, self._links.options)
+        stream = OutboundStream(self.address, self._links.options)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 await stream.write(LinkFrame(hello=self._links.hello()).SerializeToString())
@@ -350,7 +253,7 @@ class Links:
 
     async def accept(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """Serve a stream that another broker opens, until it ends."""
-        stream = _InboundStream(context)
+        stream = InboundStream(context)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 first = await stream.read()
@@ -358,13 +261,18 @@ class Links:
             self.counters.links_refused += 1
             return
         problem = _problem_with(first)
+        answer = LinkFrame(hello=self.hello())
         if problem is not None:
             self.counters.links_refused += 1
             log.warning("refused a link from %s: %s", context.peer(), problem)
-            refusal = LinkFrame(refusal=LinkRefusal(reason=problem))
-            await stream.write(refusal.SerializeToString())
+            answer = LinkFrame(refusal=LinkRefusal(reason=problem))
+        try:
+            await stream.write(answer.SerializeToString())
+        except StreamBrokenError as error:
+            log.debug("%s went before it was answered: %s", context.peer(), error)
             return
-        await stream.write(LinkFrame(hello=self.hello()).SerializeToString())
+        if problem is not None:
+            return
         self.counters.links_opened += 1
         link = self._link(first.hello.address)
         if link.stream is None:

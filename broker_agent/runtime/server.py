@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from broker_agent.runtime.inspection import InspectionService
-from broker_agent.runtime.links import unchanged
 from broker_agent.runtime.sessions import SessionConnection
+from broker_agent.runtime.streams import unchanged
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ import pytest
 
 import dynatops
 from broker_agent.runtime.agent import Agent, JoinError, StartError
-from broker_agent.runtime.links import METHOD as LINK_METHOD
 from broker_agent.runtime.links import LinkHost, Links
+from broker_agent.runtime.streams import METHOD as LINK_METHOD
+from broker_agent.runtime.streams import InboundStream, StreamBrokenError
 from broker_agent.settings import BrokerSettings, RuntimeSettings
 from dynatops.client.connection import METHOD as CLIENT_METHOD
 from dynatops.cluster import LocalCluster
@@ -43,6 +44,20 @@ async def running(**values: object) -> AsyncIterator[Agent]:
 async def raw_stream(address: str, method: str) -> AsyncIterator[Any]:
     async with grpc.aio.insecure_channel(address) as channel:
         yield channel.stream_stream(method, lambda raw: raw, lambda raw: raw)()
+
+
+@pytest.mark.parametrize("failure", [grpc.aio.InternalError, grpc.aio.UsageError])
+def test_a_stream_whose_other_side_goes_during_a_write_is_broken(
+    failure: type[Exception],
+) -> None:
+    """gRPC has several ways of saying so; the sender must know them all."""
+
+    class Context:
+        async def write(self, frame: bytes) -> None:
+            raise failure("execute_batch")
+
+    with pytest.raises(StreamBrokenError):
+        asyncio.run(InboundStream(Context()).write(b""))  # type: ignore[arg-type]  # one method
 
 
 class TestStrangePeers:
