@@ -240,7 +240,9 @@ class Broker:
         return []
 
     def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> list[Effect]:
-        accepted, problems = sort_topics(message.topics, session.topics, self.settings)
+        accepted, problems = sort_topics(
+            [f.pattern for f in message.filters], session.topics, self.settings
+        )
         self.counters.client_errors += len(problems)
         effects: list[Effect] = []
         for topic in self.subscriptions.subscribe(session, message.request, accepted, problems):
@@ -249,7 +251,7 @@ class Broker:
 
     def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
-        for topic in self.subscriptions.unsubscribe(session, message.topics):
+        for topic in self.subscriptions.unsubscribe(session, [f.pattern for f in message.filters]):
             effects += self.node.unwant(topic, now_s)
         session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
         self._effects.append(Wake(session.session_id))

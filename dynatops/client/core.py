@@ -25,6 +25,7 @@ from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
     Echo,
+    Filter,
     Goodbye,
     Hello,
     Missed,
@@ -186,7 +187,7 @@ class ClientCore:
         yield welcome
         waiting = dict.fromkeys(t for topics in self._pending_requests.values() for t in topics)
         for number, topics in self._pending_requests.items():
-            self._say(subscribe=Subscribe(request=number, topics=topics))
+            self._say(subscribe=Subscribe(request=number, filters=_filters(topics)))
         known = [topic for topic in self._topics if topic not in waiting]
         if known:
             self._renewals.add(self._ask_to_subscribe(known))
@@ -208,7 +209,7 @@ class ClientCore:
         self._request += 1
         self._pending_requests[self._request] = topics
         if self.welcome is not None:
-            self._say(subscribe=Subscribe(request=self._request, topics=topics))
+            self._say(subscribe=Subscribe(request=self._request, filters=_filters(topics)))
         return self._request
 
     def unsubscribe(self, topics: Iterable[str]) -> None:
@@ -218,7 +219,7 @@ class ClientCore:
             self._last.pop(topic, None)
         if self.welcome is not None:
             self._request += 1
-            self._say(unsubscribe=Unsubscribe(request=self._request, topics=gone))
+            self._say(unsubscribe=Unsubscribe(request=self._request, filters=_filters(gone)))
 
     def echo(self) -> int:
         """Ask whichever broker it will be to answer once it has handled everything said so far."""
@@ -391,3 +392,7 @@ class ClientCore:
             self._renewals.discard(message.request)
             yield Interrupted([topic for topic in topics if topic in self._topics])
         yield message
+
+
+def _filters(topics: Iterable[str]) -> list[Filter]:
+    return [Filter(pattern=topic) for topic in topics]

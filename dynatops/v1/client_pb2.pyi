@@ -58,6 +58,12 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_SLOW_SUBSCRIBER: _ErrorCode.ValueType  # 8
     ERROR_CODE_SHUTTING_DOWN: _ErrorCode.ValueType  # 9
     ERROR_CODE_TOO_MANY_SESSIONS: _ErrorCode.ValueType  # 10
+    ERROR_CODE_FILTER_INVALID: _ErrorCode.ValueType  # 11
+    ERROR_CODE_NOT_AUTHENTICATED: _ErrorCode.ValueType  # 12
+    ERROR_CODE_NOT_ALLOWED: _ErrorCode.ValueType  # 13
+    ERROR_CODE_TAKEN_OVER: _ErrorCode.ValueType  # 14
+    """Another connection has come with the same client id."""
+    ERROR_CODE_TOO_FAST: _ErrorCode.ValueType  # 15
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -72,6 +78,12 @@ ERROR_CODE_UNDELIVERABLE: ErrorCode.ValueType  # 7
 ERROR_CODE_SLOW_SUBSCRIBER: ErrorCode.ValueType  # 8
 ERROR_CODE_SHUTTING_DOWN: ErrorCode.ValueType  # 9
 ERROR_CODE_TOO_MANY_SESSIONS: ErrorCode.ValueType  # 10
+ERROR_CODE_FILTER_INVALID: ErrorCode.ValueType  # 11
+ERROR_CODE_NOT_AUTHENTICATED: ErrorCode.ValueType  # 12
+ERROR_CODE_NOT_ALLOWED: ErrorCode.ValueType  # 13
+ERROR_CODE_TAKEN_OVER: ErrorCode.ValueType  # 14
+"""Another connection has come with the same client id."""
+ERROR_CODE_TOO_FAST: ErrorCode.ValueType  # 15
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 class _MissCause:
@@ -85,6 +97,8 @@ class _MissCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissCause.V
     """The subscriber's own queue was full."""
     MISS_CAUSE_NOT_RETAINED: _MissCause.ValueType  # 2
     """The events are no longer retained anywhere that was asked."""
+    MISS_CAUSE_EXPIRED: _MissCause.ValueType  # 3
+    """They waited for an absent client for too long."""
 
 class MissCause(_MissCause, metaclass=_MissCauseEnumTypeWrapper): ...
 
@@ -93,6 +107,8 @@ MISS_CAUSE_SLOW_SUBSCRIBER: MissCause.ValueType  # 1
 """The subscriber's own queue was full."""
 MISS_CAUSE_NOT_RETAINED: MissCause.ValueType  # 2
 """The events are no longer retained anywhere that was asked."""
+MISS_CAUSE_EXPIRED: MissCause.ValueType  # 3
+"""They waited for an absent client for too long."""
 Global___MissCause: _TypeAlias = MissCause  # noqa: Y015
 
 @_typing.final
@@ -126,6 +142,7 @@ class ClientMessage(_message.Message):
     UNSUBSCRIBE_FIELD_NUMBER: _builtins.int
     PUBLICATION_FIELD_NUMBER: _builtins.int
     ECHO_FIELD_NUMBER: _builtins.int
+    RECEIVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message, and only there."""
@@ -140,6 +157,8 @@ class ClientMessage(_message.Message):
     def echo(self) -> Global___Echo:
         """"Say Echoed once everything before this was handled." """
 
+    @_builtins.property
+    def received(self) -> Global___Received: ...
     def __init__(
         self,
         *,
@@ -148,12 +167,13 @@ class ClientMessage(_message.Message):
         unsubscribe: Global___Unsubscribe | None = ...,
         publication: _overlay_pb2.Publication | None = ...,
         echo: Global___Echo | None = ...,
+        received: Global___Received | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "echo", b"echo", "hello", b"hello", "publication", b"publication", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "echo", b"echo", "hello", b"hello", "publication", b"publication", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "subscribe", "unsubscribe", "publication", "echo"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "subscribe", "unsubscribe", "publication", "echo", "received"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -166,69 +186,174 @@ class Hello(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     SLOW_POLICY_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    EXPIRY_S_FIELD_NUMBER: _builtins.int
+    CLEAN_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    FORMER_BROKER_FIELD_NUMBER: _builtins.int
+    REDIRECTED_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
+    token: _builtins.str
+    """Who this is, where brokers ask for it."""
+    expiry_s: _builtins.int
+    """How long the session is kept when its connection is gone; 0: not at all."""
+    clean: _builtins.bool
+    """Begin anew, whatever there was of this client's."""
+    session_id: _builtins.str
+    """The session that the client remembers, and the broker that has it."""
+    former_broker: _builtins.str
+    redirected: _builtins.bool
+    """It was sent here by another broker: leave it in peace for a while."""
     def __init__(
         self,
         *,
         protocol: _builtins.int = ...,
         client_id: _builtins.str = ...,
         slow_policy: Global___SlowPolicy.ValueType = ...,
+        token: _builtins.str = ...,
+        expiry_s: _builtins.int = ...,
+        clean: _builtins.bool = ...,
+        session_id: _builtins.str = ...,
+        former_broker: _builtins.str = ...,
+        redirected: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "protocol", b"protocol", "slow_policy", b"slow_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "protocol", b"protocol", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
+class Filter(_message.Message):
+    """Which events a subscriber wants."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """A topic, or a pattern of topics with `+` and `#`."""
+    where: _builtins.str
+    """A condition on attributes; empty: all events."""
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        where: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pattern", b"pattern", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Filter: _TypeAlias = Filter  # noqa: Y015
+
+@_typing.final
 class Subscribe(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
-    TOPICS_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    CURSORS_FIELD_NUMBER: _builtins.int
     request: _builtins.int
+    resume: _builtins.bool
+    """These filters were confirmed before, by this broker or another: go on where the client stands."""
     @_builtins.property
-    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Filter]: ...
+    @_builtins.property
+    def cursors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cursor]: ...
     def __init__(
         self,
         *,
         request: _builtins.int = ...,
-        topics: _abc.Iterable[_builtins.str] | None = ...,
+        filters: _abc.Iterable[Global___Filter] | None = ...,
+        resume: _builtins.bool = ...,
+        cursors: _abc.Iterable[Global___Cursor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursors", b"cursors", "filters", b"filters", "request", b"request", "resume", b"resume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Subscribe: _TypeAlias = Subscribe  # noqa: Y015
 
 @_typing.final
+class Cursor(_message.Message):
+    """How far a client has read a topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    @_builtins.property
+    def seen(self) -> _containers.RepeatedCompositeFieldContainer[_overlay_pb2.TermSeq]:
+        """Oldest term first."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        seen: _abc.Iterable[_overlay_pb2.TermSeq] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seen", b"seen", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cursor: _TypeAlias = Cursor  # noqa: Y015
+
+@_typing.final
 class Unsubscribe(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
-    TOPICS_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     @_builtins.property
-    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Filter]: ...
     def __init__(
         self,
         *,
         request: _builtins.int = ...,
-        topics: _abc.Iterable[_builtins.str] | None = ...,
+        filters: _abc.Iterable[Global___Filter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filters", b"filters", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Unsubscribe: _TypeAlias = Unsubscribe  # noqa: Y015
+
+@_typing.final
+class Received(_message.Message):
+    """The application has taken the messages up to this serial. See Welcome."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERIAL_FIELD_NUMBER: _builtins.int
+    serial: _builtins.int
+    def __init__(
+        self,
+        *,
+        serial: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["serial", b"serial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Received: _TypeAlias = Received  # noqa: Y015
 
 @_typing.final
 class Echo(_message.Message):
@@ -282,6 +407,7 @@ class ServerMessage(_message.Message):
     MISSED_FIELD_NUMBER: _builtins.int
     ECHOED_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    REDIRECT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -300,6 +426,8 @@ class ServerMessage(_message.Message):
     def echoed(self) -> Global___Echoed: ...
     @_builtins.property
     def goodbye(self) -> Global___Goodbye: ...
+    @_builtins.property
+    def redirect(self) -> Global___Redirect: ...
     def __init__(
         self,
         *,
@@ -312,12 +440,13 @@ class ServerMessage(_message.Message):
         missed: Global___Missed | None = ...,
         echoed: Global___Echoed | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        redirect: Global___Redirect | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "refused", b"refused", "run", b"run", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redirect", b"redirect", "refused", b"refused", "run", b"run", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "refused", b"refused", "run", b"run", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redirect", b"redirect", "refused", b"refused", "run", b"run", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye", "redirect"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -332,14 +461,26 @@ class Welcome(_message.Message):
     PAYLOAD_BYTES_MAX_FIELD_NUMBER: _builtins.int
     TOPIC_BYTES_MAX_FIELD_NUMBER: _builtins.int
     ALTERNATIVES_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    EXPIRY_S_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     session_id: _builtins.str
     payload_bytes_max: _builtins.int
     topic_bytes_max: _builtins.int
+    resumed: _builtins.bool
+    """The session was here already, with these filters."""
+    serial: _builtins.int
+    """Of the first message after this one; each message has the next."""
+    expiry_s: _builtins.int
+    """What the session is kept for without a connection, after the broker's limit."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other brokers to try should this one go away."""
 
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Filter]: ...
     def __init__(
         self,
         *,
@@ -348,14 +489,45 @@ class Welcome(_message.Message):
         payload_bytes_max: _builtins.int = ...,
         topic_bytes_max: _builtins.int = ...,
         alternatives: _abc.Iterable[_builtins.str] | None = ...,
+        resumed: _builtins.bool = ...,
+        filters: _abc.Iterable[Global___Filter] | None = ...,
+        serial: _builtins.int = ...,
+        expiry_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "broker_id", b"broker_id", "payload_bytes_max", b"payload_bytes_max", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "broker_id", b"broker_id", "expiry_s", b"expiry_s", "filters", b"filters", "payload_bytes_max", b"payload_bytes_max", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class Redirect(_message.Message):
+    """"You would be better off there": the client goes there by itself, and takes its cursors along."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.str
+    address: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.str = ...,
+        address: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Redirect: _TypeAlias = Redirect  # noqa: Y015
 
 @_typing.final
 class Subscribed(_message.Message):
@@ -409,6 +581,7 @@ class TopicProblem(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    """The topic, or the filter's pattern."""
     code: Global___ErrorCode.ValueType
     message: _builtins.str
     def __init__(

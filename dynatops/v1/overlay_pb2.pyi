@@ -156,6 +156,7 @@ class PeerMessage(_message.Message):
     RANGE_GRANTED_FIELD_NUMBER: _builtins.int
     ADOPT_FIELD_NUMBER: _builtins.int
     ADOPTED_FIELD_NUMBER: _builtins.int
+    SESSION_MOVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ping(self) -> Global___Ping:
         """The ring."""
@@ -224,6 +225,10 @@ class PeerMessage(_message.Message):
     def adopt(self) -> Global___Adopt: ...
     @_builtins.property
     def adopted(self) -> Global___Adopted: ...
+    @_builtins.property
+    def session_moved(self) -> Global___SessionMoved:
+        """Sessions."""
+
     def __init__(
         self,
         *,
@@ -257,12 +262,13 @@ class PeerMessage(_message.Message):
         range_granted: Global___RangeGranted | None = ...,
         adopt: Global___Adopt | None = ...,
         adopted: Global___Adopted | None = ...,
+        session_moved: Global___SessionMoved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "session_moved"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -765,28 +771,69 @@ Global___Outdated: _TypeAlias = Outdated  # noqa: Y015
 
 @_typing.final
 class Event(_message.Message):
-    """One application event. Only the two ends look into it."""
+    """One application event. Only the two ends look into it, and the broker of a subscriber whose filter
+    asks about attributes.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PAYLOAD_FIELD_NUMBER: _builtins.int
     PUBLISHED_US_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     published_us: _builtins.int
     """Wall clock of the publisher, microseconds since 1970."""
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attribute]: ...
     def __init__(
         self,
         *,
         payload: _builtins.bytes = ...,
         published_us: _builtins.int = ...,
+        attributes: _abc.Iterable[Global___Attribute] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload", "published_us", b"published_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "payload", b"payload", "published_us", b"published_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class Attribute(_message.Message):
+    """What filters may ask about. Names do not repeat."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    TRUTH_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    text: _builtins.str
+    number: _builtins.float
+    whole: _builtins.int
+    truth: _builtins.bool
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        text: _builtins.str = ...,
+        number: _builtins.float = ...,
+        whole: _builtins.int = ...,
+        truth: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "text", b"text", "truth", b"truth", "value", b"value", "whole", b"whole"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "number", b"number", "text", b"text", "truth", b"truth", "value", b"value", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["text", "number", "whole", "truth"]  # noqa: Y015
+    _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
+
+Global___Attribute: _TypeAlias = Attribute  # noqa: Y015
 
 @_typing.final
 class Events(_message.Message):
@@ -883,6 +930,8 @@ class Run(_message.Message):
     PREV_TERM_FIELD_NUMBER: _builtins.int
     PREV_SEQ_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
+    PARTIAL_FIELD_NUMBER: _builtins.int
+    SELECTED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     term: _builtins.int
     first_seq: _builtins.int
@@ -899,6 +948,12 @@ class Run(_message.Message):
     """So many of the publisher's numbers before first_number are missing from this history: they were
     acknowledged in another, and may yet come.
     """
+    partial: _builtins.bool
+    """Only on the way to a client: `events` has just those of the `count` events that its filters want,
+    at these offsets.
+    """
+    @_builtins.property
+    def selected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -913,10 +968,12 @@ class Run(_message.Message):
         prev_term: _builtins.int = ...,
         prev_seq: _builtins.int = ...,
         missing: _builtins.int = ...,
+        partial: _builtins.bool = ...,
+        selected: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "missing", b"missing", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "term", b"term", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1435,3 +1492,30 @@ class Adopted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Adopted: _TypeAlias = Adopted  # noqa: Y015
+
+@_typing.final
+class SessionMoved(_message.Message):
+    """---- Sessions -------------------------------------------------------------------------------------
+
+    "This client has gone on at my place": to the broker that it named as its former one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    session_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionMoved: _TypeAlias = SessionMoved  # noqa: Y015

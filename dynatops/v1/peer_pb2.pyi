@@ -59,12 +59,15 @@ class LinkHello(_message.Message):
     PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
     BROKER_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     """Versions of this contract that the sender speaks, both ends included."""
     protocol_max: _builtins.int
     broker_id: _builtins.str
     address: _builtins.str
     """Where the sender listens; the link serves both directions."""
+    secret: _builtins.str
+    """What all brokers of a network know, where links are to be authenticated."""
     def __init__(
         self,
         *,
@@ -72,10 +75,11 @@ class LinkHello(_message.Message):
         protocol_max: _builtins.int = ...,
         broker_id: _builtins.str = ...,
         address: _builtins.str = ...,
+        secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

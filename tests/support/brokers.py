@@ -17,6 +17,7 @@ from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
+    Filter,
     Hello,
     ServerFrame,
     ServerMessage,
@@ -66,10 +67,13 @@ class LoneBroker:
         self.keep(self.core.close_session(SessionId(client), self.now_s))
 
     def subscribe(self, client: str, *topics: str, request: int = 1) -> None:
-        self.say(client, subscribe=Subscribe(request=request, topics=topics))
+        self.say(
+            client,
+            subscribe=Subscribe(request=request, filters=_filters(topics)),
+        )
 
     def unsubscribe(self, client: str, *topics: str) -> None:
-        self.say(client, unsubscribe=Unsubscribe(request=9, topics=topics))
+        self.say(client, unsubscribe=Unsubscribe(request=9, filters=_filters(topics)))
 
     def publish(self, client: str, *publications: Publication) -> None:
         for publication in publications:
@@ -99,3 +103,7 @@ class LoneBroker:
 
     def is_closing(self, client: str) -> bool:
         return CloseSession(SessionId(client)) in self.effects
+
+
+def _filters(topics: Iterable[str]) -> list[Filter]:
+    return [Filter(pattern=topic) for topic in topics]

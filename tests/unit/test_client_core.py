@@ -170,7 +170,7 @@ class TestReconnecting:
         core.connected()
         assert len(hear(core, welcome=Welcome())) == 1
         (message,) = take(core).messages
-        assert list(message.subscribe.topics) == [TOPIC]
+        assert [f.pattern for f in message.subscribe.filters] == [TOPIC]
         items = hear(core, subscribed=Subscribed(request=message.subscribe.request))
         assert Interrupted([TOPIC]) in items
 

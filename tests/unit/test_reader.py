@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from dynatops.v1.overlay_pb2 import Position, Run
 from overlay.identifiers import NodeId
 from overlay.reader import PARKED_RUNS_MAX, TopicReader
@@ -11,7 +13,7 @@ TERM = 1 << 24
 NEXT = 2 << 24
 
 
-def run(seq: int, *, term: int = TERM, count: int = 1, **more: int) -> Run:
+def run(seq: int, *, term: int = TERM, count: int = 1, **more: Any) -> Run:
     payloads = events(*[b"x"] * count)
     return Run(
         topic="t", term=term, first_seq=seq, count=count, publisher=7, first_number=seq,
