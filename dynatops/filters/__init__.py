@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dynatops.filters.attributes import AttributesError, attributes_of, attributes_to_wire
+from dynatops.filters.conditions import Attributes, Value
+from dynatops.filters.covering import covers
+from dynatops.filters.filter import Filter
 from dynatops.filters.pattern import (
     FilterError,
     check_pattern,
@@ -9,10 +13,19 @@ from dynatops.filters.pattern import (
     pattern_covers,
     pattern_matches,
 )
+from dynatops.filters.predicate import Predicate
 
 __all__ = [
+    "Attributes",
+    "AttributesError",
+    "Filter",
     "FilterError",
+    "Predicate",
+    "Value",
+    "attributes_of",
+    "attributes_to_wire",
     "check_pattern",
+    "covers",
     "is_wildcard",
     "pattern_covers",
     "pattern_matches",

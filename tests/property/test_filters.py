@@ -6,10 +6,34 @@ import re
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynatops.filters import FilterError, check_pattern, pattern_covers, pattern_matches
+from dynatops.filters import (
+    Filter,
+    FilterError,
+    Predicate,
+    Value,
+    check_pattern,
+    covers,
+    pattern_covers,
+    pattern_matches,
+)
+from dynatops.filters.conditions import (
+    AllOf,
+    AnyOf,
+    Condition,
+    Not,
+    NumberTest,
+    Operator,
+    Presence,
+    TextTest,
+    TruthTest,
+    all_of,
+    any_of,
+    is_control,
+    negated,
+)
 from dynatops.topics import check_topic
 
 LEVELS = ("", "a", "b", "$")
@@ -72,3 +96,162 @@ def test_what_is_no_pattern(text: str) -> None:
         check_pattern(text)
     assert caught.value.text == text
     assert caught.value.reason in str(caught.value)
+
+
+# ---- predicates ----------------------------------------------------------------------------------
+
+NUMBERS = (-1, 0, 1, 1.5)
+TEXTS = ("", "a", "a\0", "ab", "b", "\ud7ff", "\U0010ffff")
+# One value from each stretch of the line between what tests compare with, and each such value.
+SAMPLES: tuple[Value | None, ...] = (
+    None,
+    False,
+    True,
+    *(-7, -1, -0.5, 0, 0.5, 1, 1.25, 1.5, 9),
+    *("", "\0", "a", "a\0", "a\0\0", "aa", "ab", "ab\0", "ac", "b", "b\0"),
+    *("\ud7ff", "\ud7ff\0", "\ue000", "\U0010ffff", "\U0010ffff\U0010ffff"),
+)
+EVENTS: list[dict[str, Value]] = [
+    {name: value for name, value in (("x", x), ("y", y)) if value is not None}
+    for x, y in product(SAMPLES, repeat=2)
+]
+
+names = st.sampled_from(["x", "y"])
+operators = st.sampled_from([o for o in Operator if o is not Operator.STARTS_WITH])
+tests: st.SearchStrategy[Condition] = st.one_of(
+    st.builds(NumberTest, names, operators, st.sampled_from(NUMBERS)),
+    st.builds(TextTest, names, st.sampled_from(Operator), st.sampled_from(TEXTS)),
+    st.builds(TruthTest, names, st.booleans()),
+    st.builds(Presence, names),
+)
+conjunctions = st.lists(tests, min_size=1, max_size=4).map(all_of)
+mixtures = st.recursive(
+    tests,
+    lambda parts: st.one_of(
+        parts.map(negated),
+        st.lists(parts, min_size=2, max_size=3).map(all_of),
+        st.lists(parts, min_size=2, max_size=3).map(any_of),
+    ),
+    max_leaves=8,
+)
+
+
+def filter_of(condition: Condition) -> Filter:
+    return Filter.parse("t", str(condition))
+
+
+def _check_covering(a: Condition, b: Condition) -> None:
+    """Both directions: every event is like one of those tried."""
+    filter_a, filter_b = filter_of(a), filter_of(b)
+    included = all(filter_a.matches("t", event) for event in EVENTS if filter_b.matches("t", event))
+    assert covers(filter_a, filter_b) == included
+
+
+@given(conjunctions, conjunctions)
+def test_conjunctions_cover_exactly_what_they_include(a: Condition, b: Condition) -> None:
+    _check_covering(a, b)
+
+
+@settings(max_examples=300)
+@given(mixtures, mixtures)
+def test_so_do_mixtures(a: Condition, b: Condition) -> None:
+    _check_covering(a, b)
+    _check_covering(any_of([a, b]), b)
+    _check_covering(a, all_of([a, b]))
+
+
+@given(mixtures)
+def test_nothing_covers_a_filter_and_its_opposite_but_all(condition: Condition) -> None:
+    _check_covering(condition, negated(condition))
+    either = filter_of(any_of([condition, negated(condition)]))
+    assert covers(either, Filter.parse("t"))
+    neither = filter_of(all_of([condition, negated(condition)]))
+    assert covers(Filter.parse("another"), neither)
+
+
+def reference_holds(condition: Condition, event: dict[str, Value]) -> bool:
+    """The meaning, word for word."""
+    match condition:
+        case Not(part):
+            return not reference_holds(part, event)
+        case AllOf(parts):
+            return all(reference_holds(part, event) for part in parts)
+        case AnyOf(parts):
+            return any(reference_holds(part, event) for part in parts)
+        case Presence(name):
+            return name in event
+    value = event.get(condition.name)
+    if isinstance(condition, TruthTest):
+        return isinstance(value, bool) and value == condition.value
+    if isinstance(value, bool) or isinstance(value, str) != isinstance(condition.value, str):
+        return False
+    if value is None:
+        return False
+    if condition.operator is Operator.STARTS_WITH:
+        return str(value).startswith(str(condition.value))
+    order = (value > condition.value) - (value < condition.value)  # type: ignore[operator]
+    return (
+        order
+        in {
+            Operator.LESS: (-1,),
+            Operator.AT_MOST: (-1, 0),
+            Operator.GREATER: (1,),
+            Operator.AT_LEAST: (0, 1),
+            Operator.EQUAL: (0,),
+            Operator.UNEQUAL: (-1, 1),
+        }[condition.operator]
+    )
+
+
+@given(mixtures)
+def test_predicates_hold_where_they_mean_to(condition: Condition) -> None:
+    predicate = Predicate(condition)
+    for event in EVENTS:
+        assert predicate.holds(event) == reference_holds(condition, event)
+
+
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+any_name = any_text.filter(lambda name: name and "`" not in name and not any(map(is_control, name)))
+any_number = st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(
+    allow_nan=False, allow_infinity=False
+).filter(lambda number: not number.is_integer() or abs(number) >= 1e19)
+any_test: st.SearchStrategy[Condition] = st.one_of(
+    st.builds(NumberTest, any_name, operators, any_number),
+    st.builds(TextTest, any_name, st.sampled_from(Operator), any_text),
+    st.builds(TruthTest, any_name, st.booleans()),
+    st.builds(Presence, any_name),
+)
+
+
+@given(mixtures | any_test | st.lists(any_test, min_size=2, max_size=4).map(any_of))
+def test_what_is_written_is_read_as_the_same(condition: Condition) -> None:
+    predicate = Predicate(condition)
+    again = Predicate.parse(str(predicate))
+    assert again == predicate
+    assert hash(again) == hash(predicate)
+    assert str(again) == str(predicate)
+
+
+WORDS = ["a", "`b c`", "has", "not", "and", "or", "(", ")", "<", "!=", "startswith", "-1.5e3", "=="]
+garbage = st.one_of(
+    st.text(max_size=30),
+    st.text('a<>=!()"\\`u0+-. ', max_size=30),
+    st.lists(st.sampled_from([*WORDS, '"x\\n"', "true", "7", "=", '"', "9" * 30]), max_size=30).map(
+        " ".join
+    ),
+)
+
+
+@settings(max_examples=500)
+@given(garbage)
+def test_garbage_is_refused_in_one_way(text: str) -> None:
+    try:
+        predicate = Predicate.parse(text)
+    except FilterError as error:
+        refusal = error
+    else:
+        assert Predicate.parse(str(predicate)) == predicate
+        predicate.holds({"a": 1})
+        return
+    assert refusal.text == text
+    assert refusal.position is None or 0 <= refusal.position <= len(text)
