@@ -14,12 +14,14 @@ from dynatops.filters.pattern import (
     pattern_matches,
 )
 from dynatops.filters.predicate import Predicate
+from dynatops.filters.trie import FilterTrie
 
 __all__ = [
     "Attributes",
     "AttributesError",
     "Filter",
     "FilterError",
+    "FilterTrie",
     "Predicate",
     "Value",
     "attributes_of",

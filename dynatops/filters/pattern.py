@@ -13,6 +13,8 @@ from dynatops.v1.client_pb2 import ErrorCode
 SEPARATOR = "/"
 ONE_LEVEL = "+"
 ALL_LEVELS = "#"
+# Of patterns with wildcards; what a topic may pass in a trie of patterns grows with it.
+LEVELS_MAX = 32
 
 _INVALID = ErrorCode.ERROR_CODE_FILTER_INVALID
 
@@ -59,6 +61,9 @@ def check_pattern(pattern: str, bytes_max: int = TOPIC_BYTES_MAX) -> None:
 
 def _check_wildcards(pattern: str) -> None:
     levels = pattern.split(SEPARATOR)
+    if len(levels) > LEVELS_MAX:
+        reason = f"has {len(levels)} levels; with wildcards the limit is {LEVELS_MAX}"
+        raise FilterError(pattern, _INVALID, reason)
     for number, level in enumerate(levels, start=1):
         if level == ALL_LEVELS and number < len(levels):
             raise FilterError(

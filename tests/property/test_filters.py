@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from dynatops.filters import (
     Filter,
     FilterError,
+    FilterTrie,
     Predicate,
     Value,
     check_pattern,
@@ -96,6 +98,41 @@ def test_what_is_no_pattern(text: str) -> None:
         check_pattern(text)
     assert caught.value.text == text
     assert caught.value.reason in str(caught.value)
+
+
+# ---- the trie ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.sampled_from(PATTERNS), st.sampled_from([1, 2, 3, None])),
+        max_size=120,
+    )
+)
+def test_the_trie_finds_what_matches(
+    changes: list[tuple[bool, str, int | None]],
+) -> None:
+    trie: FilterTrie[int | None] = FilterTrie()
+    held: set[tuple[str, int | None]] = set()
+    for is_added, pattern, value in changes:
+        if is_added:
+            trie.add(pattern, value)
+            held.add((pattern, value))
+        elif (pattern, value) in held:
+            trie.remove(pattern, value)
+            held.remove((pattern, value))
+        else:
+            with pytest.raises(KeyError):
+                trie.remove(pattern, value)
+        assert len(trie) == len(held)
+    for topic in TOPICS[:: len(TOPICS) // 60]:
+        expected = Counter(value for pattern, value in held if pattern_matches(pattern, topic))
+        assert Counter(trie.match(topic)) == expected
+    for pattern, value in held:
+        trie.remove(pattern, value)
+    assert not trie._root
+    assert not trie._exact
 
 
 # ---- predicates ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ CORES = [
     *sorted((ROOT / "broker_agent" / "core").glob("*.py")),
     ROOT / "dynatops" / "client" / "core.py",
     ROOT / "dynatops" / "topics.py",
+    *sorted((ROOT / "dynatops" / "filters").glob("*.py")),
 ]
 
 
