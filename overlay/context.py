@@ -8,8 +8,8 @@ from random import Random
 from overlay.counters import OverlayCounters
 from overlay.effects import Effect, Outbox
 from overlay.peers import Directory, Liveness, Peer
+from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
-from overlay.topic_log import LogBudget
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,5 +44,12 @@ class OverlayCounters:
         "Recent events dropped from logs to stay within their bounds."
     )
 
+    catalogue_names_dropped: int = counter(
+        "Of these, names in the catalogue: it was full, or one name was very long."
+    )
+    acknowledgements_held: int = counter(
+        "Publications whose acknowledgement had to wait until their topic was in the catalogue."
+    )
+
     def as_dict(self) -> dict[str, int]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

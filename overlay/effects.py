@@ -53,6 +53,15 @@ class Repaired:
 
 
 @dataclass(frozen=True, slots=True)
+class Announce:
+    """A topic whose rendezvous point this node is has events, and belongs in the catalogue: publish
+    its `announcement_of` until that is acknowledged, then call `announced`.
+    """
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The node has the state of its whole key range, and serves it."""
 
@@ -62,7 +71,7 @@ class Departed:
     """The node has left the ring; its host may stop."""
 
 
-Effect = Send | Deliver | InTree | Accepted | Repaired | Ready | Departed
+Effect = Send | Deliver | InTree | Accepted | Repaired | Announce | Ready | Departed
 
 
 class Outbox:

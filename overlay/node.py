@@ -21,7 +21,7 @@ frames delivered or lost, `tick` every few tens of milliseconds, effects perform
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -118,6 +118,7 @@ class Node:
         ]
         self._liveness.watch(relied_on, now_s)
         self.counters.log_trimmed_events = self._context.budget.trimmed_events
+        self.counters.catalogue_names_dropped = self._context.budget.trimmed_names
         return effects
 
     def want(self, topic: str, now_s: float) -> list[Effect]:
@@ -151,6 +152,12 @@ class Node:
         """Ask the rendezvous point for what a reader misses."""
         frame = self._outbox.to(via if via is not None else self.me)
         frame.messages.add(fetch=Fetch(topic=topic, seen=seen, origin=self.me.ref))
+        return self._settle(now_s)
+
+    def announced(self, topics: Iterable[str], now_s: float) -> list[Effect]:
+        """The host has entered these topics in the catalogue: what `Announce` asked for is done."""
+        for topic in topics:
+            self.reigns.announced(topic)
         return self._settle(now_s)
 
     def unreachable(self, address: str, now_s: float) -> list[Effect]:

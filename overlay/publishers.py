@@ -45,7 +45,8 @@ class Window:
 
     def __init__(self, high: int = 0, holes: Iterable[Hole] = ()) -> None:
         self.high = high
-        self.holes = list(holes)
+        # A tuple, because nearly all windows have none, and the catalogue has a million windows.
+        self.holes = tuple(holes)
         # Since when publications are held up because earlier ones are in a history not known here.
         self.gap_since_s: float | None = None
 
@@ -87,9 +88,7 @@ class Window:
 
     def _open_hole(self, low: int, high: int, clock: int) -> None:
         if low <= high:
-            self.holes.append(Hole(low, high, clock))
-            if len(self.holes) > HOLES_MAX:
-                del self.holes[0]
+            self.holes = (*self.holes, Hole(low, high, clock))[-HOLES_MAX:]
 
     def _fill(self, first: int, last: int) -> list[Range]:
         filled: list[Range] = []
@@ -103,7 +102,7 @@ class Window:
             for low, high in ((hole.low, start - 1), (end + 1, hole.high)):
                 if low <= high:
                     remaining.append(Hole(low, high, hole.opened))
-        self.holes = remaining[-HOLES_MAX:]
+        self.holes = tuple(remaining[-HOLES_MAX:])
         return filled
 
 
@@ -134,6 +133,9 @@ class Publishers:
         else:
             self._windows.move_to_end(key)
         return window
+
+    def forget(self, publisher: int) -> None:
+        self._windows.pop(PublisherId(publisher), None)
 
     def __len__(self) -> int:
         return len(self._windows)

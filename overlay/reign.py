@@ -28,6 +28,13 @@ class Reign:
     sent_s: float = 0.0
     # Acknowledgements that wait for that: position, whom to tell, what.
     waiting: deque[tuple[tuple[int, int], Peer, Acknowledged]] = field(default_factory=deque)
+    # Whether the host was asked to announce the topic.
+    announcing: bool = False
+    # Acknowledgements that wait for that, by whom to tell and publisher: the position that must be
+    # confirmed too, whom to tell, what.
+    held: dict[tuple[NodeId, int], tuple[tuple[int, int], Peer, Acknowledged]] = field(
+        default_factory=dict
+    )
     # Repeats of the position since the last event.
     beat: int = 0
     beat_pause_s: float = 0.0

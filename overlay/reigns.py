@@ -11,7 +11,6 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from dynatops.v1.overlay_pb2 import (
-    AckLevel,
     Acknowledged,
     Fetch,
     JoinTree,
@@ -22,7 +21,9 @@ from dynatops.v1.overlay_pb2 import (
     Publish,
     Run,
 )
+from overlay.catalogue import is_catalogue
 from overlay.context import Context
+from overlay.effects import Announce
 from overlay.identifiers import NUMBER_MAX, Key, NodeId, key_of
 from overlay.peers import Peer
 from overlay.reign import Reign
@@ -53,6 +54,7 @@ class Reigns:
         self._directory = context.directory
         self._budget = context.budget
         self._counters = context.counters
+        self._effects = context.effects
         self._onward = onward
         # Whether this node has the state of its whole range; `succession` decides.
         self.ready = False
@@ -78,6 +80,7 @@ class Reigns:
             self._trees.add_member(topic, member, now_s)
         self._replication.took_up(reign)
         self.announce(reign, now_s)
+        self.enter_in_catalogue(reign)
         return reign
 
     def end(self, topic: str) -> tuple[TopicLog, list[NodeId]]:
@@ -115,6 +118,25 @@ class Reigns:
     def is_mine(self, topic: str) -> bool:
         """Whether what concerns this topic ends here, though perhaps not yet served."""
         return topic in self.by_topic or self._ring.is_responsible(key_of(topic))
+
+    # ---- the catalogue --------------------------------------------------------------------------
+
+    def enter_in_catalogue(self, reign: Reign) -> None:
+        """Where the topic stands with the catalogue may have changed: ask for its announcement, or
+        let go of what waited for that."""
+        if reign.log.announced:
+            self._replication.release_held(reign)
+        elif reign.log.is_unannounced and not reign.announcing:
+            reign.announcing = True
+            self._effects.append(Announce(reign.log.topic))
+
+    def announced(self, topic: str) -> None:
+        """The catalogue has the topic's name, safely."""
+        reign = self.by_topic.get(topic)
+        if reign is not None and not reign.log.announced:
+            reign.log.announced = True
+            self._replication.announced(reign)
+            self._replication.release_held(reign)
 
     # ---- publications ---------------------------------------------------------------------------
 
@@ -159,6 +181,8 @@ class Reigns:
             self._trees.disseminate(run)
             self._replication.stamped(reign, run, now_s)
             self._expect_silence(reign, now_s)
+            if not reign.log.announced:
+                self.enter_in_catalogue(reign)
         last_number = publication.first_number + publication.count - 1
         self._replication.acknowledge(
             reign,
@@ -170,7 +194,7 @@ class Reigns:
                 term=reign.log.term,
                 seq=reign.log.seq,
             ),
-            at_once=publication.ack in (AckLevel.ACK_LEVEL_NONE, AckLevel.ACK_LEVEL_RP),
+            publication.ack,
         )
 
     # ---- members and readers (of topics that are this node's business) --------------------------
@@ -264,7 +288,9 @@ class Reigns:
     def _sweep(self, now_s: float) -> None:
         idle_since_s = now_s - self._settings.topic_idle_s
         for topic, reign in list(self.by_topic.items()):
-            if reign.active_s < idle_since_s and not self._trees.members(topic):
+            keeps_names = is_catalogue(topic) and not reign.log.is_blank
+            is_idle = reign.active_s < idle_since_s and not keeps_names
+            if is_idle and not self._trees.members(topic):
                 log, _ = self.end(topic)
                 log.discard()
                 self._replication.forgotten(topic)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from dynatops.v1.overlay_pb2 import (
+    AckLevel,
     Acknowledged,
     MemberChange,
     PublishAck,
@@ -89,15 +90,70 @@ class Replication:
             change = MemberChange(topic=reign.log.topic, member=member, joined=joined)
             self._outbox.to(successor).messages.add(replicate=Replicate(members=[change]))
 
+    def announced(self, reign: Reign) -> None:
+        """Told once: should it be lost, a replica that takes over announces the topic again."""
+        successor = self._ring.successor
+        if successor is not None and reign.state_sent:
+            replicate = Replicate(announced=[reign.log.topic])
+            self._outbox.to(successor).messages.add(replicate=replicate)
+
     def acknowledge(
-        self, reign: Reign, origin: Peer, acknowledged: Acknowledged, *, at_once: bool
+        self,
+        reign: Reign,
+        origin: Peer,
+        acknowledged: Acknowledged,
+        level: AckLevel.ValueType,
     ) -> None:
-        """Acknowledge now, or when the successor has the topic as far as it stands."""
-        position = reign.log.position
-        if at_once or self._ring.successor is None or reign.confirmed >= position:
+        """Acknowledge once the level is reached: the successor has the topic as far as it stands,
+        unless less is asked for, and the topic is in the catalogue, unless nothing is.
+        """
+        at_once = level in (AckLevel.ACK_LEVEL_NONE, AckLevel.ACK_LEVEL_RP)
+        position = (0, 0) if at_once else reign.log.position
+        if reign.log.is_unannounced and self._hold(reign, position, origin, acknowledged, level):
+            return
+        self._acknowledge_at(position, reign, origin, acknowledged)
+
+    def _acknowledge_at(
+        self, position: tuple[int, int], reign: Reign, origin: Peer, acknowledged: Acknowledged
+    ) -> None:
+        if self._ring.successor is None or reign.confirmed >= position:
             self._acks.setdefault(origin, []).append(acknowledged)
         else:
             reign.waiting.append((position, origin, acknowledged))
+
+    def _hold(
+        self,
+        reign: Reign,
+        position: tuple[int, int],
+        origin: Peer,
+        acknowledged: Acknowledged,
+        level: AckLevel.ValueType,
+    ) -> bool:
+        """Keep the acknowledgement back until the topic is announced; whether that was needed.
+
+        One acknowledges all before it, so of each publisher the last is kept. For the same reason
+        one of a publication that needs none waits too, behind others of that publisher.
+        """
+        key = (origin.node_id, acknowledged.publisher)
+        before = reign.held.pop(key, None)
+        if before is None and level == AckLevel.ACK_LEVEL_NONE:
+            return False
+        self._counters.acknowledgements_held += 1
+        if before is not None:
+            position = max(position, before[0])
+            if before[2].number > acknowledged.number:
+                acknowledged = before[2]
+        reign.held[key] = (position, origin, acknowledged)
+        if len(reign.held) > self._settings.publishers_max:
+            # Its broker will try again.
+            del reign.held[next(iter(reign.held))]
+        return True
+
+    def release_held(self, reign: Reign) -> None:
+        """The topic is in the catalogue: acknowledge what waited for that alone."""
+        for position, origin, acknowledged in reign.held.values():
+            self._acknowledge_at(position, reign, origin, acknowledged)
+        reign.held.clear()
 
     def successor_changed(self) -> None:
         """Another node holds the copies from now on, or none does."""
@@ -183,6 +239,10 @@ class Replication:
                 copy.members.pop(NodeId(change.member), None)
         for topic in message.forgotten:
             self.drop(topic)
+        for topic in message.announced:
+            copy = self.copies.get(topic)
+            if copy is not None:
+                copy.log.announced = True
 
     def _copy_state(self, sender: Peer, state: TopicState, now_s: float) -> None:
         if state.topic in self._reigns:
@@ -190,6 +250,7 @@ class Replication:
         log = TopicLog(state.topic, self._settings, self._budget)
         log.load(state)
         former = self.copies.get(state.topic)
+        announced = log.announced or (former is not None and former.log.announced)
         if former is not None and former.log.term == log.term and former.log.covers(log):
             log.discard()
             log = former.log
@@ -197,6 +258,7 @@ class Replication:
             if not log.covers(former.log):
                 self._unknown_history(former.log.to_state(list(former.members)), now_s)
             former.log.discard()
+        log.announced = announced
         copy = self.keep(log, map(NodeId, state.members), sender.node_id, now_s)
         self._confirm(sender, copy)
 

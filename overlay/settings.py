@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from overlay.catalogue import CATALOGUE_SHARDS
+
 
 def setting(default: Any, doc: str) -> Any:
     """A dataclass field that carries its own documentation."""
@@ -87,6 +89,16 @@ class OverlaySettings:
         4_096,
         "Publishers remembered for each topic, to recognise repeats; the longest silent go first.",
     )
+    catalogue_names_max: int = setting(
+        1_000_000,
+        "Topic names kept in the catalogue, an equal share in each of its 32 parts; past that, the "
+        "oldest names of a part go: brokers new to a wildcard do not learn of those topics.",
+    )
+    catalogue_part_bytes_max: int = setting(
+        12 << 20,
+        "Bytes of one part of the catalogue; past that, its oldest names go. Parts travel whole, "
+        "perhaps two in a message: stay well below half of runtime.message_bytes_max.",
+    )
     heartbeat_first_s: float = setting(
         0.5, "After an event without successor its position is announced again; the delay doubles."
     )
@@ -116,6 +128,8 @@ class OverlaySettings:
         for name, floor in (("successors_max", 1), ("hops_max", 1), ("log_events_max", 1)):
             if getattr(self, name) < floor:
                 raise ValueError(f"{name} must be at least {floor}, not {getattr(self, name)}")
+        if self.catalogue_names_max < CATALOGUE_SHARDS:
+            raise ValueError(f"catalogue_names_max must be at least {CATALOGUE_SHARDS}")
         for name in self.__slots__:
             if name.endswith("_s") and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be a positive number of seconds")

@@ -12,14 +12,16 @@ that are new here are stamped again, under a new term.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
+from overlay.catalogue import is_system
 from overlay.identifiers import NodeId, Term, next_term
 from overlay.publishers import Publishers, Window, part_of_events
+from overlay.retention import LogBudget, Retention
 from overlay.settings import OverlaySettings
 
 LINEAGE_MAX = 32
@@ -53,32 +55,6 @@ class Fork:
     end: int
 
 
-class LogBudget:
-    """Bytes of recent events over all topics of a node. When they run out, the topics that have
-    been quiet for longest lose the older half of what they keep.
-    """
-
-    def __init__(self, bytes_max: int) -> None:
-        self.used = 0
-        self.trimmed_events = 0
-        self._bytes_max = bytes_max
-        self._by_activity: OrderedDict[int, TopicLog] = OrderedDict()
-
-    def charge(self, log: TopicLog, nbytes: int) -> None:
-        self.used += nbytes
-        self._by_activity[id(log)] = log
-        self._by_activity.move_to_end(id(log))
-        while self.used > self._bytes_max and self._by_activity:
-            quiet = next(iter(self._by_activity.values()))
-            quiet.drop_oldest((len(quiet.entries) + 1) // 2)
-            if not quiet.entries:
-                del self._by_activity[id(quiet)]
-
-    def release(self, log: TopicLog) -> None:
-        self.used -= log.nbytes
-        self._by_activity.pop(id(log), None)
-
-
 class TopicLog:
     def __init__(self, topic: str, settings: OverlaySettings, budget: LogBudget) -> None:
         self.topic = topic
@@ -95,7 +71,10 @@ class TopicLog:
         self.entries: deque[Run] = deque()
         self.events = 0
         self.nbytes = 0
-        self.publishers = Publishers(settings.publishers_max)
+        self.retention = Retention.of(topic, settings)
+        self.publishers = Publishers(self.retention.publishers_max)
+        # Whether the catalogue has the topic's name. Once so, always; system topics need no entry.
+        self.announced = is_system(topic)
         self._settings = settings
         self._budget = budget
 
@@ -109,6 +88,11 @@ class TopicLog:
         )
 
     @property
+    def is_unannounced(self) -> bool:
+        """Whether the topic has events, but is not known to be in the catalogue."""
+        return not self.announced and not self.is_blank
+
+    @property
     def is_blank(self) -> bool:
         """Whether the log knows of no event, retained or not."""
         return self.seq == 0 and not any(end for _, end in self.lineage)
@@ -120,13 +104,22 @@ class TopicLog:
             raise ValueError(f"term {term} of {self.topic!r} does not follow {self.term}")
         if self.term:
             self.lineage.append((self.term, self.seq))
-            if len(self.lineage) > LINEAGE_MAX:
-                self.uncertain.discard(self.lineage.pop(0)[0])
+            self._forget_terms()
         self.origin = (self.term, self.seq) if certain else (0, 0)
         if not certain:
             self.uncertain.add(term)
         self.term, self.seq = term, 0
         self.newest_term = max(self.newest_term, term)
+
+    def _forget_terms(self) -> None:
+        """The oldest terms go, except those that retained events belong to: who reads from the
+        beginning needs them."""
+        first_retained = self.entries[0].term if self.entries else self.term
+        old = self.lineage[:-LINEAGE_MAX]
+        kept = [(term, end) for term, end in old if end and term >= first_retained]
+        if len(kept) < len(old):
+            self.lineage = kept + self.lineage[-LINEAGE_MAX:]
+            self.uncertain.intersection_update(term for term, _ in self.lineage)
 
     def open_next_term(self, owner: NodeId, newer_than: int = 0, *, certain: bool = True) -> None:
         """Begin a reign of this node: its term is newer than any heard of."""
@@ -222,9 +215,9 @@ class TopicLog:
         self.events += run.count
         self.nbytes += nbytes
         self._budget.charge(self, nbytes)
-        settings = self._settings
+        bounds = self.retention
         while len(self.entries) > 1 and (
-            self.events > settings.log_events_max or self.nbytes > settings.log_bytes_max
+            self.events > bounds.events_max or self.nbytes > bounds.bytes_max
         ):
             self.drop_oldest(1)
 
@@ -234,8 +227,10 @@ class TopicLog:
             nbytes = len(run.events) + _ENTRY_OVERHEAD_BYTES
             self.events -= run.count
             self.nbytes -= nbytes
-            self._budget.used -= nbytes
-            self._budget.trimmed_events += run.count
+            self._budget.trimmed(self, nbytes, run.count)
+            if self.retention.is_catalogue:
+                # Should the name be announced again it is a new one.
+                self.publishers.forget(run.publisher)
 
     def discard(self) -> None:
         """The log is given up: its bytes are free."""
@@ -314,6 +309,7 @@ class TopicLog:
                 for term, fork in self.forks.items()
             ],
             uncertain_terms=sorted(self.uncertain),
+            announced=self.announced,
         )
 
     def load(self, state: TopicState) -> None:
@@ -325,8 +321,9 @@ class TopicLog:
         self.lineage = [(entry.term, entry.seq) for entry in state.lineage]
         self.forks = {f.term: Fork((f.prev_term, f.prev_seq), f.seq) for f in state.forks}
         self.uncertain = set(state.uncertain_terms)
-        self.publishers = Publishers(self._settings.publishers_max)
+        self.publishers = Publishers(self.retention.publishers_max)
         self.publishers.load(state.publishers)
+        self.announced |= state.announced
         for run in state.log:
             copy = Run()
             copy.CopyFrom(run)
@@ -344,6 +341,7 @@ class TopicLog:
         Afterwards this one contains both.
         """
         self.newest_term = max(self.newest_term, other.newest_term)
+        self.announced |= other.announced
         if self.covers(other):
             return Merging.NOTHING, []
         if other.covers(self):

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
@@ -48,6 +49,7 @@ from dynatops.v1.client_pb2 import (
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication
 from overlay.effects import (
     Accepted,
+    Announce,
     Deliver,
     Departed,
     Effect,
@@ -90,6 +92,7 @@ class Broker:
         self.sessions: dict[SessionId, Session] = {}
         self.subscriptions = Subscriptions(settings, self.counters)
         self.publishing = Publishing(settings, self.counters)
+        self.announcing = Announcing(settings, self.counters)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
@@ -114,6 +117,9 @@ class Broker:
         for topic, newest_term in self.subscriptions.due_corrections(now_s):
             effects += self.node.insist(topic, newest_term, now_s)
         self._to_publish += self.publishing.due(now_s)
+        for announcement in self.announcing.due(now_s):
+            self.publishing.forget_rendezvous_point(announcement.topic)
+            self._to_publish.append(announcement)
         return self._finish(effects, now_s)
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
@@ -300,6 +306,7 @@ class Broker:
                 self._send_publications(now_s)
             while pending:
                 self._perform(pending.popleft(), now_s)
+            self._to_publish += self.announcing.fresh(now_s)
         self._look_after_sessions()
         effects, self._effects = self._effects, []
         return effects
@@ -326,6 +333,10 @@ class Broker:
                 for acknowledged in ack.acknowledged:
                     self.publishing.note_rendezvous_point(acknowledged.topic, peer)
                     self.publishing.acknowledged(acknowledged, now_s)
+                if announced := self.announcing.acknowledged(ack.acknowledged):
+                    self._node_effects.extend(self.node.announced(announced, now_s))
+            case Announce(topic=topic):
+                self.announcing.announce(topic)
             case Repaired(by=peer, answer=answer):
                 self.publishing.note_rendezvous_point(answer.topic, peer)
                 self.subscriptions.on_repair(answer, now_s)

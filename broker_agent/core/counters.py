@@ -23,6 +23,10 @@ class BrokerCounters:
     lost_events: int = counter("Events that were no longer retained when a gap was noticed.")
     unknown_losses: int = counter("Gaps whose size cannot be known.")
     repairs_asked: int = counter("Repair requests sent for gaps.")
+    topics_announced: int = counter(
+        "Topics entered in the catalogue, whose rendezvous point is or was here."
+    )
+    announcement_retries: int = counter("Announcements of topics to the catalogue sent again.")
     frames_not_here: int = counter("Peer frames for a node that this broker does not host.")
     clock_jumps: int = counter("Times the clock went backwards or leapt ahead.")
 

@@ -40,6 +40,10 @@ class CoreSettings:
     publish_deadline_s: float = setting(
         30.0, "A publication that nobody took for this long is refused to its publisher."
     )
+    announcements_open_max: int = setting(
+        1_000,
+        "Topics on their way into the catalogue at once; further ones wait until some are in it.",
+    )
     repair_delay_s: float = setting(
         0.03, "A gap is given this long to close by itself: events may overtake each other."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dynatops.v1.inspection_pb2 import (
@@ -17,6 +18,7 @@ from dynatops.v1.inspection_pb2 import (
 )
 from dynatops.v1.inspection_pb2_grpc import InspectionServicer
 from dynatops.version import VERSION
+from overlay.catalogue import is_system
 from overlay.identifiers import key_of
 from overlay.node import Node
 
@@ -51,7 +53,7 @@ class InspectionService(InspectionServicer):
     async def ListTopics(self, request: ListTopicsRequest, context: Any) -> TopicsReport:
         node = self._agent.core.node
         limit = request.limit or TOPICS_PER_PAGE
-        names = sorted(topic for topic in node.reigns.by_topic if topic > request.after)
+        names = sorted(t for t in _ordinary(node.reigns.by_topic) if t > request.after)
         return TopicsReport(
             topics=[_report_on_topic(node, topic) for topic in names[:limit]],
             more=len(names) > limit,
@@ -83,9 +85,14 @@ def _report_on(node: Node) -> NodeReport:
         predecessor=ring.predecessor.ref if ring.predecessor is not None else None,
         successors=[peer.ref for peer in ring.successors],
         fingers=[peer.ref for peer in ring.fingers.routes.targets],
-        topics=len(node.reigns.by_topic),
-        replicas=len(node.replication.copies),
+        topics=len(_ordinary(node.reigns.by_topic)),
+        replicas=len(_ordinary(node.replication.copies)),
     )
+
+
+def _ordinary(topics: Iterable[str]) -> list[str]:
+    """Without those of the system itself, of which `DescribeTree` tells whoever names them."""
+    return [topic for topic in topics if not is_system(topic)]
 
 
 def _report_on_topic(node: Node, topic: str) -> TopicReport:

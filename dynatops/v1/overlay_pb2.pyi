@@ -1084,7 +1084,9 @@ Global___Acknowledged: _TypeAlias = Acknowledged  # noqa: Y015
 
 @_typing.final
 class Fetch(_message.Message):
-    """"Send what I miss of this topic." What was seen is told by term, oldest first."""
+    """"Send what I miss of this topic." What was seen is told by term, oldest first; who tells nothing
+    gets all that is retained, from the beginning.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1197,6 +1199,7 @@ class Replicate(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @_builtins.property
@@ -1209,6 +1212,10 @@ class Replicate(_message.Message):
     def forgotten(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Topics that are given up: nobody publishes or subscribes."""
 
+    @_builtins.property
+    def announced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics whose names are in the catalogue now."""
+
     def __init__(
         self,
         *,
@@ -1216,10 +1223,11 @@ class Replicate(_message.Message):
         members: _abc.Iterable[Global___MemberChange] | None = ...,
         states: _abc.Iterable[Global___TopicState] | None = ...,
         forgotten: _abc.Iterable[_builtins.str] | None = ...,
+        announced: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forgotten", b"forgotten", "members", b"members", "runs", b"runs", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "forgotten", b"forgotten", "members", b"members", "runs", b"runs", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1331,7 +1339,10 @@ class TopicState(_message.Message):
     PUBLISHERS_FIELD_NUMBER: _builtins.int
     FORKS_FIELD_NUMBER: _builtins.int
     UNCERTAIN_TERMS_FIELD_NUMBER: _builtins.int
+    ANNOUNCED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    announced: _builtins.bool
+    """The topic's name is in the catalogue, acknowledged there as `replicated`."""
     @_builtins.property
     def position(self) -> Global___Position: ...
     @_builtins.property
@@ -1365,10 +1376,11 @@ class TopicState(_message.Message):
         publishers: _abc.Iterable[Global___PublisherState] | None = ...,
         forks: _abc.Iterable[Global___Position] | None = ...,
         uncertain_terms: _abc.Iterable[_builtins.int] | None = ...,
+        announced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["forks", b"forks", "lineage", b"lineage", "log", b"log", "members", b"members", "position", b"position", "publishers", b"publishers", "topic", b"topic", "uncertain_terms", b"uncertain_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "forks", b"forks", "lineage", b"lineage", "log", b"log", "members", b"members", "position", b"position", "publishers", b"publishers", "topic", b"topic", "uncertain_terms", b"uncertain_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

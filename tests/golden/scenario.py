@@ -190,6 +190,7 @@ class Scenario:
             f"{change.topic} {'+' if change.joined else '-'}{self._name(change.member)}"
             for change in body.members  # type: ignore[attr-defined]
         ]
+        parts += [f"{topic} announced" for topic in body.announced]  # type: ignore[attr-defined]
         return ", ".join(parts)
 
     def _show_effect(self, name: str, effect: Effect) -> str:

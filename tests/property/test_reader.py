@@ -11,8 +11,9 @@ from dynatops.v1.overlay_pb2 import Run
 from overlay.identifiers import NodeId
 from overlay.publishers import Part
 from overlay.reader import TopicReader
+from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
-from overlay.topic_log import LogBudget, TopicLog
+from overlay.topic_log import TopicLog
 from tests.support.nodes import publication
 
 ONE, OTHER = NodeId(1), NodeId(2)

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
+from broker_agent.core.announcing import Announcing
+from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.settings import CoreSettings
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication
-from overlay.effects import Accepted, Deliver, Departed, Effect, InTree, Ready, Repaired, Send
+from overlay.effects import (
+    Accepted,
+    Announce,
+    Deliver,
+    Departed,
+    Effect,
+    InTree,
+    Ready,
+    Repaired,
+    Send,
+)
 from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId, first_node_id
 from overlay.node import Node
@@ -45,12 +58,16 @@ def publication(
 
 
 class NodeNet:
-    """Nodes by name. What they want done for their hosts is kept in `delivered` and `effects`."""
+    """Nodes by name. What they want done for their hosts is kept in `delivered` and `effects`.
+
+    Their hosts do one thing only: they announce topics, as brokers do.
+    """
 
     def __init__(self, seed: int = 0, settings: OverlaySettings | None = None) -> None:
         self.scheduler = Scheduler()
         self.settings = settings or OverlaySettings()
         self.nodes: dict[str, Node] = {}
+        self._announcing: dict[str, Announcing] = {}
         self.effects: list[tuple[float, str, Effect]] = []
         self.frames = 0
         # Whether a frame is to be lost: (source, destination, frame).
@@ -69,6 +86,7 @@ class NodeNet:
         me = Peer(position, name, name, incarnation=self._lives)
         node = Node(me, self.settings, Random(self._rng.getrandbits(64)))
         self.nodes[name] = node
+        self._announcing[name] = Announcing(CoreSettings(), BrokerCounters())
         self.perform(name, node.start(list(seeds), self.now_s))
         self.scheduler.after(self._rng.uniform(0, TICK_S), lambda: self._tick(name, node))
         return node
@@ -83,6 +101,7 @@ class NodeNet:
     def _tick(self, name: str, node: Node) -> None:
         if self.nodes.get(name) is node:
             self.perform(name, node.tick(self.now_s))
+            self.publish(name, *self._announcing[name].due(self.now_s))
             self.scheduler.after(TICK_S, lambda: self._tick(name, node))
 
     def crash(self, name: str) -> None:
@@ -94,8 +113,19 @@ class NodeNet:
                 self._send(name, effect)
             else:
                 self.effects.append((self.now_s, name, effect))
+                self._look_after_announcements(name, effect)
                 if isinstance(effect, Departed):
                     self.nodes.pop(name, None)
+
+    def _look_after_announcements(self, name: str, effect: Effect) -> None:
+        announcing = self._announcing[name]
+        if isinstance(effect, Announce):
+            announcing.announce(effect.topic)
+            self.publish(name, *announcing.fresh(self.now_s))
+        elif isinstance(effect, Accepted):
+            topics = announcing.acknowledged(effect.ack.acknowledged)
+            if topics:
+                self.perform(name, self.nodes[name].announced(topics, self.now_s))
 
     def _send(self, source: str, send: Send) -> None:
         self.frames += 1
@@ -123,7 +153,8 @@ class NodeNet:
         self.perform(name, self.nodes[name].unwant(topic, self.now_s))
 
     def publish(self, name: str, *publications: Publication) -> None:
-        self.perform(name, self.nodes[name].publish(publications, None, self.now_s))
+        if publications:
+            self.perform(name, self.nodes[name].publish(publications, None, self.now_s))
 
     def leave(self, name: str) -> None:
         self.perform(name, self.nodes[name].leave(self.now_s))

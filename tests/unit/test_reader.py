@@ -5,8 +5,9 @@ from typing import Any
 from dynatops.v1.overlay_pb2 import Position, Run
 from overlay.identifiers import NodeId
 from overlay.reader import PARKED_RUNS_MAX, TopicReader
+from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
-from overlay.topic_log import LogBudget, TopicLog
+from overlay.topic_log import TopicLog
 from tests.support.nodes import events, publication
 
 TERM = 1 << 24

@@ -4,8 +4,9 @@ import pytest
 
 from dynatops.v1.overlay_pb2 import Publication, Run
 from overlay.identifiers import NodeId, Term
+from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
-from overlay.topic_log import Appending, LogBudget, Merging, Stamping, TopicLog
+from overlay.topic_log import Appending, Merging, Stamping, TopicLog
 from tests.support.nodes import publication
 
 ONE, OTHER = NodeId(0x111111), NodeId(0x222222)

@@ -1,0 +1,90 @@
+"""Names of topics on their way into the catalogue.
+
+The node asks for it (`Announce`) when it is the rendezvous point of a topic that the catalogue may
+not have. An announcement is published like any event, again and again until the catalogue's
+rendezvous point acknowledges it, and then the node is told.
+
+    waiting  --room-->  open  --acknowledged-->  announced
+                        |  ^
+                        `--' published again, after growing pauses
+
+This is not `publishing`: there, events of one publisher keep their order, a client's window bounds
+them, and past a deadline they are refused. An announcement is the only event of its publisher and
+has no client to be refused to; and whoever published the topic's first event waits for it, so it is
+never given up. What bounds announcements is that each topic has one, and that few are open at once:
+whoever takes many topics over does not flood the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.settings import CoreSettings
+from dynatops.v1.overlay_pb2 import Acknowledged, Publication
+from overlay.catalogue import announcement_of
+
+_RETRY_PAUSE_FACTOR_MAX = 5.0
+
+
+@dataclass(slots=True)
+class _Open:
+    topic: str
+    publication: Publication
+    due_s: float
+    pause_s: float
+
+
+class Announcing:
+    def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:
+        self._settings = settings
+        self._counters = counters
+        self._topics: set[str] = set()
+        # Not published yet, in order.
+        self._waiting: deque[str] = deque()
+        # By publisher and catalogue topic, which is what acknowledgements name.
+        self._open: dict[tuple[int, str], _Open] = {}
+
+    def __len__(self) -> int:
+        """Topics not yet announced."""
+        return len(self._topics)
+
+    def announce(self, topic: str) -> None:
+        """Take a topic in."""
+        if topic not in self._topics:
+            self._topics.add(topic)
+            self._waiting.append(topic)
+
+    def acknowledged(self, acks: Iterable[Acknowledged]) -> list[str]:
+        """Which topics these say are announced."""
+        keys = [(ack.publisher, ack.topic) for ack in acks]
+        done = [self._open.pop(key) for key in keys if key in self._open]
+        self._topics.difference_update(entry.topic for entry in done)
+        self._counters.topics_announced += len(done)
+        return [entry.topic for entry in done]
+
+    def due(self, now_s: float) -> list[Publication]:
+        """What to publish again."""
+        again: list[Publication] = []
+        for entry in self._open.values():
+            if entry.due_s <= now_s:
+                entry.pause_s = min(
+                    2 * entry.pause_s, _RETRY_PAUSE_FACTOR_MAX * self._settings.publish_retry_s
+                )
+                entry.due_s = now_s + entry.pause_s
+                again.append(entry.publication)
+        self._counters.announcement_retries += len(again)
+        return again
+
+    def fresh(self, now_s: float) -> list[Publication]:
+        """What to publish for the first time, as far as there is room."""
+        announcements: list[Publication] = []
+        while self._waiting and len(self._open) < self._settings.announcements_open_max:
+            topic = self._waiting.popleft()
+            publication, pause_s = announcement_of(topic), self._settings.publish_retry_s
+            key = (publication.publisher, publication.topic)
+            self._open[key] = _Open(topic, publication, now_s + pause_s, pause_s)
+            announcements.append(publication)
+        return announcements

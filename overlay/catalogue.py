@@ -1,0 +1,97 @@
+"""The catalogue: the names of all topics that have events, as topics that brokers can read.
+
+Rendezvous is per concrete topic, so whoever wants every topic that matches a filter must learn
+which topics there are. That is what the catalogue is for: `CATALOGUE_SHARDS` topics of the
+system's own, each with the names of those topics whose keys begin with the same bits. It needs no
+protocol of its own: a name is an event, entered by publishing it, learnt of by subscribing, kept
+and handed on like any topic's history.
+
+    rendezvous point of quake/ca             rendezvous point of $topics/1c
+    first event stamped
+      --Publish $topics/1c "quake/ca"-->     stamps it, copies it to its successor
+      <--PublishAck------------------        ... --> whoever follows the catalogue
+    acknowledges the first event
+
+- *An acknowledged event's topic is in the catalogue.* The rendezvous point of a topic with events
+  holds back their acknowledgements (levels `rp` and `replicated`) until its announcement has been
+  acknowledged as `replicated`. Events themselves flow at once.
+- A name is the one event, number 1, of a publisher that is a hash of the name. To announce it again
+  is a repeat: acknowledged, not entered twice.
+- That a topic is announced is part of its state (`announced`), which its replica is told and its
+  next rendezvous point inherits. So a crash leads to no announcements but those that were under way
+  or whose word was lost. Who does not know announces again; who knows may be believed, because a
+  name stays: the flag is true of a topic for ever.
+- A name stays as long as the catalogue has room (`catalogue_names_max`), whatever becomes of its
+  topic. Past the bound the oldest names go, and are counted.
+
+What a catalogue topic keeps is bounded by itself, not by what the node has left for events: a name
+forgotten is a topic that newcomers never hear of. System topics are announced nowhere. To follow
+the catalogue is a broker's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from google.protobuf.message import DecodeError
+
+from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication, Run
+from overlay.identifiers import RING_BITS, PublisherId, key_of
+
+CATALOGUE_SHARDS = 32
+# Topics of the system's own begin like this; clients neither publish nor subscribe to them.
+SYSTEM_PREFIX = "$"
+_CATALOGUE_PREFIX = "$topics/"
+_SHARD_SHIFT = RING_BITS - CATALOGUE_SHARDS.bit_length() + 1
+
+
+def is_system(topic: str) -> bool:
+    return topic.startswith(SYSTEM_PREFIX)
+
+
+def is_catalogue(topic: str) -> bool:
+    return topic.startswith(_CATALOGUE_PREFIX)
+
+
+def shard_topics() -> list[str]:
+    """All topics of the catalogue."""
+    return [_shard(number) for number in range(CATALOGUE_SHARDS)]
+
+
+def shard_topic(topic: str) -> str:
+    """The one that this topic's name belongs in."""
+    return _shard(key_of(topic) >> _SHARD_SHIFT)
+
+
+def _shard(number: int) -> str:
+    return f"{_CATALOGUE_PREFIX}{number:02x}"
+
+
+def announcer_of(topic: str) -> PublisherId:
+    """The publisher whose only event is this name: bytes of the SHA-1 that the key leaves over."""
+    digest = hashlib.sha1(topic.encode(), usedforsecurity=False).digest()
+    return PublisherId(int.from_bytes(digest[8:16], "big"))
+
+
+def announcement_of(topic: str) -> Publication:
+    """What enters the name in the catalogue; always the same bytes."""
+    return Publication(
+        topic=shard_topic(topic),
+        publisher=announcer_of(topic),
+        first_number=1,
+        count=1,
+        ack=AckLevel.ACK_LEVEL_REPLICATED,
+        events=Events(events=[Event(payload=topic.encode())]).SerializeToString(),
+    )
+
+
+def names_in(runs: Iterable[Run]) -> list[str]:
+    """The names in events of catalogue topics; what is no name is left out."""
+    names: list[str] = []
+    for run in runs:
+        try:
+            names += [event.payload.decode() for event in Events.FromString(run.events).events]
+        except (DecodeError, UnicodeDecodeError):
+            continue
+    return names

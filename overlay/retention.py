@@ -1,0 +1,73 @@
+"""How much of its past a topic keeps, and a node of all its topics.
+
+An ordinary topic keeps recent events, and fewer when the node's budget runs out. A part of the
+catalogue keeps names, bounded by itself: it gives way to nobody's events.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from overlay.catalogue import CATALOGUE_SHARDS, is_catalogue
+from overlay.settings import OverlaySettings
+
+if TYPE_CHECKING:
+    from overlay.topic_log import TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The bounds of one topic."""
+
+    events_max: int
+    bytes_max: int
+    publishers_max: int
+    is_catalogue: bool = False
+
+    @classmethod
+    def of(cls, topic: str, settings: OverlaySettings) -> Retention:
+        if is_catalogue(topic):
+            names_max = settings.catalogue_names_max // CATALOGUE_SHARDS
+            return cls(names_max, settings.catalogue_part_bytes_max, names_max, is_catalogue=True)
+        return cls(settings.log_events_max, settings.log_bytes_max, settings.publishers_max)
+
+
+class LogBudget:
+    """Bytes of recent events over all ordinary topics of a node. When they run out, the topics that
+    have been quiet for longest lose the older half of what they keep.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.used = 0
+        self.trimmed_events = 0
+        self.trimmed_names = 0
+        self._bytes_max = bytes_max
+        self._by_activity: OrderedDict[int, TopicLog] = OrderedDict()
+
+    def charge(self, log: TopicLog, nbytes: int) -> None:
+        if log.retention.is_catalogue:
+            return
+        self.used += nbytes
+        self._by_activity[id(log)] = log
+        self._by_activity.move_to_end(id(log))
+        while self.used > self._bytes_max and self._by_activity:
+            quiet = next(iter(self._by_activity.values()))
+            quiet.drop_oldest((len(quiet.entries) + 1) // 2)
+            if not quiet.entries:
+                del self._by_activity[id(quiet)]
+
+    def trimmed(self, log: TopicLog, nbytes: int, events: int) -> None:
+        """The log has dropped so much."""
+        self.trimmed_events += events
+        if log.retention.is_catalogue:
+            self.trimmed_names += events
+        else:
+            self.used -= nbytes
+
+    def release(self, log: TopicLog) -> None:
+        """The log is given up."""
+        if not log.retention.is_catalogue:
+            self.used -= log.nbytes
+            self._by_activity.pop(id(log), None)
