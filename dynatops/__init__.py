@@ -17,27 +17,29 @@ from dynatops.version import VERSION
 
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
-    from dynatops.client.core import Ack as Ack
     from dynatops.client.errors import ClosedError as ClosedError
     from dynatops.client.errors import ConnectError as ConnectError
     from dynatops.client.errors import DynatopsError as DynatopsError
     from dynatops.client.errors import PublishError as PublishError
     from dynatops.client.errors import SubscribeError as SubscribeError
     from dynatops.client.opening import connect as connect
+    from dynatops.client.publications import Ack as Ack
     from dynatops.client.subscription import Event as Event
     from dynatops.client.subscription import Gap as Gap
     from dynatops.client.subscription import Subscription as Subscription
     from dynatops.client.sync import SyncClient as SyncClient
     from dynatops.client.sync import connect_sync as connect_sync
+    from dynatops.filters import FilterError as FilterError
     from dynatops.topics import TopicError as TopicError
 
 _HOMES = {
-    "Ack": "dynatops.client.core",
+    "Ack": "dynatops.client.publications",
     "Client": "dynatops.client.aio",
     "ClosedError": "dynatops.client.errors",
     "ConnectError": "dynatops.client.errors",
     "DynatopsError": "dynatops.client.errors",
     "Event": "dynatops.client.subscription",
+    "FilterError": "dynatops.filters",
     "Gap": "dynatops.client.subscription",
     "PublishError": "dynatops.client.errors",
     "SubscribeError": "dynatops.client.errors",

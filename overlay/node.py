@@ -147,11 +147,11 @@ class Node:
         return self._settle(now_s)
 
     def fetch(
-        self, topic: str, seen: Sequence[TermSeq], via: Peer | None, now_s: float
+        self, topic: str, seen: Sequence[TermSeq], via: Peer | None, now_s: float, reader: int = 0
     ) -> list[Effect]:
         """Ask the rendezvous point for what a reader misses."""
         frame = self._outbox.to(via if via is not None else self.me)
-        frame.messages.add(fetch=Fetch(topic=topic, seen=seen, origin=self.me.ref))
+        frame.messages.add(fetch=Fetch(topic=topic, seen=seen, origin=self.me.ref, reader=reader))
         return self._settle(now_s)
 
     def announced(self, topics: Iterable[str], now_s: float) -> list[Effect]:

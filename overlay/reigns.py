@@ -233,6 +233,7 @@ class Reigns:
             return
         self._counters.fetches_served += 1
         answer = reign.log.since({entry.term: entry.seq for entry in message.seen})
+        answer.reader = message.reader
         origin = self._directory.learn(message.origin)
         self._outbox.to(origin).messages.add(fetched=answer)
 

@@ -15,14 +15,15 @@ from random import Random
 from broker_agent.core.broker import Broker, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
-    CloseSession,
+    CloseConnection,
+    ConnectionId,
     SendFrame,
-    SessionId,
     Stopped,
     Wake,
 )
 from broker_agent.core.settings import CoreSettings
-from dynatops.client.core import Ack, ClientCore, Confirmed, Interrupted
+from dynatops.client.core import ClientCore
+from dynatops.client.publications import Ack, Confirmed
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     Goodbye,
@@ -52,7 +53,7 @@ class SimulatedBroker:
         self.alive = True
         self.leaving = False
         self._world = world
-        self._connections: dict[SessionId, SimulatedClient] = {}
+        self._connections: dict[ConnectionId, SimulatedClient] = {}
         self.core = Broker(
             Identity(broker_id, self.address, incarnation),
             world.overlay_settings,
@@ -81,15 +82,15 @@ class SimulatedBroker:
                 raw = effect.frame.SerializeToString(deterministic=True)
                 self._world.network.send(self.address, effect.address, raw, f"{len(raw)} {kinds}")
             elif isinstance(effect, Wake):
-                self._flush(effect.session)
-            elif isinstance(effect, CloseSession):
-                client = self._connections.pop(effect.session, None)
+                self._flush(effect.connection)
+            elif isinstance(effect, CloseConnection):
+                client = self._connections.pop(effect.connection, None)
                 if client is not None:
                     self._world.scheduler.after(CLIENT_DELAY_S, client.lost_connection)
             elif isinstance(effect, Stopped):
                 self.stop()
 
-    def _flush(self, session: SessionId) -> None:
+    def _flush(self, session: ConnectionId) -> None:
         client = self._connections.get(session)
         while client is not None and (raw := self.core.take_output(session, OUTPUT_BYTES_MAX)):
             self._world.scheduler.after(
@@ -97,11 +98,11 @@ class SimulatedBroker:
                 lambda client=client, raw=raw: client.on_frame(session, raw),  # type: ignore[misc]
             )
 
-    def connect(self, session: SessionId, client: SimulatedClient) -> None:
+    def connect(self, session: ConnectionId, client: SimulatedClient) -> None:
         self._connections[session] = client
         self.core.open_session(session)
 
-    def on_client_frame(self, session: SessionId, raw: bytes) -> None:
+    def on_client_frame(self, session: ConnectionId, raw: bytes) -> None:
         if self.alive:
             frame = ClientFrame.FromString(raw)
             self._perform(self.core.on_client_frame(session, frame, self._now()))
@@ -152,7 +153,7 @@ class SimulatedClient:
         self.subscriptions: dict[str, Subscription] = {}
         self._world = world
         self._broker: SimulatedBroker | None = None
-        self._session = SessionId("")
+        self._session = ConnectionId("")
         self._lives = 0
         self._requests: dict[int, list[str]] = {}
         self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}
@@ -168,7 +169,7 @@ class SimulatedClient:
             return
         self._broker = broker
         self._lives += 1
-        self._session = SessionId(f"{self.name}/{self._lives}")
+        self._session = ConnectionId(f"{self.name}/{self._lives}")
         broker.connect(self._session, self)
         self._send(self.core.connected())
 
@@ -211,7 +212,7 @@ class SimulatedClient:
                 CLIENT_DELAY_S, lambda: broker.on_client_frame(session, raw)
             )
 
-    def on_frame(self, session: SessionId, raw: bytes) -> None:
+    def on_frame(self, session: ConnectionId, raw: bytes) -> None:
         if session != self._session or self._broker is None:
             return
         for item in self.core.on_frame(ServerFrame.FromString(raw)):

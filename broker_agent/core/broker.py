@@ -21,32 +21,41 @@ from broker_agent.core.clock import SteadyClock
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
-    CloseSession,
+    CloseConnection,
+    ConnectionId,
     NodeReady,
     PauseReading,
     ResumeReading,
     SendFrame,
-    SessionId,
     Stopped,
     Wake,
 )
 from broker_agent.core.publishing import Publishing
+from broker_agent.core.registry import Registry
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
-from broker_agent.core.validation import problem_with, sort_topics, void
+from broker_agent.core.validation import problem_with, readable_filters, sort_filters, void
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
     Echoed,
     ErrorCode,
+    Hello,
     ServerMessage,
     Subscribe,
     Unsubscribe,
     Unsubscribed,
     Welcome,
 )
-from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication
+from dynatops.v1.overlay_pb2 import (
+    NotHere,
+    PeerFrame,
+    PeerMessage,
+    Publication,
+    SessionMoved,
+)
+from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
     Accepted,
     Announce,
@@ -61,9 +70,11 @@ from overlay.effects import (
 from overlay.identifiers import first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
+from overlay.reader import TERMS_MAX
 from overlay.settings import OverlaySettings
 
 CLIENT_PROTOCOL = 1
+CLIENT_ID_BYTES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +100,15 @@ class Broker:
             incarnation=identity.incarnation,
         )
         self.node = Node(me, overlay, rng)
-        self.sessions: dict[SessionId, Session] = {}
-        self.subscriptions = Subscriptions(settings, self.counters)
+        self.registry = Registry(f"{identity.broker_id}/{identity.incarnation:x}", settings)
+        self.subscriptions = Subscriptions(
+            settings, self.counters, overlay.catalogue_names_max // CATALOGUE_SHARDS
+        )
         self.publishing = Publishing(settings, self.counters)
         self.announcing = Announcing(settings, self.counters)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
-        # Sessions announced by the driver that have not said hello.
-        self._unnamed: set[SessionId] = set()
         self._to_publish: list[Publication] = []
 
     # ---- inputs ---------------------------------------------------------------------------------
@@ -109,23 +120,27 @@ class Broker:
     def tick(self, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         effects = self.node.tick(now_s)
-        for repair in self.subscriptions.due_repairs(now_s):
+        for repair in self.subscriptions.progress.due_repairs(now_s):
             via = self.publishing.rendezvous_point(repair.topic)
             # Should there be no answer, the next request looks for it anew.
             self.publishing.forget_rendezvous_point(repair.topic)
-            effects += self.node.fetch(repair.topic, repair.seen, via, now_s)
-        for topic, newest_term in self.subscriptions.due_corrections(now_s):
+            effects += self.node.fetch(repair.topic, repair.seen, via, now_s, repair.reader)
+        for topic, newest_term in self.subscriptions.progress.due_corrections(now_s):
             effects += self.node.insist(topic, newest_term, now_s)
         self._to_publish += self.publishing.due(now_s)
         for announcement in self.announcing.due(now_s):
             self.publishing.forget_rendezvous_point(announcement.topic)
             self._to_publish.append(announcement)
+        self._look_after_the_absent(now_s)
         return self._finish(effects, now_s)
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         if frame.HasField("to") and frame.to != self.node.me.node_id:
             self._refuse_frame(frame)
+            return self._finish([], now_s)
+        if frame.messages and frame.messages[0].HasField("session_moved"):
+            self._on_session_moved(frame.messages[0].session_moved, now_s)
             return self._finish([], now_s)
         return self._finish(self.node.handle(frame, now_s), now_s)
 
@@ -148,120 +163,173 @@ class Broker:
     def leave(self, reading_s: float) -> list[BrokerEffect]:
         """Leave the ring and say goodbye to clients; done when `Stopped` comes out."""
         now_s = self._clock.at(reading_s)
-        for session in list(self.sessions.values()):
+        for session in self.registry.clients.values():
             self._end_session(
                 session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, "the broker is shutting down"
             )
         return self._finish(self.node.leave(now_s), now_s)
 
-    # ---- sessions -------------------------------------------------------------------------------
+    # ---- connections and sessions ---------------------------------------------------------------
 
-    def open_session(self, session_id: SessionId) -> None:
+    def open_connection(self, connection: ConnectionId) -> None:
         """A client has connected; it must say hello before anything else."""
-        self._unnamed.add(session_id)
+        self.registry.unnamed.add(connection)
 
-    def close_session(self, session_id: SessionId, reading_s: float) -> list[BrokerEffect]:
-        """The client has gone. Its open publications are still seen through."""
+    def close_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
+        """The connection is gone. Its open publications are still seen through."""
         now_s = self._clock.at(reading_s)
-        self._unnamed.discard(session_id)
-        session = self.sessions.pop(session_id, None)
-        effects: list[Effect] = []
-        if session is not None:
-            session.closing = True
-            for topic in self.subscriptions.unsubscribe(session, list(session.topics)):
-                effects += self.node.unwant(topic, now_s)
-        return self._finish(effects, now_s)
+        ended = self.registry.depart(connection, now_s)
+        if ended is not None:
+            ended.closing = True
+            self.subscriptions.end(ended, now_s)
+        return self._finish([], now_s)
 
-    def take_output(self, session_id: SessionId, bytes_max: int) -> bytes:
-        session = self.sessions.get(session_id)
-        return session.take(bytes_max) if session is not None else b""
+    def take_output(self, connection: ConnectionId, bytes_max: int) -> bytes:
+        session = self.registry.connections.get(connection)
+        if session is None or session.connection != connection:
+            return b""
+        return session.take(bytes_max, self._clock.now_s)
 
-    def garbage(self, session_id: SessionId, reading_s: float) -> list[BrokerEffect]:
+    def garbage(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
         """The client sent something that is no frame."""
-        self._fail(session_id, "that was not a ClientFrame (or contained text that is not UTF-8)")
+        self._fail(connection, "that was not a ClientFrame (or contained text that is not UTF-8)")
         return self._finish([], self._clock.at(reading_s))
 
     def on_client_frame(
-        self, session_id: SessionId, frame: ClientFrame, reading_s: float
+        self, connection: ConnectionId, frame: ClientFrame, reading_s: float
     ) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
-        effects: list[Effect] = []
         for message in frame.messages:
-            session = self.sessions.get(session_id)
+            session = self.registry.connections.get(connection)
             if session is None:
-                if session_id not in self._unnamed or not self._greet(session_id, message):
+                if connection not in self.registry.unnamed:
+                    break
+                if not self._greet(connection, message, now_s):
                     break
             elif session.closing:
                 break
             else:
-                effects += self._serve(session, message, now_s)
-        return self._finish(effects, now_s)
+                self._serve(session, message, now_s)
+        return self._finish([], now_s)
 
-    def _greet(self, session_id: SessionId, message: ClientMessage) -> bool:
-        self._unnamed.discard(session_id)
+    def _greet(self, connection: ConnectionId, message: ClientMessage, now_s: float) -> bool:
+        self.registry.unnamed.discard(connection)
         hello = message.hello
-        session = Session(session_id, hello.client_id, hello.slow_policy, self.settings)
-        self.sessions[session_id] = session
+        problem = ""
         if not message.HasField("hello"):
-            self._fail(session_id, "the first message must be Hello")
+            problem = "the first message must be Hello"
         elif hello.protocol != CLIENT_PROTOCOL:
-            self._fail(
-                session_id,
-                f"this broker speaks protocol {CLIENT_PROTOCOL}, the client {hello.protocol}",
-            )
-        elif len(self.sessions) > self.settings.sessions_max:
+            problem = f"this broker speaks protocol {CLIENT_PROTOCOL}, the client {hello.protocol}"
+        elif len(hello.client_id.encode()) > CLIENT_ID_BYTES_MAX:
+            problem = f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes"
+        if problem:
+            self._fail(connection, problem)
+            return False
+        if self.registry.is_full and hello.client_id not in self.registry.clients:
             self.counters.sessions_refused += 1
-            self._end_session(
-                session,
-                ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
-                f"this broker has {self.settings.sessions_max:,} sessions already",
-            )
+            message_text = f"this broker has {self.settings.sessions_max:,} sessions already"
+            shell = self.registry.shell(connection)
+            self._end_session(shell, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message_text)
+            return False
+        self._welcome(connection, hello, now_s)
+        return True
+
+    def _welcome(self, connection: ConnectionId, hello: Hello, now_s: float) -> None:
+        arrival = self.registry.arrive(connection, hello, now_s)
+        session = arrival.session
+        if arrival.ended is not None:
+            arrival.ended.closing = True
+            self.subscriptions.end(arrival.ended, now_s)
+        if arrival.ousted is not None:
+            self.counters.sessions_taken_over += 1
+            shell = self.registry.shell(arrival.ousted)
+            reason = f"another connection has come with the client id {hello.client_id!r}"
+            self._end_session(shell, ErrorCode.ERROR_CODE_TAKEN_OVER, reason)
+        if arrival.resumed:
+            self.counters.sessions_resumed += 1
         else:
             self.counters.sessions_opened += 1
-            welcome = Welcome(
-                broker_id=self.identity.broker_id,
-                session_id=session_id,
-                payload_bytes_max=self.settings.payload_bytes_max,
-                topic_bytes_max=self.settings.topic_bytes_max,
-                alternatives=self._alternatives(),
-            )
-            session.say(ServerMessage(welcome=welcome))
-            self._effects.append(Wake(session_id))
-            return True
-        return False
+        welcome = Welcome(
+            broker_id=self.identity.broker_id,
+            session_id=session.session_id,
+            payload_bytes_max=self.settings.payload_bytes_max,
+            topic_bytes_max=self.settings.topic_bytes_max,
+            alternatives=self._alternatives(),
+            resumed=arrival.resumed,
+            filters=[f.to_wire() for filters in session.filters.values() for f in filters],
+            serial=session.acknowledged + 1,
+            expiry_s=int(session.expiry_s),
+        )
+        session.say_first(ServerMessage(welcome=welcome))
+        self._effects.append(Wake(connection))
+        if hello.redirected:
+            session.moved_s = now_s
+        if hello.former_broker and hello.former_broker != self.identity.address:
+            moved = SessionMoved(client_id=session.client_id, session_id=hello.session_id)
+            frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
+            self._effects.append(SendFrame(hello.former_broker, frame))
 
-    def _serve(self, session: Session, message: ClientMessage, now_s: float) -> list[Effect]:
+    def _on_session_moved(self, message: SessionMoved, now_s: float) -> None:
+        """A client has gone on at another broker: what is kept for it here is of no use."""
+        session = self.registry.clients.get(message.client_id)
+        if session is None or session.session_id != message.session_id:
+            return
+        self.counters.sessions_moved += 1
+        if session.connection is not None:
+            self._effects.append(CloseConnection(session.connection))
+            self.registry.depart(session.connection, now_s)
+        self.registry.remove(session)
+        session.closing = True
+        self.subscriptions.end(session, now_s)
+
+    def _look_after_the_absent(self, now_s: float) -> None:
+        if not self.registry.is_check_due(now_s):
+            return
+        for session in self.registry.expired(now_s):
+            self.counters.sessions_expired += 1
+            session.closing = True
+            self.subscriptions.end(session, now_s)
+        oldest_s = now_s - self.settings.offline_age_max_s
+        for session in self.registry.detached():
+            self.counters.expired_events += session.expire(oldest_s)
+
+    def _serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
         kind = message.WhichOneof("body")
         if kind == "publication":
             self._publish(session, message.publication, now_s)
+        elif kind == "received":
+            if session.received(message.received.serial):
+                self._wake(session)
         elif kind == "subscribe":
-            return self._subscribe(session, message.subscribe, now_s)
+            self._subscribe(session, message.subscribe, now_s)
         elif kind == "unsubscribe":
-            return self._unsubscribe(session, message.unsubscribe, now_s)
+            self._unsubscribe(session, message.unsubscribe, now_s)
         elif kind == "echo":
             session.say(ServerMessage(echoed=Echoed(request=message.echo.request)))
-            self._effects.append(Wake(session.session_id))
-        else:
-            self._fail(session.session_id, f"unexpected message {kind or '(empty)'}")
-        return []
+            self._wake(session)
+        elif session.connection is not None:
+            self._fail(session.connection, f"unexpected message {kind or '(empty)'}")
 
-    def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> list[Effect]:
-        accepted, problems = sort_topics(
-            [f.pattern for f in message.filters], session.topics, self.settings
-        )
+    def _wake(self, session: Session) -> None:
+        if session.connection is not None:
+            self._effects.append(Wake(session.connection))
+
+    def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
+        accepted, problems = sort_filters(message.filters, session.filters, self.settings)
         self.counters.client_errors += len(problems)
-        effects: list[Effect] = []
-        for topic in self.subscriptions.subscribe(session, message.request, accepted, problems):
-            effects += self.node.want(topic, now_s)
-        return effects
+        cursors = None
+        if message.resume:
+            cursors = {
+                cursor.topic: tuple((entry.term, entry.seq) for entry in cursor.seen[-TERMS_MAX:])
+                for cursor in message.cursors
+            }
+        self.subscriptions.subscribe(session, message.request, accepted, problems, cursors, now_s)
 
-    def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> list[Effect]:
-        effects: list[Effect] = []
-        for topic in self.subscriptions.unsubscribe(session, [f.pattern for f in message.filters]):
-            effects += self.node.unwant(topic, now_s)
+    def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:
+        gone = readable_filters(message.filters, self.settings)
+        self.subscriptions.unsubscribe(session, gone, now_s)
         session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
-        self._effects.append(Wake(session.session_id))
-        return effects
+        self._wake(session)
 
     def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
         problem = problem_with(publication, self.settings)
@@ -275,20 +343,20 @@ class Broker:
         if session.unsettled_bytes > self.settings.publish_window_bytes and not session.paused:
             session.paused = True
             self.counters.publish_pauses += 1
-            self._effects.append(PauseReading(session.session_id))
+            if session.connection is not None:
+                self._effects.append(PauseReading(session.connection))
 
-    def _fail(self, session_id: SessionId, message: str) -> None:
+    def _fail(self, connection: ConnectionId, message: str) -> None:
         """The client broke the rules: tell it why, and end the session."""
         self.counters.client_errors += 1
-        self._unnamed.discard(session_id)
-        session = self.sessions.get(session_id)
-        if session is None:
-            session = self.sessions[session_id] = Session(session_id, "", 0, self.settings)
+        self.registry.unnamed.discard(connection)
+        session = self.registry.connections.get(connection) or self.registry.shell(connection)
         self._end_session(session, ErrorCode.ERROR_CODE_PROTOCOL, message)
 
     def _end_session(self, session: Session, code: ErrorCode.ValueType, message: str) -> None:
         session.close(code, message, self._alternatives())
-        self._effects += [Wake(session.session_id), CloseSession(session.session_id)]
+        if session.connection is not None:
+            self._effects += [Wake(session.connection), CloseConnection(session.connection)]
 
     def _alternatives(self) -> list[str]:
         others = [*self.node.ring.successors, *self.node.ring.fingers.routes.targets]
@@ -301,12 +369,17 @@ class Broker:
     def _finish(self, node_effects: Iterable[Effect], now_s: float) -> list[BrokerEffect]:
         pending = self._node_effects
         pending.extend(node_effects)
-        while pending or self._to_publish:
-            if not pending:
-                self._send_publications(now_s)
+        while True:
             while pending:
                 self._perform(pending.popleft(), now_s)
             self._to_publish += self.announcing.fresh(now_s)
+            for topic, is_wanted in self.subscriptions.take_wants():
+                change = self.node.want if is_wanted else self.node.unwant
+                pending.extend(change(topic, now_s))
+            if self._to_publish:
+                self._send_publications(now_s)
+            if not pending:
+                break
         self._look_after_sessions()
         effects, self._effects = self._effects, []
         return effects
@@ -346,15 +419,16 @@ class Broker:
                 self._effects.append(Stopped())
 
     def _look_after_sessions(self) -> None:
-        touched, slow = self.subscriptions.take_touched()
+        touched, slow = self.subscriptions.delivery.take_touched()
         for session in slow:
             self.counters.sessions_closed_slow += 1
             message = "the session's queue is full and its policy is to be disconnected"
             self._end_session(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
         for session in touched:
-            self._effects.append(Wake(session.session_id))
+            self._wake(session)
         for session in self.publishing.take_touched():
-            self._effects.append(Wake(session.session_id))
+            self._wake(session)
             if session.paused and session.unsettled_bytes < self.settings.publish_window_bytes / 2:
                 session.paused = False
-                self._effects.append(ResumeReading(session.session_id))
+                if session.connection is not None:
+                    self._effects.append(ResumeReading(session.connection))

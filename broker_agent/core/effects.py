@@ -7,7 +7,8 @@ from typing import NewType
 
 from dynatops.v1.overlay_pb2 import PeerFrame
 
-SessionId = NewType("SessionId", str)
+# A client's connection, as its driver calls it. A session may outlive several.
+ConnectionId = NewType("ConnectionId", str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,28 +21,28 @@ class SendFrame:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """The session has output to be taken."""
+    """There is output to be taken by this connection."""
 
-    session: SessionId
+    connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
 class PauseReading:
-    """Take no more input from this session for now."""
+    """Take no more input from this connection for now."""
 
-    session: SessionId
+    connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeReading:
-    session: SessionId
+    connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
-class CloseSession:
-    """End the session once its output is taken."""
+class CloseConnection:
+    """End the connection once its output is taken."""
 
-    session: SessionId
+    connection: ConnectionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,5 +55,5 @@ class Stopped:
     """The broker has left the ring; the process may end."""
 
 
-SessionEffect = Wake | PauseReading | ResumeReading | CloseSession
-BrokerEffect = SendFrame | SessionEffect | NodeReady | Stopped
+ConnectionEffect = Wake | PauseReading | ResumeReading | CloseConnection
+BrokerEffect = SendFrame | ConnectionEffect | NodeReady | Stopped

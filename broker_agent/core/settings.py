@@ -19,10 +19,27 @@ class CoreSettings:
     topic_bytes_max: int = setting(
         TOPIC_BYTES_MAX, "Longest topic name in UTF-8 bytes; a longer one is refused."
     )
-    topics_per_session_max: int = setting(
-        10_000, "Topics that one session subscribes to; further ones are refused."
+    filters_per_session_max: int = setting(
+        10_000, "Filters that one session subscribes with; further ones are refused."
     )
-    sessions_max: int = setting(100_000, "Sessions on this broker; further ones are turned away.")
+    followed_topics_max: int = setting(
+        50_000,
+        "Topics that one session's wildcards bring in; of further ones it is told that it misses "
+        "them.",
+    )
+    sessions_max: int = setting(
+        200_000, "Sessions on this broker, connected or not; further ones are turned away."
+    )
+    session_expiry_max_s: float = setting(
+        86_400.0, "Longest time that a session is kept without a connection; clients ask for less."
+    )
+    session_window_bytes: int = setting(
+        4 << 20,
+        "Bytes on their way to one application that has not taken them; past it, the rest waits.",
+    )
+    offline_age_max_s: float = setting(
+        3_600.0, "Events wait this long for an absent client; then they are dropped and counted."
+    )
     session_queue_events_max: int = setting(
         50_000,
         "Events waiting for one subscriber; past it, the session's policy for slow subscribers "

@@ -1,32 +1,33 @@
-"""Which sessions get which topics, and that each of them gets every event once, in order.
+"""Which sessions subscribe to what, and the readers that feed them.
 
-All sessions of a broker share one reader for each topic. It exists as long as one of them
-subscribes; with it this broker's node is in the topic's tree. A subscription is confirmed to its
-client when the reader knows where the topic stands: whatever is stamped later will come. A reader
-that falls behind asks the rendezvous point; what is lost for good is told to every subscriber.
+A topic that anyone here subscribes to, by name or by a wildcard, has one reader (`feeds`). A
+subscription is confirmed to its client when every topic of it has a position: whatever is stamped
+later will come. Where each topic begins is told to the client first; with that, and what it reads,
+it can go on at any broker. What is lost for good is told to every subscriber.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.delivery import Condition, Delivery
+from broker_agent.core.feeds import CursorKey, Feed, Progress
+from broker_agent.core.following import Following
 from broker_agent.core.sessions import Session, piece_of
 from broker_agent.core.settings import CoreSettings
-from dynatops.v1.client_pb2 import (
-    MissCause,
-    Missed,
-    ServerMessage,
-    Subscribed,
-    TopicProblem,
-)
-from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
+from dynatops.filters import Filter, pattern_matches
+from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, Subscribed, TopicProblem
+from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run, TermSeq
 from overlay.publishers import Part
 from overlay.reader import TopicReader
 
+# A session that has caught up gets whatever comes late: its client knows what it has had.
+_ALWAYS_THERE = -1
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Request:
     """A client's request to subscribe, until every topic of it is in place."""
 
@@ -34,37 +35,43 @@ class _Request:
     number: int
     problems: list[TopicProblem]
     missing: dict[str, None]
+    # Wildcards that wait for the catalogue.
+    wildcards: list[Filter] = field(default_factory=list)
+    # The cursors of a client that goes on where it stood elsewhere; None if it begins here.
+    cursors: Mapping[str, CursorKey] | None = None
 
 
 @dataclass(slots=True)
 class _Topic:
-    reader: TopicReader
-    sessions: dict[str, Session] = field(default_factory=dict)
-    # The reader's clock when each session joined.
-    joined: dict[str, int] = field(default_factory=dict)
+    live: Feed
+    catching_up: dict[CursorKey, Feed] = field(default_factory=dict)
+    conditions: dict[Session, Condition] = field(default_factory=dict)
     waiting: list[_Request] = field(default_factory=list)
+    is_catalogue: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """A request to the rendezvous point that is due now."""
-
-    topic: str
-    seen: list[TermSeq]
+    def feed_of(self, session: Session) -> Feed | None:
+        if session in self.live.members:
+            return self.live
+        return next((f for f in self.catching_up.values() if session in f.members), None)
 
 
 class Subscriptions:
-    def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:
+    def __init__(
+        self, settings: CoreSettings, counters: BrokerCounters, shard_names_max: int
+    ) -> None:
+        self.progress = Progress(settings, counters)
+        self.delivery = Delivery(counters)
+        self.following = Following()
+        # Topics in which something has been read since whoever saves sessions last looked.
+        self.advanced: dict[str, None] = {}
         self._settings = settings
         self._counters = counters
+        self._shard_names_max = shard_names_max
         self._topics: dict[str, _Topic] = {}
-        # Topics whose reader is behind -> when to ask for what it misses.
-        self._behind: dict[str, float] = {}
-        # Topics whose reader is ahead of the rendezvous point -> when to tell it so.
-        self._ahead: dict[str, float] = {}
-        # Sessions that have new output, and those that were too slow, since last asked.
-        self._touched: dict[str, Session] = {}
-        self._slow: dict[str, Session] = {}
+        self._waiting_for_catalogue: dict[_Request, None] = {}
+        self._feeds_made = 0
+        # What the node is to be told: topics that are wanted now, and that nobody wants any more.
+        self._wants: list[tuple[str, bool]] = []
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -74,63 +81,239 @@ class Subscriptions:
 
     def sessions_of(self, topic: str) -> int:
         entry = self._topics.get(topic)
-        return len(entry.sessions) if entry is not None else 0
+        if entry is None:
+            return 0
+        return len(entry.live.members) + sum(len(f.members) for f in entry.catching_up.values())
 
-    def take_touched(self) -> tuple[Iterable[Session], Iterable[Session]]:
-        """Sessions with new output, and sessions that could not take it, since the last call."""
-        touched, slow = self._touched, self._slow
-        self._touched, self._slow = {}, {}
-        return touched.values(), slow.values()
+    def topics(self) -> Iterable[str]:
+        return self._topics
+
+    def take_wants(self) -> list[tuple[str, bool]]:
+        """Topics that the node is to join (or to leave), in order, since the last call."""
+        wants, self._wants = self._wants, []
+        return wants
+
+    def cursor_of(self, session: Session, topic: str) -> list[TermSeq]:
+        """How far this session's reader of the topic has got; nothing if it has not begun."""
+        entry = self._topics.get(topic)
+        feed = entry.feed_of(session) if entry is not None else None
+        return feed.reader.seen() if feed is not None else []
 
     # ---- clients --------------------------------------------------------------------------------
 
     def subscribe(
-        self, session: Session, number: int, topics: Iterable[str], problems: list[TopicProblem]
-    ) -> list[str]:
-        """Subscribe the session; which topics are new to this broker."""
-        request = _Request(session, number, problems, {})
-        new: list[str] = []
-        for topic in topics:
-            session.topics[topic] = None
-            entry = self._topics.get(topic)
-            if entry is None:
-                reader = TopicReader(topic, self._settings.publishers_per_topic_max)
-                entry = self._topics[topic] = _Topic(reader)
-                new.append(topic)
-            if session.session_id not in entry.sessions:
-                entry.sessions[session.session_id] = session
-                entry.joined[session.session_id] = entry.reader.clock
-            if not entry.reader.started:
-                request.missing[topic] = None
-                entry.waiting.append(request)
-        self._confirm_if_complete(request)
-        return new
-
-    def unsubscribe(self, session: Session, topics: Iterable[str]) -> list[str]:
-        """Unsubscribe the session; which topics nobody here wants any more."""
-        gone: list[str] = []
-        for topic in topics:
-            session.topics.pop(topic, None)
-            entry = self._topics.get(topic)
-            if entry is None or entry.sessions.pop(session.session_id, None) is None:
+        self,
+        session: Session,
+        number: int,
+        filters: Iterable[Filter],
+        problems: list[TopicProblem],
+        cursors: Mapping[str, CursorKey] | None,
+        now_s: float,
+    ) -> None:
+        request = _Request(session, number, problems, {}, cursors=cursors)
+        for wanted in filters:
+            is_new = session.add_filter(wanted)
+            if not wanted.is_wildcard:
+                self._join(session, wanted.pattern, request, now_s)
                 continue
-            del entry.joined[session.session_id]
-            for request in [r for r in entry.waiting if r.session is session]:
-                entry.waiting.remove(request)
-                request.missing.pop(topic, None)
-                self._confirm_if_complete(request)
-            if not entry.sessions:
-                del self._topics[topic]
-                self._behind.pop(topic, None)
-                self._ahead.pop(topic, None)
-                gone.append(topic)
-        return gone
+            if is_new:
+                self.following.add(session, wanted.pattern)
+            if not self.following.is_active:
+                self._read_catalogue()
+            if self.following.is_complete:
+                self._expand(wanted, request, now_s)
+            else:
+                request.wildcards.append(wanted)
+                self._waiting_for_catalogue[request] = None
+        self._confirm_if_complete(request, now_s)
 
-    def _confirm_if_complete(self, request: _Request) -> None:
-        if not request.missing:
-            confirmation = Subscribed(request=request.number, problems=request.problems)
-            request.session.say(ServerMessage(subscribed=confirmation))
-            self._touched[request.session.session_id] = request.session
+    def _expand(self, wildcard: Filter, request: _Request, now_s: float) -> None:
+        """Join all topics that exist and match."""
+        for topic in list(self.following.names.matching(wildcard.pattern)):
+            self._follow(request.session, topic, request, now_s)
+
+    def _follow(self, session: Session, topic: str, request: _Request | None, now_s: float) -> None:
+        followed = session.followed = session.followed if session.followed is not None else {}
+        if topic not in followed and len(followed) >= self._settings.followed_topics_max:
+            self._counters.followed_topics_refused += 1
+            missed = Missed(topic=topic, cause=MissCause.MISS_CAUSE_TOO_MANY_TOPICS)
+            session.tell(topic, piece_of(ServerMessage(missed=missed)), now_s)
+            self.delivery.touched[session] = None
+            return
+        followed[topic] = None
+        self._join(session, topic, request, now_s)
+
+    def _join(self, session: Session, topic: str, request: _Request | None, now_s: float) -> None:
+        """Subscribe to one topic; without a request, because it is new in the catalogue."""
+        entry = self._topics.get(topic)
+        if entry is None:
+            reader = TopicReader(topic, self._settings.publishers_per_topic_max)
+            entry = self._topics[topic] = _Topic(Feed(topic, 0, reader))
+            self._wants.append((topic, True))
+        if entry.feed_of(session) is None:
+            start = self._start_of(topic, request)
+            if start is None:
+                entry.live.members[session] = entry.live.reader.clock
+                if entry.live.reader.started:
+                    self.delivery.tell_position(session, entry.live, now_s)
+            else:
+                self._catch_up(entry, session, start, now_s)
+        self._set_condition(entry, session)
+        if request is not None and not entry.live.reader.started:
+            request.missing[topic] = None
+            entry.waiting.append(request)
+
+    def _start_of(self, topic: str, request: _Request | None) -> CursorKey | None:
+        """From where a session reads the topic; None: from now on."""
+        if request is None:
+            return ()
+        if request.cursors is None:
+            return None
+        # Had the topic been there when the client read elsewhere, it would have a cursor.
+        return request.cursors.get(topic, ())
+
+    def _catch_up(self, entry: _Topic, session: Session, start: CursorKey, now_s: float) -> None:
+        feed = entry.catching_up.get(start)
+        if feed is None:
+            self._feeds_made += 1
+            topic = entry.live.topic
+            reader = TopicReader(topic, self._settings.publishers_per_topic_max)
+            if start:
+                reader.resume(TermSeq(term=term, seq=seq) for term, seq in start)
+            else:
+                reader.begin_at_start()
+            feed = entry.catching_up[start] = Feed(topic, self._feeds_made, reader)
+            self._counters.catch_ups += 1
+        feed.members[session] = _ALWAYS_THERE
+        if entry.live.reader.started:
+            self._merge_or_ask(entry, now_s)
+
+    def _merge_or_ask(self, entry: _Topic, now_s: float) -> None:
+        """Sessions that stand where the live reader stands join it; the others read on."""
+        live = entry.live
+        for key, feed in list(entry.catching_up.items()):
+            if (
+                feed.reader.position == live.reader.position
+                and not feed.reader.is_behind
+                and not live.reader.is_behind
+            ):
+                del entry.catching_up[key]
+                self.progress.forget([feed])
+                live.members.update(feed.members)
+            elif not self.progress.is_asking(feed):
+                self.progress.ask(feed, now_s)
+
+    def _set_condition(self, entry: _Topic, session: Session) -> None:
+        """What the session's filters together want of this topic."""
+        filters = session.filters_on(entry.live.topic)
+        if filters and all(f.predicate is not None for f in filters):
+            entry.conditions[session] = tuple(filters)
+        else:
+            entry.conditions.pop(session, None)
+
+    def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> None:
+        for unwanted in filters:
+            is_gone = session.remove_filter(unwanted)
+            if not unwanted.is_wildcard:
+                self._reconsider(session, [unwanted.pattern], now_s)
+                continue
+            if is_gone:
+                self.following.remove(session, unwanted.pattern)
+            matching = [t for t in session.followed or () if pattern_matches(unwanted.pattern, t)]
+            self._reconsider(session, matching, now_s)
+        self._withdraw_wildcards(session, now_s)
+
+    def end(self, session: Session, now_s: float) -> None:
+        """The session is no more."""
+        for pattern in dict.fromkeys(wildcard.pattern for wildcard in session.wildcards):
+            self.following.remove(session, pattern)
+        topics = [*session.filters, *(session.followed or ())]
+        session.filters, session.wildcards, session.followed = {}, (), None
+        self._reconsider(session, topics, now_s)
+        self._withdraw_wildcards(session, now_s)
+
+    def _withdraw_wildcards(self, session: Session, now_s: float) -> None:
+        for request in [r for r in self._waiting_for_catalogue if r.session is session]:
+            request.wildcards = [f for f in request.wildcards if f.pattern in session.filters]
+            if not request.wildcards:
+                del self._waiting_for_catalogue[request]
+                self._confirm_if_complete(request, now_s)
+        if self.following.is_idle:
+            for shard in self.following.stop():
+                self._drop(shard)
+
+    def _reconsider(self, session: Session, topics: Iterable[str], now_s: float) -> None:
+        """A filter has gone: leave topics that no other one wants."""
+        for topic in topics:
+            entry = self._topics.get(topic)
+            feed = entry.feed_of(session) if entry is not None else None
+            if entry is None or feed is None:
+                continue
+            remaining = session.filters_on(topic)
+            if session.followed is not None and not any(f.is_wildcard for f in remaining):
+                session.followed.pop(topic, None)
+            if remaining:
+                self._set_condition(entry, session)
+                continue
+            self._part(entry, feed, session, now_s)
+            if not entry.live.members and not entry.catching_up:
+                self._drop(topic)
+
+    def _part(self, entry: _Topic, feed: Feed, session: Session, now_s: float) -> None:
+        del feed.members[session]
+        entry.conditions.pop(session, None)
+        self.delivery.forget(session, feed.topic)
+        for request in [r for r in entry.waiting if r.session is session]:
+            entry.waiting.remove(request)
+            request.missing.pop(feed.topic, None)
+            self._confirm_if_complete(request, now_s)
+        if feed is not entry.live and not feed.members:
+            self.progress.forget([feed])
+            entry.catching_up = {k: f for k, f in entry.catching_up.items() if f is not feed}
+
+    def _drop(self, topic: str) -> None:
+        entry = self._topics.pop(topic, None)
+        if entry is not None:
+            self.progress.forget([entry.live, *entry.catching_up.values()])
+            self._wants.append((topic, False))
+
+    def _confirm_if_complete(self, request: _Request, now_s: float) -> None:
+        if request.missing or request.wildcards:
+            return
+        confirmation = Subscribed(request=request.number, problems=request.problems)
+        request.session.say(ServerMessage(subscribed=confirmation))
+        self.delivery.touched[request.session] = None
+
+    # ---- the catalogue --------------------------------------------------------------------------
+
+    def _read_catalogue(self) -> None:
+        for shard in self.following.start():
+            reader = TopicReader(shard, self._shard_names_max)
+            reader.begin_at_start()
+            self._topics[shard] = _Topic(Feed(shard, 0, reader), is_catalogue=True)
+            self._wants.append((shard, True))
+
+    def _learn(self, shard: _Topic, parts: list[Part], now_s: float) -> None:
+        names = (
+            event.payload.decode(errors="replace")
+            for part in parts
+            for event in Events.FromString(part.run.events).events
+        )
+        for topic, sessions in self.following.learn(names):
+            for session in sessions:
+                self._follow(session, topic, None, now_s)
+
+    def _note_catalogue(self, shard: _Topic, now_s: float) -> None:
+        reader = shard.live.reader
+        if reader.is_behind or not reader.started:
+            return
+        if self.following.shard_read(shard.live.topic):
+            requests, self._waiting_for_catalogue = self._waiting_for_catalogue, {}
+            for request in requests:
+                wildcards, request.wildcards = request.wildcards, []
+                for wildcard in wildcards:
+                    self._expand(wildcard, request, now_s)
+                self._confirm_if_complete(request, now_s)
 
     # ---- what comes along the tree --------------------------------------------------------------
 
@@ -139,82 +322,57 @@ class Subscriptions:
         entry = self._topics.get(topic)
         if entry is None:
             return
-        entry.reader.observe(position)
-        self._note_progress(topic, entry, now_s)
+        was_started = entry.live.reader.started
+        for feed in (entry.live, *entry.catching_up.values()):
+            feed.reader.observe(position)
+            self.progress.note(feed, now_s)
+        if not was_started and entry.live.reader.started:
+            for session in entry.live.members:
+                self.delivery.tell_position(session, entry.live, now_s)
+        self._after_input(entry, now_s)
         waiting, entry.waiting = entry.waiting, []
         for request in waiting:
             request.missing.pop(topic, None)
-            self._confirm_if_complete(request)
+            self._confirm_if_complete(request, now_s)
 
     def on_run(self, run: Run, now_s: float) -> None:
         entry = self._topics.get(run.topic)
-        if entry is not None:
-            self._deliver(entry, entry.reader.offer(run))
-            self._note_progress(run.topic, entry, now_s)
+        if entry is None:
+            return
+        for feed in (entry.live, *entry.catching_up.values()):
+            self._hand_on(entry, feed, feed.reader.offer(run), now_s)
+            self.progress.note(feed, now_s)
+        self._after_input(entry, now_s)
 
     def on_repair(self, answer: Fetched, now_s: float) -> None:
         entry = self._topics.get(answer.topic)
         if entry is None:
             return
-        reading = entry.reader.fetched(answer)
+        feeds = (entry.live, *entry.catching_up.values())
+        feed = next((feed for feed in feeds if feed.number == answer.reader), None)
+        if feed is None:
+            return
+        reading = feed.reader.fetched(answer)
         if reading.lost or reading.unknown_loss:
             self._counters.lost_events += reading.lost
             self._counters.unknown_losses += reading.unknown_loss
-            self._tell_lost(entry, answer.topic, 0 if reading.unknown_loss else reading.lost)
-        self._deliver(entry, reading.parts)
-        self._behind.pop(answer.topic, None)
-        self._note_progress(answer.topic, entry, now_s)
+            count = 0 if reading.unknown_loss else reading.lost
+            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
+        self._hand_on(entry, feed, reading.parts, now_s)
+        self.progress.answered(feed, now_s)
+        self._after_input(entry, now_s)
 
-    def _tell_lost(self, entry: _Topic, topic: str, count: int) -> None:
-        missed = Missed(topic=topic, cause=MissCause.MISS_CAUSE_NOT_RETAINED, count=count)
-        for session in entry.sessions.values():
-            session.say(ServerMessage(missed=missed))
-            self._touched[session.session_id] = session
-
-    def _deliver(self, entry: _Topic, parts: list[Part]) -> None:
-        for part in parts:
-            run = part.run
-            piece = piece_of(ServerMessage(run=run))
-            taken = dropped = 0
-            for session_id, session in entry.sessions.items():
-                if part.opened is not None and entry.joined[session_id] >= part.opened:
-                    # A late event, from before this session subscribed.
-                    continue
-                outcome = session.offer(run.topic, piece, run.count)
-                if outcome is None:
-                    self._slow[session_id] = session
-                elif outcome:
-                    taken += 1
-                else:
-                    dropped += 1
-                self._touched[session_id] = session
-            self._counters.delivered_events += run.count * taken
-            self._counters.dropped_events += run.count * dropped
-
-    def _note_progress(self, topic: str, entry: _Topic, now_s: float) -> None:
-        if not entry.reader.is_ahead:
-            self._ahead.pop(topic, None)
+    def _hand_on(self, entry: _Topic, feed: Feed, parts: list[Part], now_s: float) -> None:
+        if not parts:
+            return
+        if entry.is_catalogue:
+            self._learn(entry, parts, now_s)
         else:
-            self._ahead.setdefault(topic, now_s)
-        if not entry.reader.is_behind:
-            self._behind.pop(topic, None)
-        elif topic not in self._behind:
-            self._behind[topic] = now_s + self._settings.repair_delay_s
+            self.delivery.deliver(feed, parts, entry.conditions, now_s)
+            self.advanced[feed.topic] = None
 
-    # ---- time -----------------------------------------------------------------------------------
-
-    def due_repairs(self, now_s: float) -> list[Repair]:
-        repairs: list[Repair] = []
-        for topic, due_s in self._behind.items():
-            if due_s <= now_s:
-                self._behind[topic] = now_s + self._settings.repair_retry_s
-                repairs.append(Repair(topic, self._topics[topic].reader.seen()))
-        self._counters.repairs_asked += len(repairs)
-        return repairs
-
-    def due_corrections(self, now_s: float) -> list[tuple[str, int]]:
-        """Topics whose rendezvous point must be told now of a newer term, and that term."""
-        due = [topic for topic, due_s in self._ahead.items() if due_s <= now_s]
-        for topic in due:
-            self._ahead[topic] = now_s + self._settings.repair_retry_s
-        return [(topic, self._topics[topic].reader.newest_term) for topic in due]
+    def _after_input(self, entry: _Topic, now_s: float) -> None:
+        if entry.catching_up:
+            self._merge_or_ask(entry, now_s)
+        if entry.is_catalogue:
+            self._note_catalogue(entry, now_s)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.settings import CoreSettings
+from dynatops.filters import Filter, FilterError
 from dynatops.topics import TopicError, check_topic
 from dynatops.v1.client_pb2 import ErrorCode, TopicProblem
+from dynatops.v1.client_pb2 import Filter as WireFilter
 from dynatops.v1.overlay_pb2 import Events, Publication
 from overlay.identifiers import NUMBER_MAX
+
+# Conditions that one session may have on one pattern.
+CONDITIONS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +69,45 @@ def void(publication: Publication) -> Publication:
     )
 
 
-def sort_topics(
-    wanted: Iterable[str], present: Collection[str], settings: CoreSettings
-) -> tuple[list[str], list[TopicProblem]]:
-    """Which topics a session that has those present may add, and what is wrong with the others."""
-    accepted: list[str] = []
+def sort_filters(
+    wanted: Iterable[WireFilter], present: Mapping[str, tuple[Filter, ...]], settings: CoreSettings
+) -> tuple[list[Filter], list[TopicProblem]]:
+    """Which filters a session that has those present may add, and what is wrong with the others."""
+    accepted: list[Filter] = []
     problems: list[TopicProblem] = []
-    room = settings.topics_per_session_max - len(present)
-    for topic in dict.fromkeys(wanted):
+    room = settings.filters_per_session_max - len(present)
+    new: set[str] = set()
+    for pattern, where in dict.fromkeys((f.pattern, f.where) for f in wanted):
         try:
-            check_topic(topic, settings.topic_bytes_max)
-        except TopicError as error:
-            problems.append(TopicProblem(topic=topic, code=error.code, message=str(error)))
+            parsed = parse_filter(pattern, where, settings.topic_bytes_max)
+        except FilterError as error:
+            problems.append(TopicProblem(topic=pattern, code=error.code, message=str(error)))
             continue
-        if topic not in present and room == 0:
-            message = f"a session has at most {settings.topics_per_session_max:,} topics"
+        conditions = len(present.get(pattern, ()))
+        is_new = pattern not in present and pattern not in new
+        if (is_new and room == 0) or conditions >= CONDITIONS_MAX:
+            message = f"a session has at most {settings.filters_per_session_max:,} filters"
             code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
-            problems.append(TopicProblem(topic=topic, code=code, message=message))
+            problems.append(TopicProblem(topic=pattern, code=code, message=message))
             continue
-        room -= topic not in present
-        accepted.append(topic)
+        room -= is_new
+        new.add(pattern)
+        accepted.append(parsed)
     return accepted, problems
+
+
+@lru_cache(maxsize=65_536)
+def parse_filter(pattern: str, where: str, bytes_max: int) -> Filter:
+    """Filters that many sessions share are one object."""
+    return Filter.parse(pattern, where, bytes_max=bytes_max)
+
+
+def readable_filters(filters: Iterable[WireFilter], settings: CoreSettings) -> list[Filter]:
+    """Those that are filters at all; the others cannot be present anywhere."""
+    readable: list[Filter] = []
+    for filter_ in filters:
+        try:
+            readable.append(parse_filter(filter_.pattern, filter_.where, settings.topic_bytes_max))
+        except FilterError:
+            continue
+    return readable

@@ -19,18 +19,18 @@ from collections.abc import Sequence
 from broker_agent.core.broker import Broker, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
-    CloseSession,
+    CloseConnection,
+    ConnectionId,
     NodeReady,
     PauseReading,
     ResumeReading,
     SendFrame,
-    SessionId,
     Stopped,
     Wake,
 )
+from broker_agent.runtime.connections import ClientConnection
 from broker_agent.runtime.links import LinkHost, Links
 from broker_agent.runtime.server import RpcServer
-from broker_agent.runtime.sessions import SessionConnection
 from broker_agent.settings import BrokerSettings, default_broker_id, split_address
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.overlay_pb2 import PeerFrame
@@ -59,8 +59,8 @@ class Agent:
         self.core: Broker
         self.links: Links
         self._server = RpcServer(self, settings.runtime.message_bytes_max)
-        self._connections: dict[SessionId, SessionConnection] = {}
-        self._sessions_opened = 0
+        self._connections: dict[ConnectionId, ClientConnection] = {}
+        self._connections_opened = 0
         self._ticking: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
 
@@ -158,23 +158,23 @@ class Agent:
         log.info("nobody listens at %s any more", address)
         self._perform(self.core.unreachable(address, self._now()))
 
-    def open_session(self, connection: SessionConnection) -> SessionId:
-        self._sessions_opened += 1
-        session_id = SessionId(f"{self.broker_id}/{self._sessions_opened}")
-        self._connections[session_id] = connection
-        self.core.open_session(session_id)
-        return session_id
+    def open_connection(self, connection: ClientConnection) -> ConnectionId:
+        self._connections_opened += 1
+        connection_id = ConnectionId(f"{self.broker_id}/{self._connections_opened}")
+        self._connections[connection_id] = connection
+        self.core.open_connection(connection_id)
+        return connection_id
 
-    def close_session(self, session_id: SessionId) -> None:
-        if self._connections.pop(session_id, None) is not None:
-            self._perform(self.core.close_session(session_id, self._now()))
+    def close_connection(self, connection_id: ConnectionId) -> None:
+        if self._connections.pop(connection_id, None) is not None:
+            self._perform(self.core.close_connection(connection_id, self._now()))
 
-    def on_client_frame(self, session_id: SessionId, frame: ClientFrame | None) -> None:
+    def on_client_frame(self, connection_id: ConnectionId, frame: ClientFrame | None) -> None:
         """A frame from a client; None stands for bytes that are none."""
         if frame is None:
-            self._perform(self.core.garbage(session_id, self._now()))
+            self._perform(self.core.garbage(connection_id, self._now()))
         else:
-            self._perform(self.core.on_client_frame(session_id, frame, self._now()))
+            self._perform(self.core.on_client_frame(connection_id, frame, self._now()))
 
     # ---- effects --------------------------------------------------------------------------------
 
@@ -183,8 +183,8 @@ class Agent:
             match effect:
                 case SendFrame(address=address, frame=frame):
                     self.links.send(address, frame)
-                case Wake() | PauseReading() | ResumeReading() | CloseSession():
-                    connection = self._connections.get(effect.session)
+                case Wake() | PauseReading() | ResumeReading() | CloseConnection():
+                    connection = self._connections.get(effect.connection)
                     if connection is not None:
                         connection.perform(effect)
                 case NodeReady():

@@ -45,7 +45,7 @@ class InspectionService(InspectionServicer):
             version=VERSION,
             uptime_s=asyncio.get_running_loop().time() - agent.started_s,
             nodes=[_report_on(core.node)],
-            sessions=len(core.sessions),
+            sessions=len(core.registry),
             subscribed_topics=len(core.subscriptions),
             counters=counters,
         )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from broker_agent.runtime.connections import ClientConnection
 from broker_agent.runtime.inspection import InspectionService
-from broker_agent.runtime.sessions import SessionConnection
 from broker_agent.runtime.streams import unchanged
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
@@ -61,16 +61,16 @@ class RpcServer:
 
     async def _connect(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         agent = self._agent
-        connection = SessionConnection(context)
-        session_id = agent.open_session(connection)
+        connection = ClientConnection(context)
+        connection_id = agent.open_connection(connection)
         bytes_max = agent.settings.runtime.session_frame_bytes_max
         try:
             await connection.serve(
-                lambda frame: agent.on_client_frame(session_id, frame),
-                lambda: agent.core.take_output(session_id, bytes_max),
+                lambda frame: agent.on_client_frame(connection_id, frame),
+                lambda: agent.core.take_output(connection_id, bytes_max),
             )
         finally:
-            agent.close_session(session_id)
+            agent.close_connection(connection_id)
 
 
 class _Streams(grpc.GenericRpcHandler):

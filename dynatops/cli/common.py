@@ -97,13 +97,14 @@ def run_async(work: Coroutine[Any, Any, Any]) -> Any:
     """Run until done; failures of the client and of brokers become messages."""
     from broker_agent.runtime.agent import StartError
     from dynatops.client.errors import DynatopsError
+    from dynatops.filters import FilterError
     from dynatops.topics import TopicError
 
     try:
         return asyncio.run(_interruptible(work))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    except TopicError as error:
+    except (FilterError, TopicError) as error:
         raise UsageError(str(error)) from None
     except (DynatopsError, StartError) as error:
         raise CommandError(str(error)) from None

@@ -18,27 +18,30 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from dynatops.client.connection import Connection, ConnectionLostError
-from dynatops.client.core import Ack, ClientCore, Confirmed, Interrupted, Item, Rejected
+from dynatops.client.core import ClientCore, Item, SessionWishes
 from dynatops.client.errors import ClosedError, ConnectError, PublishError, SubscribeError
-from dynatops.client.subscription import Event, EventQueue, Gap, OnGap, Subscription
+from dynatops.client.inbox import Inbox
+from dynatops.client.publications import Ack, Confirmed, Rejected
+from dynatops.client.reading import Arrived
+from dynatops.client.subscription import EventQueue, OnGap, Subscription
 from dynatops.client.waiting import Waiting
+from dynatops.filters import Filter, Value, attributes_to_wire
 from dynatops.topics import TOPIC_BYTES_MAX, check_topic
 from dynatops.v1.client_pb2 import (
     ErrorCode,
     Goodbye,
-    MissCause,
     Missed,
+    Redirect,
     ServerFrame,
-    SlowPolicy,
     Subscribed,
     Welcome,
 )
-from dynatops.v1.overlay_pb2 import Events, Run
+from dynatops.v1.overlay_pb2 import Attribute
 
 _FRAME_BYTES_MAX = 256 << 10
 # Bytes gathered or unacknowledged past which publishing waits.
@@ -46,14 +49,21 @@ _WINDOW_BYTES = 8 << 20
 _HELLO_TIMEOUT_S = 5.0
 _BACKOFF_MIN_S = 0.05
 _BACKOFF_MAX_S = 2.0
+# The broker of a kept session hears at least this often of what the application has taken.
+_TELL_PERIOD_S = 0.2
+# Before it goes to another broker, the client gives this one so long to take what is under way.
+_REDIRECT_PATIENCE_S = 2.0
 _CLOSED_BY_US = "the client is closed"
 
-_MISS_REASONS = {
-    MissCause.MISS_CAUSE_SLOW_SUBSCRIBER: "this subscriber was too slow",
-    MissCause.MISS_CAUSE_NOT_RETAINED: "the events are no longer retained",
-}
 # After these a session is not to be opened again.
-_FINAL = frozenset({ErrorCode.ERROR_CODE_PROTOCOL, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER})
+_FINAL = frozenset(
+    {
+        ErrorCode.ERROR_CODE_PROTOCOL,
+        ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER,
+        ErrorCode.ERROR_CODE_TAKEN_OVER,
+        ErrorCode.ERROR_CODE_NOT_AUTHENTICATED,
+    }
+)
 
 log = logging.getLogger(__name__)
 
@@ -61,21 +71,16 @@ log = logging.getLogger(__name__)
 class Client:
     """A connection to a network of brokers. Made by `dynatops.connect`."""
 
-    def __init__(
-        self, addresses: Sequence[str], client_id: str, *, disconnect_when_slow: bool = False
-    ) -> None:
-        policy = SlowPolicy.SLOW_POLICY_DROP_NEWEST
-        if disconnect_when_slow:
-            policy = SlowPolicy.SLOW_POLICY_DISCONNECT
+    def __init__(self, addresses: Sequence[str], client_id: str, wishes: SessionWishes) -> None:
         self._seeds = list(addresses)
         self._addresses = deque(addresses)
-        self._core = ClientCore(client_id, secrets.randbits(64), policy)
+        self._core = ClientCore(client_id, secrets.randbits(64), wishes)
         self._waiting = Waiting()
-        self._queues: dict[str, list[EventQueue]] = {}
+        self._inbox = Inbox(self._core.reading)
+        # Where a broker has sent this client.
+        self._redirect = ""
         self._has_output = asyncio.Event()
-        # Set while: no queue is full; not too much is unacknowledged; a broker has said welcome.
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        # Set while: not too much is unacknowledged; a broker has said welcome.
         self._window_open = asyncio.Event()
         self._window_open.set()
         self._greeted = asyncio.Event()
@@ -92,6 +97,14 @@ class Client:
         """The broker that this client is connected to; empty if to none."""
         welcome = self._core.welcome
         return welcome.broker_id if welcome is not None else ""
+
+    @property
+    def resumed(self) -> list[Filter]:
+        """Filters that the session was kept with, and that this client has not subscribed with yet.
+
+        Their events wait until it does.
+        """
+        return [Filter.parse(pattern, where) for pattern, where in self._core.reading.unclaimed]
 
     # ---- opening and closing --------------------------------------------------------------------
 
@@ -134,9 +147,7 @@ class Client:
             return
         self._failure = failure
         self._waiting.on_failed(failure)
-        for queues in self._queues.values():
-            for queue in queues:
-                queue.fail(failure)
+        self._inbox.fail(failure)
         self._window_open.set()
 
     def _raise_if_failed(self) -> None:
@@ -149,10 +160,12 @@ class Client:
         """Be connected to some broker, one after the other, until closed."""
         backoff_s = _BACKOFF_MIN_S
         while self._failure is None:
-            address = self._addresses[0]
-            self._addresses.rotate(-1)
+            redirected, self._redirect = self._redirect, ""
+            address = redirected or self._addresses[0]
+            if not redirected:
+                self._addresses.rotate(-1)
             try:
-                await self._stay_connected(Connection(address))
+                await self._stay_connected(address, redirected=bool(redirected))
             except (ConnectionLostError, TimeoutError) as error:
                 reason = str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
                 self._last_reason = f"{address}: {reason}"
@@ -160,23 +173,30 @@ class Client:
             if self._core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
             self._core.disconnected()
-            if self._failure is None:
+            if self._failure is None and not self._redirect:
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
-    async def _stay_connected(self, connection: Connection) -> None:
+    async def _stay_connected(self, address: str, *, redirected: bool) -> None:
+        connection = Connection(address)
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
-                await connection.write(self._core.connected())
+                await connection.write(self._core.connected(address, redirected=redirected))
                 self._take_in(await connection.read())
-            reading = asyncio.create_task(self._read_all(connection))
-            writing = asyncio.create_task(self._write_all(connection))
+            tasks = [
+                asyncio.create_task(work)
+                for work in (
+                    self._read_all(connection),
+                    self._write_all(connection),
+                    self._tell_all(connection),
+                )
+            ]
             try:
-                await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (reading, writing):
+                for task in tasks:
                     task.cancel()
-                outcomes = await asyncio.gather(reading, writing, return_exceptions=True)
+                outcomes = await asyncio.gather(*tasks, return_exceptions=True)
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome
@@ -185,7 +205,7 @@ class Client:
 
     async def _read_all(self, connection: Connection) -> None:
         while True:
-            await self._has_room.wait()
+            await self._inbox.has_room.wait()
             self._take_in(await connection.read())
 
     async def _write_all(self, connection: Connection) -> None:
@@ -196,18 +216,38 @@ class Client:
                 self._adjust_window()
                 await connection.write(frame)
 
+    async def _tell_all(self, connection: Connection) -> None:
+        """Tell the broker of a kept session now and then what has been taken; and go where it
+        sends this client."""
+        while not self._redirect:
+            await asyncio.sleep(_TELL_PERIOD_S)
+            self._core.taken(self._inbox.taken())
+            if self._core.has_untold and not self._core.has_output:
+                frame = self._core.take_frame(_FRAME_BYTES_MAX, tell=True)
+                if frame is not None:
+                    await connection.write(frame)
+        try:
+            async with asyncio.timeout(_REDIRECT_PATIENCE_S):
+                await self.flush()
+        except (TimeoutError, PublishError):
+            log.info("going to %s although this broker has not taken everything", self._redirect)
+
     # ---- what brokers say -----------------------------------------------------------------------
 
     def _take_in(self, frame: ServerFrame) -> None:
         for item in self._core.on_frame(frame):
-            self._on_item(item)
+            if isinstance(item, Arrived):
+                self._inbox.put(item)
+            else:
+                self._on_item(item)
+        welcome = self._core.welcome
+        self._inbox.end_of_frame(kept=welcome is not None and welcome.expiry_s > 0)
+        self._core.taken(self._inbox.taken())
         if self._core.has_output:
             self._has_output.set()
 
     def _on_item(self, item: Item) -> None:
         match item:
-            case Run():
-                self._deliver(item)
             case Confirmed(topic=topic, number=number):
                 self._waiting.on_confirmed(topic, number)
                 self._adjust_window()
@@ -218,41 +258,16 @@ class Client:
                 self._waiting.on_subscribed(item)
             case int():
                 self._waiting.on_echo(item)
-            case Missed() | Interrupted():
-                self._tell_gaps(item)
+            case Missed():
+                self._inbox.tell_gap(item)
             case Welcome():
                 self._learn_addresses(item.alternatives)
                 self._greeted.set()
+            case Redirect():
+                log.info("sent to %s: %s", item.address, item.reason)
+                self._redirect = item.address
             case Goodbye():
                 self._on_goodbye(item)
-
-    def _deliver(self, run: Run) -> None:
-        topic, term, seq = run.topic, run.term, run.first_seq
-        events = [
-            Event(topic, event.payload, event.published_us, term, seq + i)
-            for i, event in enumerate(Events.FromString(run.events).events)
-        ]
-        for queue in self._queues.get(topic, ()):
-            queue.put(events)
-            if queue.is_full:
-                self._has_room.clear()
-
-    def _on_queue_empty(self) -> None:
-        """A subscription has been read empty: perhaps there is room again."""
-        if not self._has_room.is_set() and not any(
-            queue.is_full for queues in self._queues.values() for queue in queues
-        ):
-            self._has_room.set()
-
-    def _tell_gaps(self, item: Missed | Interrupted) -> None:
-        if isinstance(item, Interrupted):
-            gaps = [Gap(topic, 0, "the connection was interrupted") for topic in item.topics]
-        else:
-            reason = _MISS_REASONS.get(item.cause, "the broker did not say why")
-            gaps = [Gap(item.topic, item.count, reason)]
-        for gap in gaps:
-            for queue in self._queues.get(gap.topic, ()):
-                queue.tell_gap(gap)
 
     def _learn_addresses(self, addresses: Iterable[str]) -> None:
         self._addresses = deque(dict.fromkeys([*self._seeds, *addresses]))
@@ -271,14 +286,20 @@ class Client:
         topic: str,
         payload: bytes,
         *,
+        attributes: Mapping[str, Value] | None = None,
         ack: Ack = Ack.REPLICATED,
         timeout_s: float = 30.0,
     ) -> None:
         """Publish one event, and wait until it has reached its level of acknowledgement.
 
-        With `Ack.NONE` it returns as soon as the event is taken in for sending.
+        With `Ack.NONE` it returns as soon as the event is taken in for sending. `attributes` are
+        what subscribers' conditions ask about.
         """
-        await self.publish_many(topic, (payload,), ack=ack, timeout_s=timeout_s)
+        self._check_topic(topic)
+        wire = attributes_to_wire(attributes) if attributes else None
+        number = await self._take_for_sending(topic, payload, ack, wire)
+        if ack is not Ack.NONE:
+            await self._confirmation(topic, number, timeout_s)
 
     async def publish_many(
         self,
@@ -292,15 +313,21 @@ class Client:
         self._check_topic(topic)
         number = 0
         for payload in payloads:
-            if not self._window_open.is_set():
-                await self._window_open.wait()
-            self._raise_if_failed()
-            self._check_payload(topic, payload)
-            number = self._core.publish(topic, payload, ack, time.time_ns() // 1_000)
-            self._adjust_window()
-            self._has_output.set()
+            number = await self._take_for_sending(topic, payload, ack)
         if number and ack is not Ack.NONE:
             await self._confirmation(topic, number, timeout_s)
+
+    async def _take_for_sending(
+        self, topic: str, payload: bytes, ack: Ack, attributes: list[Attribute] | None = None
+    ) -> int:
+        if not self._window_open.is_set():
+            await self._window_open.wait()
+        self._raise_if_failed()
+        self._check_payload(topic, payload)
+        number = self._core.publish(topic, payload, ack, time.time_ns() // 1_000, attributes)
+        self._adjust_window()
+        self._has_output.set()
+        return number
 
     def _check_topic(self, topic: str) -> None:
         self._raise_if_failed()
@@ -315,7 +342,8 @@ class Client:
             raise PublishError(topic, reason)
 
     def _adjust_window(self) -> None:
-        if self._core.unsettled_bytes + self._core.open_bytes > _WINDOW_BYTES:
+        publications = self._core.publications
+        if publications.unsettled_bytes + publications.open_bytes > _WINDOW_BYTES:
             self._window_open.clear()
         elif not self._window_open.is_set():
             self._window_open.set()
@@ -342,27 +370,31 @@ class Client:
 
     # ---- subscribing ----------------------------------------------------------------------------
 
-    def subscribe(self, *topics: str, on_gap: OnGap | None = None) -> Subscription:
+    def subscribe(
+        self, *patterns: str, where: str = "", on_gap: OnGap | None = None
+    ) -> Subscription:
         """Subscribe: `async with client.subscribe(…) as events`, or `events = await …`.
 
-        Once entered, every event published from then on will come. `on_gap` is called when events
-        were missed, with how many and why.
+        Patterns are topics, or have `+` for one level or a last `#` for all further ones; `where`
+        is a condition on attributes. Once entered, every event published from then on will come.
+        `on_gap` is called when events were missed, with how many and why.
         """
-        if not topics:
+        if not patterns:
             raise SubscribeError((), "name at least one topic")
-        for topic in topics:
-            self._check_topic(topic)
-        queue = EventQueue(topics, on_gap, self._on_queue_empty)
+        self._raise_if_failed()
+        welcome = self._core.welcome
+        bytes_max = welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX
+        filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
+        queue = EventQueue(filters, on_gap, self._inbox.on_empty)
         return Subscription(queue, self._start_subscription, self._end_subscription)
 
     async def _start_subscription(self, queue: EventQueue, timeout_s: float = 30.0) -> None:
         self._raise_if_failed()
-        new = [topic for topic in queue.topics if topic not in self._queues]
-        for topic in queue.topics:
-            self._queues.setdefault(topic, []).append(queue)
+        new = self._inbox.add(queue)
         if not new:
             return
         confirmation = self._waiting.subscribed(self._core.subscribe(new))
+        self._inbox.claim(queue)
         self._has_output.set()
         try:
             async with asyncio.timeout(timeout_s):
@@ -372,20 +404,14 @@ class Client:
                 raise SubscribeError([problem.topic for problem in answer.problems], reasons)
         except TimeoutError:
             self._end_subscription(queue)
-            raise SubscribeError(new, f"not confirmed within {timeout_s:g} s") from None
+            patterns = [pattern for pattern, _ in new]
+            raise SubscribeError(patterns, f"not confirmed within {timeout_s:g} s") from None
         except BaseException:
             self._end_subscription(queue)
             raise
 
     def _end_subscription(self, queue: EventQueue) -> None:
-        gone: list[str] = []
-        for topic in queue.topics:
-            remaining = self._queues.get(topic, [])
-            if queue in remaining:
-                remaining.remove(queue)
-            if not remaining and self._queues.pop(topic, None) is not None:
-                gone.append(topic)
+        gone = self._inbox.remove(queue)
         if gone and self._failure is None:
             self._core.unsubscribe(gone)
             self._has_output.set()
-        self._on_queue_empty()

@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from dynatops.client.aio import Client
+from dynatops.client.core import SessionWishes
 from dynatops.client.errors import ConnectError
+from dynatops.v1.client_pb2 import SlowPolicy
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 
@@ -43,6 +45,8 @@ def connect(
     addresses: str | Iterable[str] = DEFAULT_ADDRESS,
     *,
     client_id: str = "",
+    keep_s: int = 0,
+    clean: bool = False,
     timeout_s: float = 10.0,
     disconnect_when_slow: bool = False,
 ) -> _Connecting:
@@ -50,12 +54,22 @@ def connect(
 
     `addresses` are one or more brokers, host:port, as a comma-separated string or an iterable; any
     of them will do, and the others of the network are learnt of. Raises ConnectError if none
-    answers. A subscriber that is too slow misses events and is told so; with `disconnect_when_slow`
-    its session ends instead.
+    answers.
+
+    A `client_id` stands for one session; who connects with it takes it over. With `keep_s` the
+    session, its subscriptions and what comes for them are kept for so many seconds without a
+    connection, also for a later process with the same id; `clean` begins anew. A subscriber that is
+    too slow misses events and is told so; with `disconnect_when_slow` its session ends instead.
     """
     parts = addresses.split(",") if isinstance(addresses, str) else addresses
     seeds = [part.strip() for part in parts if part.strip()]
     if not seeds:
         raise ConnectError((), "no address given")
-    name = client_id or f"client-{secrets.token_hex(4)}"
-    return _Connecting(Client(seeds, name, disconnect_when_slow=disconnect_when_slow), timeout_s)
+    if keep_s and not client_id:
+        raise ConnectError(seeds, "a session to be kept needs a client_id to come back with")
+    policy = SlowPolicy.SLOW_POLICY_DROP_NEWEST
+    if disconnect_when_slow:
+        policy = SlowPolicy.SLOW_POLICY_DISCONNECT
+    wishes = SessionWishes(slow_policy=policy, expiry_s=keep_s, clean=clean)
+    name = client_id or f"client-{secrets.token_hex(8)}"
+    return _Connecting(Client(seeds, name, wishes), timeout_s)

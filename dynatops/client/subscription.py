@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
+
+from dynatops.filters import Filter, Value
 
 # Events that a subscription holds before the client stops reading from its broker.
 QUEUE_EVENTS_MAX = 50_000
+NO_ATTRIBUTES: Mapping[str, Value] = MappingProxyType({})
 
 
 class Event(NamedTuple):
@@ -22,6 +26,7 @@ class Event(NamedTuple):
     # Its place in the topic's history.
     term: int
     seq: int
+    attributes: Mapping[str, Value] = NO_ATTRIBUTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,17 @@ class EventQueue:
     """Between the client, which puts, and one subscription, which gets."""
 
     def __init__(
-        self, topics: Sequence[str], on_gap: OnGap | None, on_empty: Callable[[], None]
+        self, filters: Sequence[Filter], on_gap: OnGap | None, on_empty: Callable[[], None]
     ) -> None:
-        self.topics = list(topics)
+        self.filters = list(filters)
+        self.filter_keys = list(dict.fromkeys((f.pattern, f.where) for f in filters))
         # Events known to have been missed; a gap of unknown size counts as one.
         self.missed = 0
         self._on_gap = on_gap
         self._on_empty = on_empty
+        # Events put, and events given out (or dropped with the subscription), ever.
+        self.put_events = 0
+        self._given_events = 0
         self._events: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
@@ -59,10 +68,15 @@ class EventQueue:
 
     # ---- the client's side ----------------------------------------------------------------------
 
-    def put(self, events: Iterable[Event]) -> None:
+    def put(self, events: Sequence[Event]) -> None:
         if not self._closed:
             self._events.extend(events)
+            self.put_events += len(events)
             self._wake()
+
+    def has_given(self, events: int) -> bool:
+        """Whether so many have been given out ever."""
+        return self._given_events >= events
 
     def tell_gap(self, gap: Gap) -> None:
         self.missed += max(1, gap.count)
@@ -86,6 +100,7 @@ class EventQueue:
             if not await self._more():
                 return None
         event = self._events.popleft()
+        self._given_events += 1
         if not self._events:
             self._on_empty()
         return event
@@ -97,6 +112,7 @@ class EventQueue:
                 return []
         events = list(self._events)
         self._events.clear()
+        self._given_events += len(events)
         self._on_empty()
         return events
 
@@ -116,6 +132,7 @@ class EventQueue:
         """Drop what is here; False if it was closed before."""
         was_open, self._closed = not self._closed, True
         self._events.clear()
+        self._given_events = self.put_events
         self._wake()
         return was_open
 
@@ -138,7 +155,8 @@ class Subscription:
 
     @property
     def topics(self) -> list[str]:
-        return list(self._queue.topics)
+        """The topics and patterns subscribed to."""
+        return list(dict.fromkeys(f.pattern for f in self._queue.filters))
 
     @property
     def missed(self) -> int:

@@ -14,8 +14,8 @@ from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any, Protocol, Self, TypeVar
 
 from dynatops.client.aio import Client
-from dynatops.client.core import Ack
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
+from dynatops.client.publications import Ack
 from dynatops.client.subscription import Event, Subscription
 
 _T = TypeVar("_T")

@@ -99,6 +99,8 @@ class _MissCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissCause.V
     """The events are no longer retained anywhere that was asked."""
     MISS_CAUSE_EXPIRED: _MissCause.ValueType  # 3
     """They waited for an absent client for too long."""
+    MISS_CAUSE_TOO_MANY_TOPICS: _MissCause.ValueType  # 4
+    """The session's wildcards match more topics than a session may have."""
 
 class MissCause(_MissCause, metaclass=_MissCauseEnumTypeWrapper): ...
 
@@ -109,6 +111,8 @@ MISS_CAUSE_NOT_RETAINED: MissCause.ValueType  # 2
 """The events are no longer retained anywhere that was asked."""
 MISS_CAUSE_EXPIRED: MissCause.ValueType  # 3
 """They waited for an absent client for too long."""
+MISS_CAUSE_TOO_MANY_TOPICS: MissCause.ValueType  # 4
+"""The session's wildcards match more topics than a session may have."""
 Global___MissCause: _TypeAlias = MissCause  # noqa: Y015
 
 @_typing.final

@@ -840,16 +840,20 @@ class Events(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EVENTS_FIELD_NUMBER: _builtins.int
+    ATTRIBUTED_FIELD_NUMBER: _builtins.int
+    attributed: _builtins.bool
+    """Whether any of them has attributes."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]: ...
     def __init__(
         self,
         *,
         events: _abc.Iterable[Global___Event] | None = ...,
+        attributed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributed", b"attributed", "events", b"events"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1094,8 +1098,11 @@ class Fetch(_message.Message):
     SEEN_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
+    READER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     hops: _builtins.int
+    reader: _builtins.int
+    """Which of the origin's readers asks."""
     @_builtins.property
     def seen(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermSeq]: ...
     @_builtins.property
@@ -1107,10 +1114,11 @@ class Fetch(_message.Message):
         seen: _abc.Iterable[Global___TermSeq] | None = ...,
         origin: Global___NodeRef | None = ...,
         hops: _builtins.int = ...,
+        reader: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "seen", b"seen", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "reader", b"reader", "seen", b"seen", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1150,6 +1158,7 @@ class Fetched(_message.Message):
     UNKNOWN_LOSS_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
     ANCHOR_TERM_FIELD_NUMBER: _builtins.int
+    READER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     more: _builtins.bool
     lost: _builtins.int
@@ -1159,6 +1168,8 @@ class Fetched(_message.Message):
     unknown_loss: _builtins.bool
     anchor_term: _builtins.int
     """The oldest term of the reader's that the log knows; 0 if none."""
+    reader: _builtins.int
+    """As in the request."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]:
         """In the order of the rendezvous point's log."""
@@ -1180,10 +1191,11 @@ class Fetched(_message.Message):
         unknown_loss: _builtins.bool = ...,
         gone: _abc.Iterable[Global___TermSeq] | None = ...,
         anchor_term: _builtins.int = ...,
+        reader: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "lost", b"lost", "more", b"more", "position", b"position", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "lost", b"lost", "more", b"more", "position", b"position", "reader", b"reader", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

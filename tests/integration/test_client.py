@@ -126,7 +126,7 @@ class TestErrors:
             async with LocalCluster(1) as cluster, dynatops.connect(cluster.addresses) as client:
                 with pytest.raises(dynatops.TopicError, match="is empty"):
                     await client.publish("", b"x")
-                with pytest.raises(dynatops.TopicError, match=r"1,025 bytes; the limit is 1,024"):
+                with pytest.raises(dynatops.FilterError, match=r"1,025 bytes; the limit is 1,024"):
                     client.subscribe("x" * 1_025)
                 with pytest.raises(dynatops.TopicError, match="cannot be written as UTF-8"):
                     await client.publish("\ud800", b"x")
@@ -139,11 +139,11 @@ class TestErrors:
 
     def test_the_brokers_own_limits(self) -> None:
         async def scenario() -> None:
-            agent = Agent(broker_settings(core={"topics_per_session_max": 1}))
+            agent = Agent(broker_settings(core={"filters_per_session_max": 1}))
             await agent.start()
             async with dynatops.connect(agent.address) as client:
                 await client.subscribe(TOPIC)
-                with pytest.raises(dynatops.SubscribeError, match="at most 1 topics"):
+                with pytest.raises(dynatops.SubscribeError, match="at most 1 filters"):
                     await client.subscribe("fire")
             await agent.stop()
 

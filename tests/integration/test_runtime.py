@@ -140,7 +140,7 @@ class TestStrangeClients:
                 (message,) = ServerFrame.FromString(await call.read()).messages
                 assert message.goodbye.code == ErrorCode.ERROR_CODE_PROTOCOL
                 assert await call.read() is grpc.aio.EOF
-                await until(lambda: not agent.core.sessions)
+                await until(lambda: not agent.core.registry.clients)
 
         asyncio.run(scenario())
 
@@ -154,7 +154,7 @@ class TestStrangeClients:
                         await call.write(rng.randbytes(rng.randint(1, 60)))
                 async with dynatops.connect(agent.address) as client:
                     await client.publish("still", b"serving")
-                await until(lambda: not agent.core.sessions)
+                await until(lambda: not agent.core.registry.clients)
 
         asyncio.run(scenario())
 
@@ -284,7 +284,7 @@ class TestStopping:
             async with raw_stream(agent.address, CLIENT_METHOD) as call:
                 hello = ClientMessage(hello=Hello(protocol=1))
                 await call.write(ClientFrame(messages=[hello]).SerializeToString())
-                await until(lambda: len(agent.core.sessions) == 1)
+                await until(lambda: len(agent.core.registry.clients) == 1)
                 async with asyncio.timeout(5.0):
                     await agent.stop()
 

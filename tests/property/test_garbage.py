@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from google.protobuf.message import DecodeError
 
-from broker_agent.core.effects import SessionId
+from broker_agent.core.effects import ConnectionId
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.overlay_pb2 import PeerFrame, Publish, Run, Runs
 from overlay.identifiers import NUMBER_MAX
@@ -45,9 +45,9 @@ def test_frames_from_clients(seed: int) -> None:
         try:
             frame = ClientFrame.FromString(raw)
         except DecodeError:
-            broker.keep(broker.core.garbage(SessionId("x"), broker.now_s))
+            broker.keep(broker.core.garbage(ConnectionId("x"), broker.now_s))
         else:
-            broker.keep(broker.core.on_client_frame(SessionId("x"), frame, broker.now_s))
+            broker.keep(broker.core.on_client_frame(ConnectionId("x"), frame, broker.now_s))
         broker.run(0.05)
         answered += len(broker.hear("x"))
         if broker.is_closing("x"):

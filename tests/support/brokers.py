@@ -8,10 +8,10 @@ from random import Random
 from broker_agent.core.broker import CLIENT_PROTOCOL, Broker, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
-    CloseSession,
+    CloseConnection,
+    ConnectionId,
     PauseReading,
     ResumeReading,
-    SessionId,
 )
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
@@ -52,7 +52,7 @@ class LoneBroker:
 
     def say(self, client: str, **body: object) -> None:
         frame = ClientFrame(messages=[ClientMessage(**body)])  # type: ignore[arg-type]
-        self.keep(self.core.on_client_frame(SessionId(client), frame, self.now_s))
+        self.keep(self.core.on_client_frame(ConnectionId(client), frame, self.now_s))
 
     def connect(
         self,
@@ -60,11 +60,11 @@ class LoneBroker:
         policy: SlowPolicy.ValueType = SlowPolicy.SLOW_POLICY_DROP_NEWEST,
         protocol: int = CLIENT_PROTOCOL,
     ) -> None:
-        self.core.open_session(SessionId(client))
+        self.core.open_connection(ConnectionId(client))
         self.say(client, hello=Hello(protocol=protocol, client_id=client, slow_policy=policy))
 
     def disconnect(self, client: str) -> None:
-        self.keep(self.core.close_session(SessionId(client), self.now_s))
+        self.keep(self.core.close_connection(ConnectionId(client), self.now_s))
 
     def subscribe(self, client: str, *topics: str, request: int = 1) -> None:
         self.say(
@@ -80,9 +80,12 @@ class LoneBroker:
             self.say(client, publication=publication)
 
     def hear(self, client: str) -> list[ServerMessage]:
-        """Everything said to the client since it last listened."""
+        """Everything said to the client since it last listened, but for where topics begin."""
+        return [m for m in self.hear_all(client) if not m.HasField("run") or m.run.count]
+
+    def hear_all(self, client: str) -> list[ServerMessage]:
         messages: list[ServerMessage] = []
-        while raw := self.core.take_output(SessionId(client), 1 << 20):
+        while raw := self.core.take_output(ConnectionId(client), 1 << 20):
             messages += ServerFrame.FromString(raw).messages
         return messages
 
@@ -95,14 +98,14 @@ class LoneBroker:
     def is_paused(self, client: str) -> bool:
         paused = False
         for effect in self.effects:
-            if isinstance(effect, PauseReading) and effect.session == client:
+            if isinstance(effect, PauseReading) and effect.connection == client:
                 paused = True
-            elif isinstance(effect, ResumeReading) and effect.session == client:
+            elif isinstance(effect, ResumeReading) and effect.connection == client:
                 paused = False
         return paused
 
     def is_closing(self, client: str) -> bool:
-        return CloseSession(SessionId(client)) in self.effects
+        return CloseConnection(ConnectionId(client)) in self.effects
 
 
 def _filters(topics: Iterable[str]) -> list[Filter]:

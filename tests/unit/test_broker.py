@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from broker_agent.core.effects import SendFrame, SessionId, Stopped
+from broker_agent.core.effects import ConnectionId, SendFrame, Stopped
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     Echo,
     ErrorCode,
+    Filter,
     Hello,
     MissCause,
     ServerMessage,
     SlowPolicy,
+    Subscribe,
 )
 from dynatops.v1.overlay_pb2 import AckLevel, NotHere, PeerFrame, Ping, Publication
 from overlay.peers import Peer
@@ -51,7 +53,7 @@ class TestGreeting:
         assert broker.is_closing("ann")
 
     def test_hello_comes_first(self, broker: LoneBroker) -> None:
-        broker.core.open_session(SessionId("ann"))
+        broker.core.open_connection(ConnectionId("ann"))
         broker.say("ann", echo=Echo(request=1))
         assert goodbye(broker.hear("ann"))[1] == "the first message must be Hello"
 
@@ -61,8 +63,8 @@ class TestGreeting:
         assert goodbye(broker.hear("ann"))[1] == "unexpected message hello"
 
     def test_garbage_is_answered(self, broker: LoneBroker) -> None:
-        broker.core.open_session(SessionId("ann"))
-        broker.keep(broker.core.garbage(SessionId("ann"), 0.0))
+        broker.core.open_connection(ConnectionId("ann"))
+        broker.keep(broker.core.garbage(ConnectionId("ann"), 0.0))
         code, message = goodbye(broker.hear("ann"))
         assert code == ErrorCode.ERROR_CODE_PROTOCOL
         assert "UTF-8" in message
@@ -76,8 +78,8 @@ class TestGreeting:
 
     def test_an_unknown_session_is_ignored(self, broker: LoneBroker) -> None:
         frame = ClientFrame()
-        assert broker.core.on_client_frame(SessionId("nobody"), frame, 0.0) == []
-        assert broker.core.take_output(SessionId("nobody"), 100) == b""
+        assert broker.core.on_client_frame(ConnectionId("nobody"), frame, 0.0) == []
+        assert broker.core.take_output(ConnectionId("nobody"), 100) == b""
 
 
 class TestTopics:
@@ -93,19 +95,39 @@ class TestTopics:
             ("a\0b", ErrorCode.ERROR_CODE_TOPIC_INVALID),
         ],
     )
-    def test_bad_ones_are_refused_to_subscribers_and_publishers(
+    def test_bad_ones_are_refused_to_publishers(
         self, broker: LoneBroker, topic: str, code: int
     ) -> None:
         broker.connect("ann")
         broker.hear("ann")
-        broker.subscribe("ann", topic, TOPIC)
-        (answer,) = broker.hear("ann")
-        assert [p.code for p in answer.subscribed.problems] == [code]
-        assert list(broker.core.sessions[SessionId("ann")].topics) == [TOPIC]
         broker.publish("ann", publication(topic, 1))
         (refusal,) = broker.hear("ann")
         assert refusal.refused.code == code
-        assert broker.core.counters.client_errors == 2
+        assert broker.core.counters.client_errors == 1
+
+    @pytest.mark.parametrize(
+        ("pattern", "where", "code"),
+        [
+            ("", "", ErrorCode.ERROR_CODE_TOPIC_EMPTY),
+            ("x" * 1_025, "", ErrorCode.ERROR_CODE_TOPIC_TOO_LONG),
+            ("news/a+", "", ErrorCode.ERROR_CODE_FILTER_INVALID),
+            ("#/news", "", ErrorCode.ERROR_CODE_FILTER_INVALID),
+            ("$system", "", ErrorCode.ERROR_CODE_FILTER_INVALID),
+            ("a\0b", "", ErrorCode.ERROR_CODE_FILTER_INVALID),
+            ("news", "price <", ErrorCode.ERROR_CODE_FILTER_INVALID),
+        ],
+    )
+    def test_bad_filters_are_refused_to_subscribers(
+        self, broker: LoneBroker, pattern: str, where: str, code: int
+    ) -> None:
+        broker.connect("ann")
+        broker.hear("ann")
+        filters = [Filter(pattern=pattern, where=where), Filter(pattern=TOPIC)]
+        broker.say("ann", subscribe=Subscribe(request=1, filters=filters))
+        (answer,) = broker.hear("ann")
+        assert [p.code for p in answer.subscribed.problems] == [code]
+        assert list(broker.core.registry.clients["ann"].filters) == [TOPIC]
+        assert broker.core.counters.client_errors == 1
 
     def test_the_longest_is_accepted(self, broker: LoneBroker) -> None:
         broker.connect("ann")
@@ -113,7 +135,7 @@ class TestTopics:
         assert not broker.hear("ann")[-1].subscribed.problems
 
     def test_a_session_has_so_many(self) -> None:
-        broker = LoneBroker(CoreSettings(topics_per_session_max=2))
+        broker = LoneBroker(CoreSettings(filters_per_session_max=2))
         broker.connect("ann")
         broker.hear("ann")
         broker.subscribe("ann", "a", "b", "c")
@@ -247,7 +269,7 @@ class TestSlowSubscribers:
     def test_newest_are_dropped_and_counted_at_their_place(self) -> None:
         broker = self.flood(SlowPolicy.SLOW_POLICY_DROP_NEWEST)
         for _ in range(2):
-            assert broker.core.take_output(SessionId("bob"), 1)
+            assert broker.core.take_output(ConnectionId("bob"), 1)
         broker.publish("ann", publication(TOPIC, 26), publication("other", 1))
         messages = broker.hear("bob")
         shown = [
@@ -387,7 +409,7 @@ def test_every_level_frees_the_publishers_window(broker: LoneBroker, level: str)
     broker.connect("ann")
     ack = AckLevel.Value(f"ACK_LEVEL_{level}")
     broker.publish("ann", publication(TOPIC, 1, ack=ack))
-    assert broker.core.sessions[SessionId("ann")].unsettled_bytes == 0
+    assert broker.core.registry.clients["ann"].unsettled_bytes == 0
 
 
 def test_core_settings_are_frozen() -> None:

@@ -1,32 +1,30 @@
 from __future__ import annotations
 
-from dynatops.client.core import (
-    RUN_BYTES_MAX,
-    RUN_EVENTS_MAX,
-    Ack,
-    ClientCore,
-    Confirmed,
-    Interrupted,
-    Item,
-    Rejected,
-)
+from typing import Any
+
+from dynatops.client.core import ClientCore, Item
+from dynatops.client.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack, Confirmed, Rejected
+from dynatops.client.reading import Arrived
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     Echoed,
+    Filter,
+    MissCause,
+    Missed,
     Refused,
     ServerFrame,
     ServerMessage,
     Subscribed,
     Welcome,
 )
-from dynatops.v1.overlay_pb2 import Acknowledged, Events, Publication, Run
+from dynatops.v1.overlay_pb2 import Acknowledged, Events, Publication, Run, TermSeq
 
 TOPIC = "quake/ca"
 
 
 def connected(core: ClientCore) -> ClientCore:
     core.connected()
-    hear(core, welcome=Welcome(broker_id="b0"))
+    hear(core, welcome=Welcome(broker_id="b0", session_id="b0/1", serial=1))
     return core
 
 
@@ -52,7 +50,9 @@ def numbers(core: ClientCore) -> list[tuple[int, int]]:
 
 
 def acknowledge(core: ClientCore, number: int) -> list[Item]:
-    ack = Acknowledged(topic=TOPIC, publisher=core.publisher, number=number, term=5, seq=number)
+    ack = Acknowledged(
+        topic=TOPIC, publisher=core.publications.publisher, number=number, term=5, seq=number
+    )
     return hear(core, acknowledged=ack)
 
 
@@ -89,13 +89,13 @@ class TestPublishing:
         for _ in range(3):
             core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
             take(core)
-        assert core.unsettled_bytes > 0
+        assert core.publications.unsettled_bytes > 0
         assert acknowledge(core, 2) == [Confirmed(TOPIC, 2)]
         core.publish(TOPIC, b"b", Ack.REPLICATED, 1)
         (publication,) = publications(core)
         assert (publication.settled, publication.known_term, publication.known_seq) == (2, 5, 2)
         acknowledge(core, 4)
-        assert core.unsettled_bytes == 0
+        assert core.publications.unsettled_bytes == 0
 
     def test_an_old_position_is_not_held_against_a_topic(self) -> None:
         core = new_core()
@@ -110,10 +110,14 @@ class TestPublishing:
         core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
         take(core)
         refused = Refused(
-            topic=TOPIC, publisher=core.publisher, first_number=1, last_number=1, message="no"
+            topic=TOPIC,
+            publisher=core.publications.publisher,
+            first_number=1,
+            last_number=1,
+            message="no",
         )
         assert hear(core, refused=refused) == [Rejected(TOPIC, 1, 1, 0, "no")]
-        assert core.unsettled_bytes == 0
+        assert core.publications.unsettled_bytes == 0
         core.publish(TOPIC, b"b", Ack.REPLICATED, 1)
         assert publications(core)[0].settled == 1
 
@@ -161,30 +165,6 @@ class TestReconnecting:
         assert one.publisher != other.publisher
         assert one.first_number == other.first_number == 1
 
-    def test_subscriptions_are_renewed_and_the_gap_is_told_once_they_are(self) -> None:
-        core = new_core()
-        core.subscribe([TOPIC])
-        take(core)
-        hear(core, subscribed=Subscribed(request=1))
-        core.disconnected()
-        core.connected()
-        assert len(hear(core, welcome=Welcome())) == 1
-        (message,) = take(core).messages
-        assert [f.pattern for f in message.subscribe.filters] == [TOPIC]
-        items = hear(core, subscribed=Subscribed(request=message.subscribe.request))
-        assert Interrupted([TOPIC]) in items
-
-    def test_a_request_in_the_air_is_said_again_without_a_gap(self) -> None:
-        core = new_core()
-        number = core.subscribe([TOPIC])
-        take(core)
-        core.disconnected()
-        connected(core)
-        (message,) = take(core).messages
-        assert message.subscribe.request == number
-        items = hear(core, subscribed=Subscribed(request=number))
-        assert not any(isinstance(item, Interrupted) for item in items)
-
 
 class TestEchoes:
     def echoes(self, frame: ClientFrame) -> list[int]:
@@ -212,20 +192,147 @@ class TestEchoes:
         assert self.echoes(take(core)) == [number, other]
 
 
-class TestHearing:
-    def run(self, seq: int, term: int = 5) -> Run:
-        return Run(topic=TOPIC, term=term, first_seq=seq, count=1)
+def run(seq: int, *, term: int = 5, number: int = 0, count: int = 1, topic: str = TOPIC) -> Run:
+    return Run(
+        topic=topic, term=term, first_seq=seq, count=count, publisher=9,
+        first_number=number or seq,
+    )  # fmt: skip
 
+
+def beat(seq: int, *, term: int = 5, topic: str = TOPIC) -> Run:
+    """The topic stands at `seq`."""
+    return Run(topic=topic, term=term, first_seq=seq + 1)
+
+
+def stamps(items: list[Item]) -> list[tuple[int, int]]:
+    return [
+        (item.run.term, item.run.first_seq + offset)
+        for item in items
+        if isinstance(item, Arrived)
+        for _, offset in item.places
+    ]
+
+
+def subscribed(core: ClientCore, *patterns: str) -> ClientCore:
+    """A core whose filters are confirmed; where the topics stand has been told."""
+    number = core.subscribe([(pattern, "") for pattern in patterns])
+    take(core)
+    for pattern in patterns:
+        if "+" not in pattern and "#" not in pattern:
+            hear(core, run=beat(0, topic=pattern))
+    hear(core, subscribed=Subscribed(request=number))
+    return core
+
+
+class TestHearing:
     def test_a_stamp_seen_before_is_not_handed_on_again(self) -> None:
-        core = new_core()
-        core.subscribe([TOPIC])
-        assert len(hear(core, run=self.run(1))) == 1
-        assert hear(core, run=self.run(1)) == []
-        assert len(hear(core, run=self.run(2))) == 1
-        assert len(hear(core, run=self.run(1, term=6))) == 1
+        core = subscribed(new_core(), TOPIC)
+        assert stamps(hear(core, run=run(1))) == [(5, 1)]
+        assert stamps(hear(core, run=run(1))) == []
+        assert stamps(hear(core, run=run(1, count=3))) == [(5, 2), (5, 3)]
+
+    def test_an_event_stamped_again_is_not_handed_on_again(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        hear(core, run=run(1, count=2))
+        assert stamps(hear(core, run=run(1, term=6, number=2, count=2))) == [(6, 2)]
 
     def test_topics_given_up_are_not_heard(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        core.unsubscribe([(TOPIC, "")])
+        assert hear(core, run=run(1)) == []
+
+    def test_a_partial_run_brings_some_events_and_tells_of_all(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        partial = run(1, count=5)
+        partial.partial = True
+        partial.selected.extend([1, 4])
+        (item,) = hear(core, run=partial)
+        assert isinstance(item, Arrived)
+        assert item.places == [(0, 1), (1, 4)]
+        assert hear(core, run=run(5)) == []
+        assert stamps(hear(core, run=run(6))) == [(5, 6)]
+
+
+class TestGoingOn:
+    """After a loss of the connection, with the same session or with cursors."""
+
+    def go_on(self, core: ClientCore, **welcome: object) -> list[Any]:
+        core.disconnected()
+        core.connected()
+        hear(core, welcome=Welcome(**welcome))  # type: ignore[arg-type]
+        return [getattr(m, str(m.WhichOneof("body"))) for m in take(core).messages]
+
+    def test_elsewhere_filters_are_renewed_with_cursors(self) -> None:
+        core = subscribed(new_core(), TOPIC, "fire/#")
+        hear(core, run=run(1, count=7))
+        hear(core, run=run(3, topic="fire/a"))
+        (subscribe,) = self.go_on(core, session_id="b1/1", serial=1)
+        assert subscribe.resume
+        assert [f.pattern for f in subscribe.filters] == [TOPIC, "fire/#"]
+        assert {c.topic: list(c.seen) for c in subscribe.cursors} == {
+            TOPIC: [TermSeq(term=5, seq=7)],
+            "fire/a": [TermSeq(term=5, seq=3)],
+        }
+        assert hear(core, run=run(7)) == []
+        assert stamps(hear(core, run=run(8))) == [(5, 8)]
+
+    def test_in_the_same_session_only_what_was_not_had_counts(self) -> None:
+        core = ClientCore("ann", publisher=0x77)
+        core.connected()
+        hear(core, welcome=Welcome(session_id="s", serial=1))
+        subscribed(core, TOPIC)
+        hear(core, run=run(1))
+        hear(core, missed=Missed(topic=TOPIC, count=4))
+        present = [Filter(pattern=TOPIC)]
+        # The broker sends again from the second delivery on: the first was where the topic stood.
+        said = self.go_on(core, session_id="s", serial=2, resumed=True, filters=present)
+        assert said == []
+        assert hear(core, run=run(1)) == []
+        assert hear(core, missed=Missed(topic=TOPIC, count=4)) == []
+        assert stamps(hear(core, run=run(6))) == [(5, 6)]
+
+    def test_what_changed_meanwhile_is_said(self) -> None:
+        core = subscribed(new_core(), "a", "b")
+        core.disconnected()
+        core.unsubscribe([("a", "")])
+        core.subscribe([("c", "")])
+        present = [Filter(pattern="a"), Filter(pattern="b")]
+        said = self.go_on(core, session_id="s", serial=1, resumed=True, filters=present)
+        new, gone = said
+        assert [f.pattern for f in new.filters] == ["c"]
+        assert not new.resume
+
+    def test_a_process_that_comes_back_finds_its_filters_unclaimed(self) -> None:
+        core = ClientCore("ann", publisher=0x77)
+        core.connected()
+        present = [Filter(pattern="a"), Filter(pattern="b/#")]
+        hear(core, welcome=Welcome(session_id="s", serial=5, resumed=True, filters=present))
+        assert list(core.reading.unclaimed) == [("a", ""), ("b/#", "")]
+        assert stamps(hear(core, run=run(1, topic="b/c"))) == [(5, 1)]
+        core.subscribe([("a", "")])
+        assert list(core.reading.unclaimed) == [("b/#", "")]
+        assert take(core).messages
+
+    def test_a_request_in_the_air_is_said_again(self) -> None:
         core = new_core()
-        core.subscribe([TOPIC])
-        core.unsubscribe([TOPIC])
-        assert hear(core, run=self.run(1)) == []
+        number = core.subscribe([(TOPIC, "")])
+        take(core)
+        (subscribe,) = self.go_on(core)
+        assert (subscribe.request, subscribe.resume) == (number, False)
+
+    def test_the_broker_is_told_what_was_taken(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        hear(core, run=run(1))
+        core.taken(2)
+        assert core.take_frame(100) is None
+        frame = core.take_frame(100, tell=True) or ClientFrame()
+        assert [m.received.serial for m in frame.messages] == [2]
+        assert core.take_frame(100, tell=True) is None
+        core.taken(2 + 64)
+        assert [m.received.serial for m in take(core).messages] == [66]
+
+    def test_losses_are_told_once(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        cause = MissCause.MISS_CAUSE_NOT_RETAINED
+        missed = Missed(topic=TOPIC, cause=cause, count=3)
+        assert hear(core, missed=missed) == [missed]

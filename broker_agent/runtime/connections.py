@@ -11,10 +11,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.effects import (
-    CloseSession,
+    CloseConnection,
+    ConnectionEffect,
     PauseReading,
     ResumeReading,
-    SessionEffect,
     Wake,
 )
 from dynatops.v1.client_pb2 import ClientFrame
@@ -30,7 +30,7 @@ def parse_client_frame(raw: bytes) -> ClientFrame | None:
         return None
 
 
-class SessionConnection:
+class ClientConnection:
     def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self._context = context
         self._work = asyncio.Event()
@@ -44,7 +44,7 @@ class SessionConnection:
 
     # ---- what the core wants --------------------------------------------------------------------
 
-    def perform(self, effect: SessionEffect) -> None:
+    def perform(self, effect: ConnectionEffect) -> None:
         match effect:
             case PauseReading():
                 self._may_read.clear()
@@ -52,7 +52,7 @@ class SessionConnection:
                 self._may_read.set()
             case Wake():
                 self._wake()
-            case CloseSession():
+            case CloseConnection():
                 self._ending = True
                 self._wake()
 

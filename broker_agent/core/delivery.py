@@ -1,0 +1,130 @@
+"""From a reader to sessions: each event once into the queue of every session that wants it.
+
+A run is serialised once for all who want all of it, and once more for each distinct condition on
+attributes. A session whose condition no event meets is sent nothing, but now and then how far the
+topic has got: its cursor must not fall out of what is retained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.feeds import Feed
+from broker_agent.core.sessions import Session, piece_of
+from dynatops.filters import Filter, Value, attributes_of
+from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage
+from dynatops.v1.overlay_pb2 import Events, Run
+from overlay.publishers import Part
+
+# Events passed over until a session is told how far the topic is; a small part of what is retained.
+_PASSED_OVER_MAX = 1_000
+
+# Filters of which an event must meet one.
+Condition = tuple[Filter, ...]
+
+
+class _Selection:
+    """Who gets what of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.whole = piece_of(ServerMessage(run=run))
+        self._attributes: list[Mapping[str, Value]] | None = None
+        self._pieces: dict[Condition, tuple[bytes, int]] = {}
+
+    def of(self, condition: Condition) -> tuple[bytes, int]:
+        """The piece for whoever has this condition, and how many events are in it."""
+        found = self._pieces.get(condition)
+        if found is None:
+            found = self._pieces[condition] = self._select(condition)
+        return found
+
+    def _select(self, condition: Condition) -> tuple[bytes, int]:
+        events = Events.FromString(self.run.events).events
+        if self._attributes is None:
+            self._attributes = [attributes_of(event.attributes) for event in events]
+        selected = [
+            offset
+            for offset, attributes in enumerate(self._attributes)
+            if any(f.predicate is None or f.predicate.holds(attributes) for f in condition)
+        ]
+        if len(selected) == len(events):
+            return self.whole, len(selected)
+        partial = Run()
+        partial.CopyFrom(self.run)
+        partial.partial = True
+        partial.selected.extend(selected)
+        chosen = Events(events=[events[i] for i in selected], attributed=bool(selected))
+        partial.events = chosen.SerializeToString()
+        return piece_of(ServerMessage(run=partial)), len(selected)
+
+
+class Delivery:
+    def __init__(self, counters: BrokerCounters) -> None:
+        self._counters = counters
+        # Events passed over since the session was last told of the topic.
+        self._passed_over: dict[tuple[Session, str], int] = {}
+        # Sessions that have new output, and those that were too slow, since last asked.
+        self.touched: dict[Session, None] = {}
+        self.slow: dict[Session, None] = {}
+
+    def deliver(
+        self, feed: Feed, parts: list[Part], conditions: Mapping[Session, Condition], now_s: float
+    ) -> None:
+        for part in parts:
+            selection = _Selection(part.run)
+            run = part.run
+            taken = dropped = 0
+            for session, joined in feed.members.items():
+                if part.opened is not None and joined >= part.opened:
+                    # A late event, from before this session subscribed.
+                    continue
+                piece, count = selection.whole, run.count
+                if conditions and (condition := conditions.get(session)) is not None:
+                    piece, count = selection.of(condition)
+                    if not count and not self._must_tell(session, run):
+                        continue
+                outcome = session.offer(run.topic, piece, count, now_s)
+                if outcome is None:
+                    self.slow[session] = None
+                elif outcome:
+                    taken += count
+                else:
+                    dropped += count
+                self.touched[session] = None
+            self._counters.delivered_events += taken
+            self._counters.dropped_events += dropped
+
+    def _must_tell(self, session: Session, run: Run) -> bool:
+        """Whether a run without events for the session is sent all the same."""
+        key = (session, run.topic)
+        passed_over = self._passed_over.get(key, 0) + run.count
+        # What a history lacks may come late: the client must know of it.
+        if run.missing or passed_over >= _PASSED_OVER_MAX:
+            self._passed_over.pop(key, None)
+            return True
+        self._passed_over[key] = passed_over
+        return False
+
+    def tell_position(self, session: Session, feed: Feed, now_s: float) -> None:
+        """Where the session begins to read the topic."""
+        term, seq = feed.reader.position
+        beat = Run(topic=feed.topic, term=term, first_seq=seq + 1)
+        session.tell(feed.topic, piece_of(ServerMessage(run=beat)), now_s)
+        self.touched[session] = None
+
+    def tell_missed(self, feed: Feed, cause: MissCause.ValueType, count: int, now_s: float) -> None:
+        piece = piece_of(ServerMessage(missed=Missed(topic=feed.topic, cause=cause, count=count)))
+        for session in feed.members:
+            session.tell(feed.topic, piece, now_s)
+            self.touched[session] = None
+
+    def forget(self, session: Session, topic: str) -> None:
+        self._passed_over.pop((session, topic), None)
+
+    def take_touched(self) -> tuple[list[Session], list[Session]]:
+        """Sessions with new output, and sessions that could not take it, since the last call."""
+        touched, slow = list(self.touched), list(self.slow)
+        self.touched, self.slow = {}, {}
+        return touched, slow

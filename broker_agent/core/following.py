@@ -1,0 +1,123 @@
+"""Wildcards: which topics exist, and whose filters they match.
+
+A broker with wildcard filters reads the catalogue (`overlay.catalogue`) from its beginning. Until
+it has read all of it, new wildcards wait. From then on a topic that turns up in it is new: sessions
+with a matching filter read it from its first event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from overlay.catalogue import shard_topics
+
+from broker_agent.core.sessions import Session
+from dynatops.filters import FilterTrie
+
+# In a tree of names: a topic ends here. No level contains it.
+_END = "\0"
+
+
+class TopicNames:
+    """A set of topic names that can be searched by pattern."""
+
+    def __init__(self) -> None:
+        self._root: dict[str, Any] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, topic: str) -> bool:
+        """Whether it is new."""
+        node = self._root
+        for level in topic.split("/"):
+            node = node.setdefault(level, {})
+        if _END in node:
+            return False
+        node[_END] = topic
+        self._count += 1
+        return True
+
+    def matching(self, pattern: str) -> Iterator[str]:
+        """The topics that the pattern matches."""
+        levels = pattern.split("/")
+        stack = [(self._root, 0)]
+        while stack:
+            node, depth = stack.pop()
+            if depth == len(levels):
+                if _END in node:
+                    yield node[_END]
+            elif levels[depth] == "#":
+                yield from _all_below(node)
+            elif levels[depth] == "+":
+                stack.extend((node[below], depth + 1) for below in node if below != _END)
+            elif (below_node := node.get(levels[depth])) is not None:
+                stack.append((below_node, depth + 1))
+
+
+def _all_below(root: dict[str, Any]) -> Iterator[str]:
+    stack = [root]
+    while stack:
+        for level, below in stack.pop().items():
+            if level == _END:
+                yield below
+            else:
+                stack.append(below)
+
+
+class Following:
+    def __init__(self) -> None:
+        self.names = TopicNames()
+        self._filters: FilterTrie[Session] = FilterTrie()
+        # Catalogue shards not read to their end yet.
+        self._unread: set[str] = set()
+        self._active = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there are wildcards here at all."""
+        return self._active
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every topic that exists is known here."""
+        return self._active and not self._unread
+
+    def start(self) -> list[str]:
+        """The first wildcard has come: the catalogue's topics, all to be read."""
+        self._active = True
+        self._unread = set(shard_topics())
+        return shard_topics()
+
+    def stop(self) -> list[str]:
+        """The last wildcard has gone: the catalogue's topics, which nobody needs any more."""
+        self._active = False
+        self.names = TopicNames()
+        return shard_topics()
+
+    def add(self, session: Session, pattern: str) -> None:
+        self._filters.add(pattern, session)
+
+    def remove(self, session: Session, pattern: str) -> None:
+        self._filters.remove(pattern, session)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._active and not len(self._filters)
+
+    def shard_read(self, shard: str) -> bool:
+        """A shard has been read to its end; whether it was the last one."""
+        if shard not in self._unread:
+            return False
+        self._unread.remove(shard)
+        return not self._unread
+
+    def learn(self, topics: Iterable[str]) -> Iterator[tuple[str, list[Session]]]:
+        """Topics from the catalogue: those that are new, and the sessions whose filters match."""
+        for topic in topics:
+            if self.names.add(topic) and self.is_complete:
+                sessions = dict.fromkeys(self._filters.match(topic))
+                if sessions:
+                    yield topic, list(sessions)

@@ -1,0 +1,133 @@
+"""Who is here: connections, and the sessions behind them.
+
+A client's id stands for one session. Whoever connects with it gets that session if it is the one
+meant (the client remembers no other), and the former connection, if there still is one, is ended.
+A client that remembers a session of another broker begins anew here, and tells how far it has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker_agent.core.effects import ConnectionId
+from broker_agent.core.sessions import Session
+from broker_agent.core.settings import CoreSettings
+from dynatops.v1.client_pb2 import Hello
+
+_EXPIRY_PERIOD_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a hello comes to."""
+
+    session: Session
+    resumed: bool
+    # A session of the same client that ends because of it.
+    ended: Session | None = None
+    # A connection that loses its session to this one.
+    ousted: ConnectionId | None = None
+
+
+class Registry:
+    def __init__(self, name: str, settings: CoreSettings) -> None:
+        # Connections that have said hello, or are told why they may not.
+        self.connections: dict[ConnectionId, Session] = {}
+        # Connections announced by the driver that have not said hello.
+        self.unnamed: set[ConnectionId] = set()
+        self.clients: dict[str, Session] = {}
+        self._name = name
+        self._settings = settings
+        self._opened = 0
+        self._detached: dict[Session, None] = {}
+        self._check_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.clients) >= self._settings.sessions_max
+
+    def detached(self) -> Iterable[Session]:
+        return self._detached
+
+    def arrive(self, connection: ConnectionId, hello: Hello, now_s: float) -> Arrival:
+        client_id = hello.client_id or str(connection)
+        present = self.clients.get(client_id)
+        ousted = present.connection if present is not None else None
+        if present is not None and ousted is not None:
+            self.depart(ousted, now_s)
+        ended = None
+        if present is not None and not _is_meant(present, hello):
+            ended, present = present, None
+            self.remove(ended)
+        expiry_s = min(float(hello.expiry_s), self._settings.session_expiry_max_s)
+        session = present
+        if session is None:
+            self._opened += 1
+            session = Session(
+                f"{self._name}/{self._opened}", client_id, hello.slow_policy, self._settings
+            )
+            self.clients[client_id] = session
+        session.expiry_s = expiry_s
+        session.attach(connection)
+        self._detached.pop(session, None)
+        self.connections[connection] = session
+        return Arrival(session, present is not None, ended, ousted)
+
+    def shell(self, connection: ConnectionId) -> Session:
+        """A session that is none: only to tell a connection why it has none."""
+        shell = Session("", "", 0, self._settings, connection=connection)
+        self.connections[connection] = shell
+        return shell
+
+    def restore(self, session: Session, now_s: float) -> None:
+        """A session kept from before a restart; nobody is connected to it."""
+        self._opened += 1
+        session.former_id, session.session_id = session.session_id, f"{self._name}/{self._opened}"
+        session.detached_s = now_s
+        self.clients[session.client_id] = session
+        self._detached[session] = None
+
+    def depart(self, connection: ConnectionId, now_s: float) -> Session | None:
+        """The connection is gone. The session it had, if that ends with it."""
+        self.unnamed.discard(connection)
+        session = self.connections.pop(connection, None)
+        if session is None or session.connection != connection:
+            return None
+        session.detach(now_s)
+        if self.clients.get(session.client_id) is not session:
+            return None
+        self._detached[session] = None
+        if session.is_kept and not session.closing:
+            return None
+        self.remove(session)
+        return session
+
+    def remove(self, session: Session) -> None:
+        if self.clients.get(session.client_id) is session:
+            del self.clients[session.client_id]
+        self._detached.pop(session, None)
+
+    def is_check_due(self, now_s: float) -> bool:
+        """Whether it is time to look after detached sessions; not every tick, as they are many."""
+        if now_s < self._check_s:
+            return False
+        self._check_s = now_s + _EXPIRY_PERIOD_S
+        return True
+
+    def expired(self, now_s: float) -> list[Session]:
+        """Sessions that nobody came back to in time. They are removed."""
+        gone = [s for s in self._detached if s.detached_s + s.expiry_s <= now_s]
+        for session in gone:
+            self.remove(session)
+        return gone
+
+
+def _is_meant(present: Session, hello: Hello) -> bool:
+    """Whether this is the session that the client wants to go on with."""
+    if hello.clean or not present.is_kept:
+        return False
+    return hello.session_id in ("", present.session_id, present.former_id or present.session_id)

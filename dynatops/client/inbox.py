@@ -1,0 +1,140 @@
+"""From runs to subscriptions: who gets which event, what waits, and what has been taken."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dynatops.client.routes import Routes
+from dynatops.client.subscription import (
+    NO_ATTRIBUTES,
+    QUEUE_EVENTS_MAX,
+    Event,
+    EventQueue,
+    Gap,
+)
+from dynatops.client.taking import Taking
+from dynatops.filters import Filter, attributes_of, pattern_matches
+from dynatops.v1.client_pb2 import MissCause, Missed
+from dynatops.v1.overlay_pb2 import Events
+
+if TYPE_CHECKING:
+    from dynatops.client.reading import Arrived, FilterKey, Reading
+
+_MISS_REASONS = {
+    MissCause.MISS_CAUSE_SLOW_SUBSCRIBER: "this subscriber was too slow",
+    MissCause.MISS_CAUSE_NOT_RETAINED: "the events are no longer retained",
+    MissCause.MISS_CAUSE_EXPIRED: "the events waited too long for this client",
+    MissCause.MISS_CAUSE_TOO_MANY_TOPICS: "the session's wildcards match too many topics",
+}
+
+
+class Inbox:
+    def __init__(self, reading: Reading) -> None:
+        # Set while no subscription is full: only then is anything read from the broker.
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+        self._reading = reading
+        self._routes = Routes()
+        self._taking = Taking()
+        self._touched: dict[EventQueue, None] = {}
+        # Events of a session kept from before, for filters that nobody has asked for yet.
+        self._unclaimed: list[Event] = []
+
+    # ---- subscriptions --------------------------------------------------------------------------
+
+    def add(self, queue: EventQueue) -> list[FilterKey]:
+        """The filters that are new with this subscription."""
+        return self._routes.add(queue)
+
+    def remove(self, queue: EventQueue) -> list[FilterKey]:
+        """The filters that are gone with it."""
+        gone = self._routes.remove(queue)
+        self.on_empty()
+        return gone
+
+    def claim(self, queue: EventQueue) -> None:
+        """Hand over what has come for this subscription before it was asked for."""
+        waiting, self._unclaimed = self._unclaimed, []
+        claimed: list[Event] = []
+        for event in waiting:
+            wanted = any(f.matches(event.topic, event.attributes) for f in queue.filters)
+            (claimed if wanted else self._unclaimed).append(event)
+        if claimed:
+            queue.put(claimed)
+            self._taking.require(queue)
+        if not self._reading.unclaimed:
+            self._unclaimed.clear()
+        self.on_empty()
+
+    def fail(self, failure: Exception) -> None:
+        for queue in self._routes:
+            queue.fail(failure)
+
+    def on_empty(self) -> None:
+        """A subscription has been read empty: perhaps there is room again."""
+        full = len(self._unclaimed) >= QUEUE_EVENTS_MAX
+        if not self.has_room.is_set() and not full and not any(q.is_full for q in self._routes):
+            self.has_room.set()
+
+    # ---- what comes -----------------------------------------------------------------------------
+
+    def put(self, arrived: Arrived) -> None:
+        events = _events_of(arrived)
+        if self._reading.unclaimed:
+            self._keep(arrived.run.topic, events)
+        for queue, condition in self._routes.to(arrived.run.topic):
+            wanted = events
+            if condition:
+                wanted = [e for e in events if any(_holds(f, e) for f in condition)]
+            queue.put(wanted)
+            self._touched[queue] = None
+            if queue.is_full:
+                self.has_room.clear()
+
+    def _keep(self, topic: str, events: list[Event]) -> None:
+        if any(pattern_matches(pattern, topic) for pattern, _ in self._reading.unclaimed):
+            self._unclaimed += events
+            if len(self._unclaimed) >= QUEUE_EVENTS_MAX:
+                self.has_room.clear()
+
+    def tell_gap(self, missed: Missed) -> None:
+        reason = _MISS_REASONS.get(missed.cause, "the broker did not say why")
+        gap = Gap(missed.topic, missed.count, reason)
+        for queue, _ in self._routes.to(gap.topic):
+            queue.tell_gap(gap)
+
+    def end_of_frame(self, *, kept: bool) -> None:
+        """All of a frame has been put. A broker that keeps the session wants to know of it."""
+        if kept:
+            self._taking.note(self._reading.had, list(self._touched))
+        self._touched = {}
+
+    def taken(self) -> int:
+        """The newest serial up to which the application has taken everything."""
+        return self._taking.taken() if not self._unclaimed else 0
+
+
+def _events_of(arrived: Arrived) -> list[Event]:
+    run = arrived.run
+    topic, term, first = run.topic, run.term, run.first_seq
+    events = Events.FromString(run.events)
+    messages = events.events
+    if run.partial or events.attributed:
+        return [
+            Event(
+                topic, messages[i].payload, messages[i].published_us, term, first + offset,
+                attributes_of(messages[i].attributes),
+            )
+            for i, offset in arrived.places
+        ]  # fmt: skip
+    chosen = messages[arrived.start : arrived.stop]
+    return [
+        Event(topic, event.payload, event.published_us, term, seq)
+        for seq, event in enumerate(chosen, first + arrived.start)
+    ]
+
+
+def _holds(filter_: Filter, event: Event) -> bool:
+    predicate = filter_.predicate
+    return predicate is None or predicate.holds(event.attributes or NO_ATTRIBUTES)

@@ -1,0 +1,199 @@
+"""What a client subscribes to, and how far it has read each topic.
+
+A client can go on at any broker: it knows its filters, and for each topic the place it has reached
+in every term, and which numbers of each publisher it has had. So whatever a broker sends it twice,
+in the same order or another, it takes once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dynatops.filters import is_wildcard, pattern_matches
+from dynatops.v1.client_pb2 import Cursor, Filter, Welcome
+from dynatops.v1.overlay_pb2 import Run, TermSeq
+from overlay.publishers import Publishers
+
+# Terms remembered for each topic, and publishers.
+_TERMS_MAX = 8
+_PUBLISHERS_MAX = 4_096
+
+# A pattern, and a condition on attributes.
+FilterKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Events that have not been had before: those of the run at offsets from `start` to `stop`."""
+
+    run: Run
+    start: int
+    stop: int
+
+    @property
+    def places(self) -> Sequence[tuple[int, int]]:
+        """(index among the events that are here, offset in the run) of each."""
+        if not self.run.partial:
+            return [(i, i) for i in range(self.start, self.stop)]
+        selected = enumerate(self.run.selected)
+        return [(i, offset) for i, offset in selected if self.start <= offset < self.stop]
+
+
+class TopicCursor:
+    """How far one topic has been read."""
+
+    __slots__ = ("_first_term", "_publishers", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self._first_term = 0
+        self._publishers = Publishers(_PUBLISHERS_MAX)
+
+    def begin(self, term: int, seq: int) -> None:
+        """The topic stands here, and is read from here on."""
+        if not self._seen:
+            self._first_term = term
+        self._mark(term, seq)
+
+    def admit(self, run: Run) -> Iterator[Arrived]:
+        last_seq = run.first_seq + run.count - 1
+        if last_seq <= self._seen.get(run.term, 0):
+            return
+        self._mark(run.term, last_seq)
+        # What is missing from the term in which reading began is from before.
+        missing = run.missing if run.term > self._first_term else 0
+        window = self._publishers.window(run.publisher)
+        for new in window.admit(run.first_number, run.count, missing):
+            start = new.first - run.first_number
+            yield Arrived(run, start, start + new.count)
+
+    def _mark(self, term: int, seq: int) -> None:
+        if term == 0:
+            return
+        is_new = term not in self._seen
+        self._seen[term] = max(seq, self._seen.get(term, 0))
+        if is_new:
+            self._seen = dict(sorted(self._seen.items())[-_TERMS_MAX:])
+
+    def seen(self) -> list[TermSeq]:
+        return [TermSeq(term=term, seq=seq) for term, seq in self._seen.items()]
+
+
+class Reading:
+    def __init__(self) -> None:
+        # Filters wanted -> whether a broker has confirmed them.
+        self._filters: dict[FilterKey, bool] = {}
+        # How many filters there are on each pattern, unclaimed ones too.
+        self._patterns: Counter[str] = Counter()
+        self._wildcards: dict[str, None] = {}
+        # Filters that a session had from before this client was started; nobody has asked for them
+        # yet.
+        self.unclaimed: dict[FilterKey, bool] = {}
+        self._cursors: dict[str, TopicCursor] = {}
+        self.session_id = ""
+        # Serials of deliveries: of the next to come, of the newest had, of the newest taken by the
+        # application, and of the newest that the broker was told of.
+        self._next_serial = 1
+        self.had = 0
+        self.taken = 0
+        self.told = 0
+
+    @property
+    def filters(self) -> list[FilterKey]:
+        return list(self._filters)
+
+    # ---- filters --------------------------------------------------------------------------------
+
+    def add(self, filters: Iterable[FilterKey]) -> None:
+        for key in filters:
+            if key not in self._filters and self.unclaimed.pop(key, True):
+                self._count(key[0], 1)
+            self._filters.setdefault(key, False)
+
+    def remove(self, filters: Iterable[FilterKey]) -> None:
+        for key in filters:
+            if self._filters.pop(key, None) is None and self.unclaimed.pop(key, True):
+                continue
+            pattern = key[0]
+            self._count(pattern, -1)
+            topics = [pattern] if not is_wildcard(pattern) else list(self._cursors)
+            for topic in topics:
+                if not self._wants(topic):
+                    self._cursors.pop(topic, None)
+
+    def _count(self, pattern: str, change: int) -> None:
+        self._patterns[pattern] += change
+        if not self._patterns[pattern]:
+            del self._patterns[pattern]
+            self._wildcards.pop(pattern, None)
+        elif is_wildcard(pattern):
+            self._wildcards[pattern] = None
+
+    def _wants(self, topic: str) -> bool:
+        if topic in self._patterns:
+            return True
+        return any(pattern_matches(pattern, topic) for pattern in self._wildcards)
+
+    def confirm(self, filters: Iterable[FilterKey]) -> None:
+        for key in filters:
+            if key in self._filters:
+                self._filters[key] = True
+
+    # ---- the session ----------------------------------------------------------------------------
+
+    def greeted(self, welcome: Welcome) -> tuple[list[FilterKey], list[FilterKey]]:
+        """Filters that the broker is to be told again, and those it has in excess."""
+        was_known = bool(self.session_id)
+        if welcome.session_id != self.session_id:
+            self.session_id = welcome.session_id
+            self.had = self.taken = self.told = welcome.serial - 1
+        self._next_serial = welcome.serial
+        present = [(f.pattern, f.where) for f in welcome.filters]
+        excess = [key for key in present if key not in self._filters]
+        if not was_known:
+            for key in excess:
+                self.unclaimed[key] = False
+                self._count(key[0], 1)
+            excess = []
+        confirmed = [key for key, is_confirmed in self._filters.items() if is_confirmed]
+        return [key for key in confirmed if key not in present], excess
+
+    def cursors(self, filters: Iterable[FilterKey]) -> list[Cursor]:
+        """How far the topics of these filters have been read."""
+        patterns = {pattern for pattern, _ in filters}
+        wildcards = [pattern for pattern in patterns if is_wildcard(pattern)]
+        return [
+            Cursor(topic=topic, seen=cursor.seen())
+            for topic, cursor in self._cursors.items()
+            if topic in patterns or any(pattern_matches(w, topic) for w in wildcards)
+        ]
+
+    # ---- deliveries -----------------------------------------------------------------------------
+
+    def count_delivery(self) -> bool:
+        """A delivery has come; whether it is a new one, not sent again."""
+        serial = self._next_serial
+        self._next_serial += 1
+        if serial <= self.had:
+            return False
+        self.had = serial
+        return True
+
+    def admit(self, run: Run) -> Iterator[Arrived]:
+        if not self.count_delivery():
+            return
+        cursor = self._cursors.get(run.topic)
+        if cursor is None:
+            if not self._wants(run.topic):
+                return
+            cursor = self._cursors[run.topic] = TopicCursor()
+        if run.count == 0:
+            cursor.begin(run.term, run.first_seq - 1)
+            return
+        yield from cursor.admit(run)
+
+
+def to_wire(filters: Iterable[FilterKey]) -> list[Filter]:
+    return [Filter(pattern=pattern, where=where) for pattern, where in filters]

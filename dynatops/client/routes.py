@@ -1,0 +1,63 @@
+"""From a topic to the subscriptions of this client that want it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dynatops.client.reading import FilterKey
+from dynatops.client.subscription import EventQueue
+from dynatops.filters import Filter, pattern_matches
+
+# A subscription, and the filters of which an event must meet one; none: it wants all events.
+Route = tuple[EventQueue, tuple[Filter, ...]]
+
+
+class Routes:
+    def __init__(self) -> None:
+        self._queues: dict[EventQueue, None] = {}
+        # How many subscriptions have each filter.
+        self._filters: dict[FilterKey, int] = {}
+        self._by_topic: dict[str, list[Route]] = {}
+
+    def __iter__(self) -> Iterator[EventQueue]:
+        return iter(self._queues)
+
+    def __contains__(self, key: FilterKey) -> bool:
+        return key in self._filters
+
+    def add(self, queue: EventQueue) -> list[FilterKey]:
+        """The filters that no other subscription has."""
+        self._queues[queue] = None
+        self._by_topic.clear()
+        keys = queue.filter_keys
+        new = [key for key in keys if key not in self._filters]
+        for key in keys:
+            self._filters[key] = self._filters.get(key, 0) + 1
+        return new
+
+    def remove(self, queue: EventQueue) -> list[FilterKey]:
+        """The filters that no subscription has any more."""
+        if self._queues.pop(queue, True):
+            return []
+        self._by_topic.clear()
+        gone: list[FilterKey] = []
+        for key in queue.filter_keys:
+            self._filters[key] -= 1
+            if not self._filters[key]:
+                del self._filters[key]
+                gone.append(key)
+        return gone
+
+    def to(self, topic: str) -> list[Route]:
+        routes = self._by_topic.get(topic)
+        if routes is None:
+            routes = self._by_topic[topic] = list(self._find(topic))
+        return routes
+
+    def _find(self, topic: str) -> Iterable[Route]:
+        for queue in self._queues:
+            matching = [f for f in queue.filters if pattern_matches(f.pattern, topic)]
+            if any(f.predicate is None for f in matching):
+                yield queue, ()
+            elif matching:
+                yield queue, tuple(matching)
