@@ -7,6 +7,9 @@ is behind and its owner asks the rendezvous point for what lies between (`seen` 
 stands). Events that the other side of a healed partition stamped come out when they are learnt of.
 Numbers of the publishers decide what is a repeat, so an event that was stamped twice comes out
 once.
+
+Reading begins where the topic stands when it is first observed, or (`begin_at_start`) with the
+oldest event that is retained.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ class TopicReader:
         # term -> last event seen, ascending; empty until the topic's position is known.
         self._terms: dict[int, int] = {}
         self._first_term = 0
+        self._from_start = False
         # Whether a newer term has been seen than the rendezvous point uses: its events would be
         # taken for old ones.
         self.is_ahead = False
@@ -54,9 +58,14 @@ class TopicReader:
 
     # ---- state ----------------------------------------------------------------------------------
 
+    def begin_at_start(self) -> None:
+        """Read all that is retained. To be said before anything has come."""
+        self._from_start = True
+
     @property
     def started(self) -> bool:
-        return bool(self._terms)
+        """Whether it is known where reading begins: whatever is stamped later will come."""
+        return bool(self._terms) or (self._from_start and self._known != (0, 0))
 
     @property
     def position(self) -> tuple[int, int]:
@@ -81,7 +90,7 @@ class TopicReader:
     def observe(self, position: Position) -> None:
         """The topic stands here, says its rendezvous point."""
         reached = (position.term, position.seq)
-        if not self._terms:
+        if not self._terms and not self._from_start:
             self._mark(*reached)
             self._known = reached
             self._first_term = position.term
@@ -91,7 +100,7 @@ class TopicReader:
 
     def offer(self, run: Run) -> list[Part]:
         """A run has come by; what may be handed on because of it."""
-        if not self._terms:
+        if not self._terms and not self._from_start:
             return []
         last_seq = run.first_seq + run.count - 1
         self.is_ahead = run.term < self.newest_term
@@ -134,7 +143,7 @@ class TopicReader:
 
     def _enter(self, term: int, origin: tuple[int, int]) -> None:
         """A newer term that began exactly where this reader stands is simply the next."""
-        if term > self.position[0] and origin == self.position:
+        if self._terms and term > self.position[0] and origin == self.position:
             self._mark(term, 0)
 
     def _mark(self, term: int, seq: int) -> None:
