@@ -33,6 +33,8 @@ from overlay.topic_log import Merging, TopicLog
 _CLAIMS_MAX = 64
 _SWEEP_PERIOD_S = 5.0
 _PREDECESSORS_MAX = 16
+_QUICKLY_ADOPTED_BYTES = 256 << 10
+_PATIENCE_MAX = 10.0
 # A copy is taken over this soon after its owner stopped being the predecessor, or is outdated.
 _RECENT_S = 15.0
 
@@ -232,14 +234,26 @@ class Succession:
             # Nobody is left to hand anything to.
             self._handing.clear()
         if heir is not None:
-            for hand_over in self._handing.values():
-                if now_s >= hand_over.due_s:
-                    hand_over.due_s = now_s + self._settings.adopt_retry_s
-                    adopt = Adopt(state=hand_over.state, origin=self._ring.me.ref)
-                    self._outbox.to(heir).messages.add(adopt=adopt)
+            self._hand_to(heir, now_s)
         if now_s >= self._sweep_due_s:
             self._sweep_due_s = now_s + _SWEEP_PERIOD_S
             self._sweep(now_s)
+
+    def _hand_to(self, heir: Peer, now_s: float) -> None:
+        """Send what is due, no more at once than a message can carry, the longest waiting first."""
+        due = [key for key, hand_over in self._handing.items() if now_s >= hand_over.due_s]
+        budget = self._settings.sync_bytes_per_tick
+        for key in due:
+            if budget <= 0:
+                break
+            hand_over = self._handing[key] = self._handing.pop(key)
+            adopt = Adopt(state=hand_over.state, origin=self._ring.me.ref)
+            nbytes = adopt.ByteSize()
+            # A long history takes its time to be taken in, too.
+            patience = min(max(1.0, nbytes / _QUICKLY_ADOPTED_BYTES), _PATIENCE_MAX)
+            hand_over.due_s = now_s + patience * self._settings.adopt_retry_s
+            self._outbox.to(heir).messages.add(adopt=adopt)
+            budget -= nbytes
 
     def _sweep(self, now_s: float) -> None:
         """Forget copies of ranges that are no neighbour's any more."""

@@ -4,7 +4,8 @@ Checkers read the state of simulated brokers and the histories of simulated clie
 with the static geometry and with each other, and return violations as sentences. They change
 nothing.
 
-`check_deliveries` holds at the end of every run. `check_ring` holds whenever the ring has had no
+`check_listed` holds whenever a publisher is told that an event is safe. `check_deliveries` and
+`check_catalogue` hold at the end of every run. `check_ring` holds whenever the ring has had no
 partition for a while (Zave's invariant; her proof assumes that no node loses all its successors at
 once). `check_rest` holds once the network has been whole and nobody has died for long enough.
 """
@@ -14,10 +15,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from dynatops.v1.overlay_pb2 import Events
 from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
 from overlay.node import Node
 from overlay.ring import Status
+from overlay.topic_log import TopicLog
 from simulator.world import PublishedEvent, SimulatedBroker, Subscription, World
 
 
@@ -249,3 +252,41 @@ def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str
             f"{len(open_events)} publications were never acknowledged, first number {first.number}"
             f" of {first.publisher:x} on {first.topic!r}, at {first.at_s:.3f} s"
         )
+
+
+# ---- the catalogue -------------------------------------------------------------------------------
+
+
+def check_listed(brokers: Iterable[SimulatedBroker], topic: str) -> list[str]:
+    """INV-13, while it runs: somebody alive has the name of a topic with an acknowledged event."""
+    shard = _shard_of(topic)
+    for broker in brokers:
+        node = broker.core.node
+        held = (node.reigns.by_topic.get(shard), node.replication.copies.get(shard))
+        if broker.alive and any(topic in _names(each.log) for each in held if each is not None):
+            return []
+    return [f"an event on {topic!r} was acknowledged, and nobody has its name in {shard!r}"]
+
+
+def check_catalogue(world: World) -> list[str]:
+    """INV-13, in the end: every topic with an acknowledged event is in the catalogue."""
+    reigns = [broker.core.node.reigns.by_topic for broker in world.brokers.values() if broker.alive]
+    owed = {event.topic for event in world.published if event.acknowledged_s is not None}
+    return [
+        f"{topic!r} has acknowledged events, but is not in the catalogue"
+        for topic in sorted(owed)
+        if not any(
+            topic in _names(by_topic[shard].log)
+            for by_topic in reigns
+            if (shard := _shard_of(topic)) in by_topic
+        )
+    ]
+
+
+def _shard_of(topic: str) -> str:
+    return f"$topics/{key_of(topic) >> 59:02x}"
+
+
+def _names(log: TopicLog) -> set[str]:
+    events = (event for run in log.entries for event in Events.FromString(run.events).events)
+    return {event.payload.decode() for event in events}

@@ -9,16 +9,24 @@ from typing import TextIO
 
 from broker_agent.core.settings import CoreSettings
 from overlay.settings import OverlaySettings
-from simulator.checkers import check_deliveries, check_rest, check_ring
+from simulator.checkers import (
+    check_catalogue,
+    check_deliveries,
+    check_listed,
+    check_rest,
+    check_ring,
+)
 from simulator.network import Network, Weather
 from simulator.scenario import START_S, Fault, Planned, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
-from simulator.world import SimulatedClient, World
+from simulator.world import PublishedEvent, SimulatedClient, World
 
 RING_CHECK_PERIOD_S = 1.0
 # After a partition has healed, the two rings need this long to become one.
 MERGE_S = 12.0
 FAREWELL_S = 20.0
+# Of this share of publications each is the first of a topic of its own.
+NEW_TOPICS = 0.03
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +77,11 @@ class Run:
             OverlaySettings(),
             CoreSettings(publish_deadline_s=10 * scenario.end_s),
         )
+        self.world.on_acknowledged = self._watch_catalogue
         self.violations: dict[str, None] = {}
         self._topics = [f"topic/{i}" for i in range(scenario.topics)]
         self._joined = scenario.brokers
+        self._listed: set[str] = set()
         self._whole_since_s = 0.0
         self._played: list[str] = []
 
@@ -87,6 +97,7 @@ class Run:
         self.scheduler.run_until(self.scenario.end_s)
         self._violate(check_rest(list(self.world.brokers.values())), "at the end")
         self._violate(check_deliveries(self.world), "")
+        self._violate(check_catalogue(self.world), "at the end")
         return self._verdict()
 
     def _verdict(self) -> Verdict:
@@ -151,7 +162,11 @@ class Run:
     def _publish(self, client: SimulatedClient) -> None:
         if self.scheduler.now_s > self.scenario.end_s - FAREWELL_S:
             return
-        client.publish(self.rng.choice(self._topics))
+        if self.rng.random() < NEW_TOPICS:
+            self._topics.append(f"topic/{len(self._topics)}")
+            client.publish(self._topics[-1])
+        else:
+            client.publish(self.rng.choice(self._topics))
         pause_s = self.scenario.clients / self.scenario.publications_per_s
         self._later(self.rng.expovariate(1 / pause_s), self._publish, client)
 
@@ -213,6 +228,13 @@ class Run:
             found = check_ring(self.world.brokers.values())
             self._violate(found, f"at {self.scheduler.now_s:.0f} s")
         self.scheduler.after(RING_CHECK_PERIOD_S, self._watch_ring)
+
+    def _watch_catalogue(self, event: PublishedEvent) -> None:
+        """Once for each topic: whether it was announced before anything of it was acknowledged."""
+        if event.topic not in self._listed:
+            self._listed.add(event.topic)
+            found = check_listed(self.world.brokers.values(), event.topic)
+            self._violate(found, f"at {self.scheduler.now_s:.3f} s")
 
 
 def simulate(

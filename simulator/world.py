@@ -247,7 +247,9 @@ class SimulatedClient:
             key for key in self._unacknowledged if key[0] == item.topic and key[1] <= item.number
         ]
         for key in done:
-            self._unacknowledged.pop(key).acknowledged_s = now_s
+            event = self._unacknowledged.pop(key)
+            event.acknowledged_s = now_s
+            self._world.on_acknowledged(event)
 
     def _heard(self, run: Run) -> None:
         subscription = self.subscriptions.get(run.topic)
@@ -281,6 +283,8 @@ class World:
         self.clients: list[SimulatedClient] = []
         self.subscriptions: list[Subscription] = []
         self.published: list[PublishedEvent] = []
+        # Called when a publisher is told that an event is safe.
+        self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
         self._lives = 0
 
     def start_broker(self, broker_id: str, seeds: Sequence[str]) -> SimulatedBroker:

@@ -30,15 +30,21 @@ def numbers_of(parts: list[Part]) -> list[tuple[int, int]]:
 class World:
     """A topic's history, written here, read there through a bad network."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, events_before: int | None = None) -> None:
+        """With events from before, the reader begins at the start."""
         self.rng = Random(seed)
-        self.log = TopicLog("t", OverlaySettings(), LogBudget(1 << 30))
+        self.log = TopicLog("t", OverlaySettings(fetch_bytes_max=40), LogBudget(1 << 30))
         self.log.open_next_term(ONE)
         self.reader = TopicReader("t", 100)
-        self.reader.observe(self.log.position_message())
         self.out: list[tuple[int, int]] = []
         self.next = {1: 1, 2: 1}
         self.air: list[Run] = []
+        if events_before is None:
+            self.reader.observe(self.log.position_message())
+        else:
+            self.reader.begin_at_start()
+            for _ in range(events_before):
+                self.rng.choice((self.write, self.reign))()
 
     def write(self) -> None:
         publisher = self.rng.choice((1, 2))
@@ -62,6 +68,10 @@ class World:
             assert not reading.lost
             self.out += numbers_of(reading.parts)
 
+    def catch_up(self) -> None:
+        while self.reader.is_behind:
+            self.repair()
+
     def beat(self) -> None:
         self.reader.observe(self.log.position_message())
 
@@ -70,16 +80,16 @@ class World:
 
 
 @settings(max_examples=400)
-@given(st.integers(0, 1 << 32), st.integers(1, 60))
-def test_everything_once_and_in_order(seed: int, steps: int) -> None:
-    world = World(seed)
+@given(st.integers(0, 1 << 32), st.integers(1, 60), st.none() | st.integers(0, 60))
+def test_everything_once_and_in_order(seed: int, steps: int, events_before: int | None) -> None:
+    world = World(seed, events_before)
     actions = [world.write] * 6 + [world.move] * 6 + [world.repair, world.beat, world.reign]
     for _ in range(steps):
         world.rng.choice(actions)()
     while world.air:
         world.move()
     world.beat()
-    world.repair()
+    world.catch_up()
     expected = [
         (run.publisher, run.first_number + i) for run in world.log.entries for i in range(run.count)
     ]

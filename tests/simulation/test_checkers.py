@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_agent.core.announcing import Announcing
 from dynatops.client.core import ClientCore
 from overlay import topic_log
 from overlay.identifiers import NodeId
@@ -186,6 +187,31 @@ class TestDeliveries:
         monkeypatch.setattr(ClientCore, "_is_news", lambda self, run: True)
         verdict = Run(CALM).play()
         assert any("stands for two events" in violation for violation in verdict.violations)
+
+
+class TestCatalogue:
+    """INV-13."""
+
+    def test_a_name_that_is_lost(self) -> None:
+        def break_it(run: Run) -> None:
+            for broker in brokers(run):
+                for topic, reign in broker.core.node.reigns.by_topic.items():
+                    if topic.startswith("$topics/"):
+                        reign.log.discard()
+
+        verdict = broken(break_it, at_s=CALM.end_s - 0.000_1)
+        assert any("is not in the catalogue" in violation for violation in verdict.violations)
+
+    def test_an_acknowledgement_that_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("overlay.replication.Replication._hold", lambda *_: False)
+        monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])
+        verdict = Run(CALM).play()
+        assert any("nobody has its name" in violation for violation in verdict.violations)
+
+    def test_an_announcement_that_never_arrives(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])
+        verdict = Run(CALM).play()
+        assert any("never acknowledged" in violation for violation in verdict.violations)
 
 
 def _same_stamp(stamped: Callable[..., object]) -> Callable[..., object]:

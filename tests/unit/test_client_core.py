@@ -301,6 +301,7 @@ class TestGoingOn:
         new, gone = said
         assert [f.pattern for f in new.filters] == ["c"]
         assert not new.resume
+        assert [f.pattern for f in gone.filters] == ["a"]
 
     def test_a_process_that_comes_back_finds_its_filters_unclaimed(self) -> None:
         core = ClientCore("ann", publisher=0x77)

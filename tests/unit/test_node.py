@@ -217,6 +217,26 @@ class TestBounds:
         assert TOPIC not in net.nodes["n0"].reigns.by_topic
         assert TOPIC not in net.nodes["n1"].replication.copies
 
+    def test_topics_are_handed_over_in_frames_of_bounded_size(self) -> None:
+        net = NodeNet(settings=replace(OverlaySettings(), sync_bytes_per_tick=4_000))
+        net.ring([0])
+        topics = [f"topic/{i}" for i in range(60)]
+        for topic in topics:
+            net.publish("n0", publication(topic, 1, count=100))
+        sizes: list[int] = []
+
+        def measure(source: str, destination: str, frame: PeerFrame) -> None:
+            if has(frame, "adopt"):
+                sizes.append(frame.ByteSize())
+
+        net.on_frame = measure
+        net.add("late", ["n0"], 1 << 63)
+        net.settle()
+        taken = [topic for topic in topics if topic in net.nodes["late"].reigns.by_topic]
+        assert len(taken) > 20
+        assert len(sizes) > 5
+        assert max(sizes) < 2 * 4_000
+
     def test_a_publisher_of_a_forgotten_topic_goes_on(self) -> None:
         net = NodeNet(settings=replace(OverlaySettings(), topic_idle_s=30.0))
         net.ring(i << 62 for i in range(4))

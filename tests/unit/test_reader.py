@@ -97,3 +97,80 @@ def test_what_waits_is_bounded() -> None:
     for seq in range(2, PARKED_RUNS_MAX + 100):
         reader.offer(run(seq))
     assert len(reader.offer(run(1))) <= PARKED_RUNS_MAX + 1
+
+
+class TestFromTheStart:
+    """A reader that was told to read everything that is retained."""
+
+    def log(self, **bounds: int) -> TopicLog:
+        log = TopicLog("t", OverlaySettings(**bounds), LogBudget(1 << 20))
+        log.open_next_term(NodeId(1))
+        return log
+
+    def reader(self) -> TopicReader:
+        reader = TopicReader("t", 100)
+        reader.begin_at_start()
+        return reader
+
+    def catch_up(self, reader: TopicReader, log: TopicLog) -> tuple[list[int], int]:
+        """What comes out of repairs until the reader is not behind; and how many are lost."""
+        numbers: list[int] = []
+        lost = 0
+        while reader.is_behind:
+            seen = {entry.term: entry.seq for entry in reader.seen()}
+            reading = reader.fetched(log.since(seen))
+            numbers += [part.run.first_number for part in reading.parts]
+            lost += reading.lost
+        return numbers, lost
+
+    def test_what_was_before_comes_page_by_page(self) -> None:
+        log, reader = self.log(fetch_bytes_max=20), self.reader()
+        for i in range(1, 8):
+            log.stamp(publication("t", i), 0.0)
+        assert not reader.started
+        reader.observe(log.position_message())
+        assert reader.started
+        assert self.catch_up(reader, log) == ([1, 2, 3, 4, 5, 6, 7], 0)
+        _, after = log.stamp(publication("t", 8), 0.0)
+        assert after is not None
+        assert len(reader.offer(after)) == 1
+
+    def test_a_topic_without_events_has_been_read(self) -> None:
+        log, reader = self.log(), self.reader()
+        reader.observe(log.position_message())
+        assert self.catch_up(reader, log) == ([], 0)
+        _, first = log.stamp(publication("t", 1), 0.0)
+        assert first is not None
+        assert len(reader.offer(first)) == 1
+
+    def test_what_comes_by_meanwhile_waits_for_its_turn(self) -> None:
+        log, reader = self.log(), self.reader()
+        for i in range(1, 4):
+            log.stamp(publication("t", i), 0.0)
+        _, fourth = log.stamp(publication("t", 4), 0.0)
+        assert fourth is not None
+        assert reader.offer(fourth) == []
+        assert reader.is_behind
+        assert self.catch_up(reader, log) == ([1, 2, 3, 4], 0)
+
+    def test_it_reads_through_more_terms_than_are_remembered(self) -> None:
+        log, reader = self.log(fetch_bytes_max=60), self.reader()
+        for i in range(1, 61):
+            log.stamp(publication("t", i), 0.0)
+            log.open_next_term(NodeId(i % 3))
+        reader.observe(log.position_message())
+        assert self.catch_up(reader, log) == (list(range(1, 61)), 0)
+
+    def test_what_is_no_longer_retained_is_counted(self) -> None:
+        log, reader = self.log(log_events_max=2, fetch_bytes_max=1), self.reader()
+        for i in range(1, 6):
+            log.stamp(publication("t", i), 0.0)
+        reader.observe(log.position_message())
+        assert self.catch_up(reader, log) == ([4, 5], 3)
+
+    def test_a_term_that_may_lack_events_is_not_taken_for_the_first(self) -> None:
+        log, reader = self.log(), self.reader()
+        log.stamp(publication("t", 1), 0.0)
+        log.open_next_term(NodeId(2), certain=False)
+        reader.observe(log.position_message())
+        assert self.catch_up(reader, log) == ([1], 0)
