@@ -24,6 +24,7 @@ from dynatops.filters import (
 from dynatops.filters.attributes import ATTRIBUTES_MAX, TEXT_BYTES_MAX
 from dynatops.filters.grammar import DEPTH_MAX, NAME_BYTES_MAX, TESTS_MAX, WHERE_BYTES_MAX
 from dynatops.filters.pattern import LEVELS_MAX
+from dynatops.filters.trie import SHARED_LEVELS_MAX
 from dynatops.v1 import client_pb2
 from dynatops.v1.client_pb2 import ErrorCode
 from dynatops.v1.overlay_pb2 import Attribute
@@ -151,6 +152,24 @@ def test_a_node_that_nothing_needs_any_more_goes() -> None:
         trie.remove(pattern, 1)
     assert not trie._root
     assert len(trie) == 0
+
+
+def test_a_node_with_one_end_is_no_node_any_more() -> None:
+    trie: FilterTrie[int] = FilterTrie()
+    trie.add("a/+", 1)
+    trie.add("a/+/c", 2)
+    trie.remove("a/+/c", 2)
+    assert trie._root == {"a": {"+": 1}}
+
+
+def test_texts_of_levels_are_not_kept_without_end() -> None:
+    trie: FilterTrie[int] = FilterTrie()
+    for number in range(SHARED_LEVELS_MAX + 10):
+        trie.add(f"{number}/+", number)
+        trie.remove(f"{number}/+", number)
+    trie.add("1/+", 1)
+    assert trie.match("1/x") == [1]
+    assert len(trie._shared) < SHARED_LEVELS_MAX
 
 
 def test_values_of_a_pattern_keep_their_order() -> None:
@@ -393,6 +412,9 @@ def test_covering_in_the_paper(a: str, b: str, expected: bool) -> None:
         ('x == "ab" or x >= "ab\\u0000"', 'x startswith "ab"', True),
         ('x startswith "ab" and x != "ab"', 'x > "ab" and x startswith "ab"', True),
         ('x != "zz"', 'x startswith "ab"', True),
+        # Nothing lies between the characters before and after the halves of characters.
+        ('x startswith "\ud7ff"', 'x >= "\ud7ff" and x < "\ue000"', True),
+        ('x startswith "\U0010ffff"', 'x >= "\U0010ffff"', True),
         # One disjunct alone does not do, both together do.
         ("x < 5 and y < 5 or x >= 5 and y < 5", "has x and y < 5 and x < 9", True),
         ("x < 5 and y < 5 or x >= 5 and y < 5", "has x and y < 5", False),
