@@ -34,8 +34,8 @@ from dynatops.filters.value_sets import (
     values_of,
 )
 
-# Far beyond what conjunctions need, which is one for each test.
-STEPS_MAX = 2_000
+# Conjunctions need one or two for each test. As many as this take about a hundredth of a second.
+STEPS_MAX = 4_000
 
 # What each attribute may still be; one that is not here may be anything, or absent.
 _Box = dict[str, ValueSet]
@@ -79,7 +79,7 @@ class _Search:
             for condition in conditions:
                 if not self._narrow(box, choices, condition):
                     return False
-            open_choices = _still_open(box, choices)
+            open_choices = self._still_open(box, choices)
             forced = [choice[0] for choice in open_choices if len(choice) == 1]
             choices = [choice for choice in open_choices if len(choice) > 1]
             if not all(open_choices):
@@ -90,9 +90,7 @@ class _Search:
 
     def _narrow(self, box: _Box, choices: list[_Choice], condition: Condition) -> bool:
         """Take one more condition into account; False if nothing is left."""
-        self._steps += 1
-        if self._steps > STEPS_MAX:
-            raise _TooManyStepsError
+        self._count_step()
         match condition:
             case AllOf(parts):
                 return all(self._narrow(box, choices, part) for part in parts)
@@ -109,11 +107,32 @@ class _Search:
                 return left != NOTHING
         return True
 
+    def _still_open(self, box: _Box, choices: list[_Choice]) -> list[_Choice]:
+        """Without the parts that the box rules out, and the choices that it has made already."""
+        still_open = []
+        for choice in choices:
+            parts: list[Condition] = []
+            for part in choice:
+                self._count_step()
+                if _is_composed(part):
+                    parts.append(part)
+                    continue
+                name, values = _one_attribute(part)
+                before = box.get(name, EVERYTHING)
+                after = intersection(before, values)
+                if after == before:
+                    break
+                if after != NOTHING:
+                    parts.append(part)
+            else:
+                still_open.append(tuple(parts))
+        return still_open
+
     def _try(self, box: _Box, choices: list[_Choice]) -> bool:
-        """Go into each branch of the narrowest choice."""
-        narrowest = min(choices, key=len)
-        others = [AnyOf(choice) for choice in choices if choice is not narrowest]
-        for part in narrowest:
+        """Go into each branch of one choice: the one whose branches rule out most."""
+        best = min(choices, key=_breadth)
+        others = [AnyOf(choice) for choice in choices if choice is not best]
+        for part in best:
             if self.finds_event(dict(box), [part, *others]):
                 return True
             # What this branch has looked at, the next ones need not.
@@ -121,26 +140,14 @@ class _Search:
                 return False
         return False
 
+    def _count_step(self) -> None:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise _TooManyStepsError
 
-def _still_open(box: _Box, choices: list[_Choice]) -> list[_Choice]:
-    """Without the parts that the box rules out, and the choices that it has made already."""
-    still_open = []
-    for choice in choices:
-        parts: list[Condition] = []
-        for part in choice:
-            if _is_composed(part):
-                parts.append(part)
-                continue
-            name, values = _one_attribute(part)
-            before = box.get(name, EVERYTHING)
-            after = intersection(before, values)
-            if after == before:
-                break
-            if after != NOTHING:
-                parts.append(part)
-        else:
-            still_open.append(tuple(parts))
-    return still_open
+
+def _breadth(choice: _Choice) -> tuple[bool, int]:
+    return not any(map(_is_composed, choice)), len(choice)
 
 
 def _is_composed(condition: Condition) -> bool:

@@ -23,10 +23,8 @@ SHARED_LEVELS_MAX = 100_000
 T = TypeVar("T", bound=Hashable)
 
 
-class _Node(dict[str, Any]):
-    """From a level to a node, a value or `_Several` of them."""
-
-    __slots__ = ()
+# From a level to a node, a value or `_Several` of them. No value is a dictionary: they have hashes.
+_Node = dict[str, Any]
 
 
 class _Several(dict[Any, None]):
@@ -47,7 +45,7 @@ class FilterTrie(Generic[T]):
 
     def __init__(self) -> None:
         self._exact: dict[str, Any] = {}
-        self._root = _Node()
+        self._root: _Node = {}
         self._shared: dict[str, str] = {}
         self._size = 0
 
@@ -64,12 +62,12 @@ class FilterTrie(Generic[T]):
         node = self._root
         for level in levels:
             below: Any = node.get(level, _NOTHING)
-            if below.__class__ is not _Node:
-                below = _Node() if below is _NOTHING else _Node({_HERE: below})
+            if below.__class__ is not dict:
+                below = {} if below is _NOTHING else {_HERE: below}
                 node[self._share(level)] = below
             node = below
         below = node.get(last)
-        if below.__class__ is _Node:
+        if below.__class__ is dict:
             self._size += _put(below, _HERE, value)
         else:
             self._size += _put(node, self._share(last), value)
@@ -83,11 +81,11 @@ class FilterTrie(Generic[T]):
         path: list[tuple[_Node, str]] = []
         below: Any = self._root
         for level in pattern.split(SEPARATOR):
-            if below.__class__ is not _Node:
+            if below.__class__ is not dict:
                 raise KeyError(pattern)
             path.append((below, level))
             below = below.get(level)
-        if below.__class__ is _Node:
+        if below.__class__ is dict:
             path.append((below, _HERE))
         node, level = path.pop()
         _drop(node, level, value)
@@ -111,10 +109,10 @@ class FilterTrie(Generic[T]):
                 if ALL_LEVELS in node:
                     found.append(node[ALL_LEVELS])
                 below = node.get(level)
-                if below.__class__ is _Node:
+                if below.__class__ is dict:
                     following.append(below)
                 below = node.get(ONE_LEVEL)
-                if below.__class__ is _Node:
+                if below.__class__ is dict:
                     following.append(below)
             nodes = following
         _find_last(found, nodes, last)
@@ -128,7 +126,7 @@ class FilterTrie(Generic[T]):
             return self._root
         # No wildcard in the first level matches.
         level = topic.split(SEPARATOR, 1)[0]
-        return _Node({level: self._root[level]}) if level in self._root else _Node()
+        return {level: self._root[level]} if level in self._root else {}
 
     def _share(self, level: str) -> str:
         if len(self._shared) >= SHARED_LEVELS_MAX:
@@ -145,7 +143,7 @@ def _find_last(found: list[Any], nodes: list[_Node], last: str) -> None:
             if level not in node:
                 continue
             below = node[level]
-            if below.__class__ is not _Node:
+            if below.__class__ is not dict:
                 found.append(below)
                 continue
             # What ends here, and `#`, which matches its parent too.
