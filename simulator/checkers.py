@@ -21,7 +21,8 @@ from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
 from overlay.node import Node
 from overlay.ring import Status
 from overlay.topic_log import TopicLog
-from simulator.world import PublishedEvent, SimulatedBroker, Subscription, World
+from simulator.clients import HeardEvent, PublishedEvent, Subscription
+from simulator.world import SimulatedBroker, World
 
 
 def _members(brokers: Iterable[SimulatedBroker]) -> dict[NodeId, Node]:
@@ -188,11 +189,12 @@ def _check_stamps(subscriptions: Iterable[Subscription]) -> Iterable[str]:
     """INV-3: one stamp is one event, whoever heard it."""
     stamped: dict[tuple[str, int, int], tuple[int, int]] = {}
     for subscription in subscriptions:
-        for publisher, number, term, seq, _ in subscription.heard:
-            event = (publisher, number)
-            first = stamped.setdefault((subscription.topic, term, seq), event)
+        for heard in subscription.heard:
+            event = (heard.publisher, heard.number)
+            first = stamped.setdefault((heard.topic, heard.term, heard.seq), event)
             if first != event:
-                yield f"{subscription.topic!r} {show_term(term)}/{seq} stands for two events"
+                stamp = f"{show_term(heard.term)}/{heard.seq}"
+                yield f"{heard.topic!r} {stamp} stands for two events"
 
 
 def _check_order(subscription: Subscription) -> Iterable[str]:
@@ -200,45 +202,61 @@ def _check_order(subscription: Subscription) -> Iterable[str]:
 
     Where a partition leaves both copies of a topic's history on the other side, subscribers are
     told that it is broken. What was stamped over there then comes when it is known, if need be
-    late.
+    late. A client that has forgotten everything may get again what it had not confirmed.
     """
-    who = f"{subscription.client} on {subscription.topic!r}"
-    repeats = Counter((publisher, number) for publisher, number, *_ in subscription.heard)
+    lives: defaultdict[tuple[str, int], list[HeardEvent]] = defaultdict(list)
+    for heard in subscription.heard:
+        lives[heard.topic, heard.life].append(heard)
+    for (topic, _), events in lives.items():
+        who = f"{subscription.client} on {topic!r}"
+        yield from _check_order_of(who, events, subscription.broken_s.get(topic))
+
+
+def _check_order_of(who: str, events: list[HeardEvent], broken_s: float | None) -> Iterable[str]:
+    repeats = Counter((heard.publisher, heard.number) for heard in events)
     for (publisher, number), times in repeats.items():
         if times > 1:
             yield f"{who}: event {number} of {publisher:x} came {times} times"
     last_number: dict[int, int] = {}
     last_seq: dict[int, int] = {}
-    for publisher, number, term, seq, at_s in subscription.heard:
-        told = subscription.broken_s is not None and subscription.broken_s <= at_s
+    for heard in events:
+        publisher, number, at_s = heard.publisher, heard.number, heard.at_s
+        told = broken_s is not None and broken_s <= at_s
         if number <= last_number.get(publisher, 0) and not told:
             yield f"{who}: event {number} of {publisher:x} came after a later one, at {at_s:.3f} s"
         last_number[publisher] = max(number, last_number.get(publisher, 0))
-        if seq <= last_seq.get(term, 0):
-            yield f"{who}: {show_term(term)}/{seq} came after a later one, at {at_s:.3f} s"
-        last_seq[term] = seq
+        if heard.seq <= last_seq.get(heard.term, 0):
+            stamp = f"{show_term(heard.term)}/{heard.seq}"
+            yield f"{who}: {stamp} came after a later one, at {at_s:.3f} s"
+        last_seq[heard.term] = heard.seq
 
 
 def _check_completeness(
-    subscriptions: Iterable[Subscription], published: Iterable[PublishedEvent]
+    subscriptions: Iterable[Subscription], published: Sequence[PublishedEvent]
 ) -> Iterable[str]:
-    """INV-5: a subscription that lasted until the end heard all published since it began."""
-    by_topic: defaultdict[str, list[PublishedEvent]] = defaultdict(list)
-    for event in published:
-        if event.acknowledged_s is not None:
-            by_topic[event.topic].append(event)
+    """INV-5: a subscription that lasted until the end heard all published since it began.
+
+    It lasts through whatever happens to its connections.
+    """
+    acknowledged = [event for event in published if event.acknowledged_s is not None]
     for subscription in subscriptions:
         if subscription.until_s is not None:
             continue
-        heard = {(publisher, number) for publisher, number, *_ in subscription.heard}
-        owed = [e for e in by_topic[subscription.topic] if e.at_s > subscription.since_s]
-        lost = [e for e in owed if (e.publisher, e.number) not in heard]
+        heard = {(event.topic, event.publisher, event.number) for event in subscription.heard}
+        wanted = subscription.filter
+        owed = [
+            event
+            for event in acknowledged
+            if event.at_s > subscription.since_s
+            and wanted.matches(event.topic, {"size": event.size})
+        ]
+        lost = [e for e in owed if (e.topic, e.publisher, e.number) not in heard]
         if lost:
             first = lost[0]
             yield (
-                f"{subscription.client} on {subscription.topic!r}"
+                f"{subscription.client} on {str(wanted)!r}"
                 f" since {subscription.since_s:.3f} s: {len(lost)} of {len(owed)} events lost,"
-                f" first number {first.number} of {first.publisher:x},"
+                f" first number {first.number} of {first.publisher:x} on {first.topic!r},"
                 f" published at {first.at_s:.3f} s"
             )
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import TextIO
 
 from broker_agent.core.settings import CoreSettings
+from dynatops.client.reading import FilterKey
 from overlay.settings import OverlaySettings
 from simulator.checkers import (
     check_catalogue,
@@ -16,10 +17,11 @@ from simulator.checkers import (
     check_rest,
     check_ring,
 )
+from simulator.clients import PublishedEvent, SimulatedClient
 from simulator.network import Network, Weather
 from simulator.scenario import START_S, Fault, Planned, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
-from simulator.world import PublishedEvent, SimulatedClient, World
+from simulator.world import World
 
 RING_CHECK_PERIOD_S = 1.0
 # After a partition has healed, the two rings need this long to become one.
@@ -27,6 +29,12 @@ MERGE_S = 12.0
 FAREWELL_S = 20.0
 # Of this share of publications each is the first of a topic of its own.
 NEW_TOPICS = 0.03
+# Of this share of filters each has a wildcard; of this share, a condition.
+WILDCARDS = 0.2
+CONDITIONS = 0.25
+# What a client that does not stay put does; the rest are new processes.
+DROPS = 0.4
+REDIRECTIONS = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +151,45 @@ class Run:
             )
 
     def _add_client(self, name: str, stays: bool) -> None:
-        client = self.world.add_client(name)
-        client.subscribe(self.rng.sample(self._topics, self.rng.randint(1, 3)))
+        client = self.world.add_client(name, kept=self.rng.random() < 0.4)
+        client.subscribe([self._any_filter() for _ in range(self.rng.randint(1, 3))])
         if not stays:
             self._later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
+        self._later(self.rng.uniform(5.0, 30.0), self._move, client)
         self._later(self.rng.uniform(0.0, 2.0), self._publish, client)
+
+    def _any_filter(self) -> FilterKey:
+        """A topic, mostly; sometimes many, sometimes with a condition."""
+        wildcard = self.rng.random()
+        pattern = self.rng.choice(self._topics)
+        if wildcard < WILDCARDS:
+            pattern = self.rng.choice(("#", "topic/+", f"+/{pattern.partition('/')[2]}"))
+        where = f"size < {self.rng.randint(1, 9)}" if self.rng.random() < CONDITIONS else ""
+        return pattern, where
 
     def _change_mind(self, client: SimulatedClient) -> None:
         """Unsubscribe from something, subscribe to something else."""
         if self.scheduler.now_s > self.scenario.quiet_from_s:
             return
-        topics = client.core.topics
-        if topics:
-            client.unsubscribe([self.rng.choice(topics)])
-        client.subscribe([self.rng.choice(self._topics)])
+        filters = client.core.filters
+        if filters:
+            client.unsubscribe([self.rng.choice(filters)])
+        client.subscribe([self._any_filter()])
         self._later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
+
+    def _move(self, client: SimulatedClient) -> None:
+        """Lose the connection, be sent to another broker, or (if kept) start as a new process."""
+        if self.scheduler.now_s > self.scenario.quiet_from_s:
+            return
+        what = self.rng.random()
+        broker = self.world.any_broker()
+        if what < DROPS:
+            client.drop()
+        elif what < DROPS + REDIRECTIONS and broker is not None:
+            client.send_to(broker.address)
+        elif client.kept:
+            client.restart()
+        self._later(self.rng.uniform(5.0, 30.0), self._move, client)
 
     def _publish(self, client: SimulatedClient) -> None:
         if self.scheduler.now_s > self.scenario.end_s - FAREWELL_S:

@@ -2,14 +2,13 @@
 `broker_agent.runtime`.
 
 A simulated broker does what the real one does with effects: frames go to the network, session
-output to the client. A simulated client has the real client core, and connects elsewhere when its
-broker dies.
+output to the client.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from broker_agent.core.broker import Broker, Identity
@@ -22,23 +21,14 @@ from broker_agent.core.effects import (
     Wake,
 )
 from broker_agent.core.settings import CoreSettings
-from dynatops.client.core import ClientCore
-from dynatops.client.publications import Ack, Confirmed
-from dynatops.v1.client_pb2 import (
-    ClientFrame,
-    Goodbye,
-    Missed,
-    ServerFrame,
-    Subscribed,
-    Welcome,
-)
-from dynatops.v1.overlay_pb2 import PeerFrame, Run
+from dynatops.v1.client_pb2 import ClientFrame
+from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.settings import OverlaySettings
+from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, Subscription
 from simulator.network import Network
 from simulator.scheduler import Scheduler, Trace
 
 TICK_S = 0.1
-CLIENT_DELAY_S = 0.002
 OUTPUT_BYTES_MAX = 256 << 10
 
 
@@ -84,28 +74,29 @@ class SimulatedBroker:
             elif isinstance(effect, Wake):
                 self._flush(effect.connection)
             elif isinstance(effect, CloseConnection):
-                client = self._connections.pop(effect.connection, None)
-                if client is not None:
-                    self._world.scheduler.after(CLIENT_DELAY_S, client.lost_connection)
+                self._lose(effect.connection)
             elif isinstance(effect, Stopped):
                 self.stop()
 
-    def _flush(self, session: ConnectionId) -> None:
-        client = self._connections.get(session)
-        while client is not None and (raw := self.core.take_output(session, OUTPUT_BYTES_MAX)):
-            self._world.scheduler.after(
-                CLIENT_DELAY_S,
-                lambda client=client, raw=raw: client.on_frame(session, raw),  # type: ignore[misc]
-            )
+    def _flush(self, connection: ConnectionId) -> None:
+        client = self._connections.get(connection)
+        while client is not None and (raw := self.core.take_output(connection, OUTPUT_BYTES_MAX)):
+            arrive = partial(client.on_frame, connection, raw)
+            self._world.scheduler.after(CLIENT_DELAY_S, arrive)
 
-    def connect(self, session: ConnectionId, client: SimulatedClient) -> None:
-        self._connections[session] = client
-        self.core.open_session(session)
+    def connect(self, connection: ConnectionId, client: SimulatedClient) -> None:
+        self._connections[connection] = client
+        self.core.open_connection(connection)
 
-    def on_client_frame(self, session: ConnectionId, raw: bytes) -> None:
+    def disconnect(self, connection: ConnectionId) -> None:
+        """The connection has ended at the other end."""
+        if self._connections.pop(connection, None) is not None and self.alive:
+            self._perform(self.core.close_connection(connection, self._now()))
+
+    def on_client_frame(self, connection: ConnectionId, raw: bytes) -> None:
         if self.alive:
             frame = ClientFrame.FromString(raw)
-            self._perform(self.core.on_client_frame(session, frame, self._now()))
+            self._perform(self.core.on_client_frame(connection, frame, self._now()))
 
     def leave(self) -> None:
         self.leaving = True
@@ -119,146 +110,16 @@ class SimulatedBroker:
         """The process ends, by itself or by force; connections break."""
         self.alive = False
         self._world.network.detach(self.address)
-        for client in self._connections.values():
-            self._world.scheduler.after(CLIENT_DELAY_S, client.lost_connection)
+        for connection in list(self._connections):
+            self._lose(connection)
 
-
-@dataclass(slots=True)
-class Subscription:
-    """What one client heard of one topic, from one confirmed subscription until its end."""
-
-    client: str
-    topic: str
-    since_s: float
-    until_s: float | None = None
-    # (publisher, number, term, seq, time) of each event handed to the application.
-    heard: list[tuple[int, int, int, int, float]] = field(default_factory=list)
-    # When it was first told that its topic's history is broken: both copies were out of reach.
-    broken_s: float | None = None
-
-
-@dataclass(slots=True)
-class PublishedEvent:
-    topic: str
-    publisher: int
-    number: int
-    at_s: float
-    acknowledged_s: float | None = None
-
-
-class SimulatedClient:
-    def __init__(self, world: World, name: str, publisher: int) -> None:
-        self.name = name
-        self.core = ClientCore(name, publisher)
-        self.subscriptions: dict[str, Subscription] = {}
-        self._world = world
-        self._broker: SimulatedBroker | None = None
-        self._session = ConnectionId("")
-        self._lives = 0
-        self._requests: dict[int, list[str]] = {}
-        self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}
-
-    @property
-    def broker(self) -> SimulatedBroker | None:
-        return self._broker
-
-    def connect(self) -> None:
-        broker = self._world.any_broker()
-        if broker is None:
-            self._world.scheduler.after(0.5, self.connect)
-            return
-        self._broker = broker
-        self._lives += 1
-        self._session = ConnectionId(f"{self.name}/{self._lives}")
-        broker.connect(self._session, self)
-        self._send(self.core.connected())
-
-    def lost_connection(self) -> None:
-        self._broker = None
-        self.core.disconnected()
-        for subscription in self.subscriptions.values():
-            subscription.until_s = self._world.scheduler.now_s
-        self.subscriptions.clear()
-        self._world.scheduler.after(self._world.rng.uniform(0.1, 0.5), self.connect)
-
-    def subscribe(self, topics: list[str]) -> None:
-        self._requests[self.core.subscribe(topics)] = topics
-        self._flush()
-
-    def unsubscribe(self, topics: list[str]) -> None:
-        for topic in topics:
-            subscription = self.subscriptions.pop(topic, None)
-            if subscription is not None:
-                subscription.until_s = self._world.scheduler.now_s
-        self.core.unsubscribe(topics)
-        self._flush()
-
-    def publish(self, topic: str) -> None:
-        now_s = self._world.scheduler.now_s
-        number = self.core.publish(topic, b"", Ack.REPLICATED, round(now_s * 1e6))
-        event = PublishedEvent(topic, self.core.publisher, number, now_s)
-        self._unacknowledged[topic, number] = event
-        self._world.published.append(event)
-        self._flush()
-
-    def _flush(self) -> None:
-        while (frame := self.core.take_frame(OUTPUT_BYTES_MAX)) is not None:
-            self._send(frame)
-
-    def _send(self, frame: ClientFrame) -> None:
-        broker, session, raw = self._broker, self._session, frame.SerializeToString()
-        if broker is not None:
-            self._world.scheduler.after(
-                CLIENT_DELAY_S, lambda: broker.on_client_frame(session, raw)
-            )
-
-    def on_frame(self, session: ConnectionId, raw: bytes) -> None:
-        if session != self._session or self._broker is None:
-            return
-        for item in self.core.on_frame(ServerFrame.FromString(raw)):
-            if isinstance(item, Run):
-                self._heard(item)
-            elif isinstance(item, Confirmed):
-                self._confirmed(item)
-            elif isinstance(item, Subscribed):
-                self._subscribed()
-            elif isinstance(item, Missed):
-                self._told_of_loss(item)
-            elif isinstance(item, Welcome | Interrupted | Goodbye):
-                continue
-        self._flush()
-
-    def _subscribed(self) -> None:
-        """Everything asked for on this connection so far is in place."""
-        for topic in self.core.confirmed_topics():
-            if topic not in self.subscriptions:
-                subscription = Subscription(self.name, topic, self._world.scheduler.now_s)
-                self.subscriptions[topic] = subscription
-                self._world.subscriptions.append(subscription)
-
-    def _told_of_loss(self, item: Missed) -> None:
-        subscription = self.subscriptions.get(item.topic)
-        if subscription is not None and item.count == 0 and subscription.broken_s is None:
-            subscription.broken_s = self._world.scheduler.now_s
-
-    def _confirmed(self, item: Confirmed) -> None:
-        now_s = self._world.scheduler.now_s
-        done = [
-            key for key in self._unacknowledged if key[0] == item.topic and key[1] <= item.number
-        ]
-        for key in done:
-            event = self._unacknowledged.pop(key)
-            event.acknowledged_s = now_s
-            self._world.on_acknowledged(event)
-
-    def _heard(self, run: Run) -> None:
-        subscription = self.subscriptions.get(run.topic)
-        if subscription is None:
-            return
-        now_s = self._world.scheduler.now_s
-        for offset in range(run.count):
-            number, seq = run.first_number + offset, run.first_seq + offset
-            subscription.heard.append((run.publisher, number, run.term, seq, now_s))
+    def _lose(self, connection: ConnectionId) -> None:
+        client = self._connections.pop(connection, None)
+        if client is not None:
+            lose = partial(client.lost_connection, connection)
+            self._world.scheduler.after(CLIENT_DELAY_S, lose)
+            if self.alive:
+                self._perform(self.core.close_connection(connection, self._now()))
 
 
 class World:
@@ -313,12 +174,17 @@ class World:
     def living(self) -> list[SimulatedBroker]:
         return [broker for broker in self.brokers.values() if broker.alive]
 
+    def broker_at(self, address: str) -> SimulatedBroker | None:
+        """The broker that serves clients there now."""
+        broker = self.brokers.get(address)
+        return broker if broker is not None and broker.alive and not broker.leaving else None
+
     def any_broker(self) -> SimulatedBroker | None:
         steady = [broker for broker in self.living() if not broker.leaving]
         return self.rng.choice(steady) if steady else None
 
-    def add_client(self, name: str) -> SimulatedClient:
-        client = SimulatedClient(self, name, publisher=self.rng.getrandbits(64))
+    def add_client(self, name: str, *, kept: bool = False) -> SimulatedClient:
+        client = SimulatedClient(self, name, kept=kept)
         self.clients.append(client)
         client.connect()
         return client

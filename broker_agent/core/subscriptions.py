@@ -118,6 +118,7 @@ class Subscriptions:
                 continue
             if is_new:
                 self.following.add(session, wanted.pattern)
+            self._widen(session, wanted)
             if not self.following.is_active:
                 self._read_catalogue()
             if self.following.is_complete:
@@ -126,6 +127,13 @@ class Subscriptions:
                 request.wildcards.append(wanted)
                 self._waiting_for_catalogue[request] = None
         self._confirm_if_complete(request, now_s)
+
+    def _widen(self, session: Session, wildcard: Filter) -> None:
+        """Topics that the session has by name may bring more now."""
+        for pattern in session.filters:
+            entry = self._topics.get(pattern)
+            if entry is not None and pattern_matches(wildcard.pattern, pattern):
+                self._set_condition(entry, session)
 
     def _expand(self, wildcard: Filter, request: _Request, now_s: float) -> None:
         """Join all topics that exist and match."""

@@ -104,6 +104,11 @@ class Reading:
     def filters(self) -> list[FilterKey]:
         return list(self._filters)
 
+    @property
+    def confirmed(self) -> list[FilterKey]:
+        """Filters that some broker has confirmed."""
+        return [key for key, is_confirmed in self._filters.items() if is_confirmed]
+
     # ---- filters --------------------------------------------------------------------------------
 
     def add(self, filters: Iterable[FilterKey]) -> None:
@@ -157,8 +162,7 @@ class Reading:
                 self.unclaimed[key] = False
                 self._count(key[0], 1)
             excess = []
-        confirmed = [key for key, is_confirmed in self._filters.items() if is_confirmed]
-        return [key for key in confirmed if key not in present], excess
+        return [key for key in self.confirmed if key not in present], excess
 
     def cursors(self, filters: Iterable[FilterKey]) -> list[Cursor]:
         """How far the topics of these filters have been read."""

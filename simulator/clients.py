@@ -1,0 +1,264 @@
+"""Applications in virtual time: the real client core, and a memory of all that it was told.
+
+A simulated client goes on at another broker when its own dies, when its connection drops, and when
+it is sent away. A kept one may also lose its memory, as a process that is started again does: its
+session is then all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from broker_agent.core.effects import ConnectionId
+from dynatops.client.core import ClientCore, SessionWishes
+from dynatops.client.publications import Ack, Confirmed
+from dynatops.client.reading import Arrived, FilterKey
+from dynatops.filters import Filter, attributes_to_wire
+from dynatops.v1.client_pb2 import ClientFrame, Missed, Redirect, ServerFrame, Subscribed, Welcome
+from dynatops.v1.overlay_pb2 import Events
+
+if TYPE_CHECKING:
+    from simulator.world import SimulatedBroker, World
+
+CLIENT_DELAY_S = 0.002
+OUTPUT_BYTES_MAX = 256 << 10
+KEPT_S = 600
+TELL_PERIOD_S = 0.2
+# A client that is sent to another broker waits so long for what is under way.
+REDIRECT_PATIENCE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class HeardEvent:
+    topic: str
+    publisher: int
+    number: int
+    term: int
+    seq: int
+    at_s: float
+    # Which of its lives the client was in: it remembers nothing of another.
+    life: int
+
+
+@dataclass(slots=True)
+class Subscription:
+    """What one client heard through one filter, from its confirmation until its end."""
+
+    client: str
+    filter: Filter
+    since_s: float
+    until_s: float | None = None
+    heard: list[HeardEvent] = field(default_factory=list)
+    # Topic -> when it was first told that its history is broken: both copies were out of reach.
+    broken_s: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PublishedEvent:
+    topic: str
+    publisher: int
+    number: int
+    at_s: float
+    # The one attribute, which filters may ask about.
+    size: int
+    acknowledged_s: float | None = None
+
+
+class SimulatedClient:
+    def __init__(self, world: World, name: str, *, kept: bool) -> None:
+        self.name = name
+        self.kept = kept
+        self.core: ClientCore
+        self.subscriptions: dict[FilterKey, Subscription] = {}
+        self._world = world
+        self._broker: SimulatedBroker | None = None
+        self._connection = ConnectionId("")
+        self._lives = 0
+        self._connections = 0
+        self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}
+        self._sent_to = ""
+        self._be_born()
+        self._tell()
+
+    def _be_born(self) -> None:
+        wishes = SessionWishes(expiry_s=KEPT_S if self.kept else 0)
+        self._lives += 1
+        self.core = ClientCore(self.name, self._world.rng.getrandbits(64), wishes)
+
+    @property
+    def broker(self) -> SimulatedBroker | None:
+        return self._broker
+
+    def _now(self) -> float:
+        return self._world.scheduler.now_s
+
+    # ---- connections ----------------------------------------------------------------------------
+
+    def connect(self, preferred: str = "", *, redirected: bool = False) -> None:
+        if self._broker is not None:
+            return
+        broker = self._world.broker_at(preferred) or self._world.any_broker()
+        if broker is None:
+            self._world.scheduler.after(0.5, self.connect)
+            return
+        self._broker = broker
+        self._connections += 1
+        self._connection = ConnectionId(f"{self.name}/{self._connections}")
+        broker.connect(self._connection, self)
+        self._send(self.core.connected(broker.address, redirected=redirected))
+
+    def lost_connection(self, connection: ConnectionId) -> None:
+        if connection == self._connection and self._broker is not None:
+            self._broker = None
+            self.core.disconnected()
+            self._world.scheduler.after(self._world.rng.uniform(0.1, 0.5), self.connect)
+
+    def drop(self) -> None:
+        """The connection breaks; half of the time the broker is there again."""
+        broker, connection = self._broker, self._connection
+        if broker is None:
+            return
+        again = broker.address if self._world.rng.random() < 0.5 else ""
+        self._leave(broker, connection)
+        pause_s = self._world.rng.uniform(0.05, 1.0)
+        self._world.scheduler.after(pause_s, lambda: self.connect(again))
+
+    def _leave(self, broker: SimulatedBroker, connection: ConnectionId) -> None:
+        self._broker = None
+        self.core.disconnected()
+        # The broker may notice before or after the client is elsewhere.
+        delay_s = self._world.rng.choice((CLIENT_DELAY_S, 0.6))
+        self._world.scheduler.after(delay_s, lambda: broker.disconnect(connection))
+
+    def restart(self) -> None:
+        """The process dies, and another starts with the same id at the same broker."""
+        broker, connection = self._broker, self._connection
+        if broker is None or self._unacknowledged:
+            return
+        self._leave(broker, connection)
+        self._be_born()
+        self._world.trace.note(f"{self.name} forgets")
+        self._world.scheduler.after(0.3, lambda: self.connect(broker.address))
+
+    def send_to(self, address: str) -> None:
+        """What a broker's redirection comes to, once what is under way has been taken."""
+        broker, connection = self._broker, self._connection
+        if broker is None or broker.address == address:
+            return
+        self._leave(broker, connection)
+        self._world.scheduler.after(CLIENT_DELAY_S, lambda: self.connect(address, redirected=True))
+
+    # ---- what the application does --------------------------------------------------------------
+
+    def subscribe(self, filters: Iterable[FilterKey]) -> None:
+        self.core.subscribe(filters)
+        self._flush()
+
+    def unsubscribe(self, filters: Iterable[FilterKey]) -> None:
+        gone = list(filters)
+        for key in gone:
+            self._end(key)
+        self.core.unsubscribe(gone)
+        self._flush()
+
+    def _end(self, key: FilterKey) -> None:
+        subscription = self.subscriptions.pop(key, None)
+        if subscription is not None:
+            subscription.until_s = self._now()
+
+    def publish(self, topic: str) -> None:
+        now_s = self._now()
+        size = self._world.rng.randrange(10)
+        wire = attributes_to_wire({"size": size})
+        number = self.core.publish(topic, b"", Ack.REPLICATED, round(now_s * 1e6), wire)
+        publisher = self.core.publications.publisher
+        event = PublishedEvent(topic, publisher, number, now_s, size)
+        self._unacknowledged[topic, number] = event
+        self._world.published.append(event)
+        self._flush()
+
+    def _tell(self) -> None:
+        """The application has taken all that it had; its broker is told now and then."""
+        self.core.taken(self.core.reading.had)
+        if (frame := self.core.take_frame(OUTPUT_BYTES_MAX, tell=True)) is not None:
+            self._send(frame)
+        self._world.scheduler.after(TELL_PERIOD_S, self._tell)
+
+    # ---- frames ---------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        while (frame := self.core.take_frame(OUTPUT_BYTES_MAX)) is not None:
+            self._send(frame)
+
+    def _send(self, frame: ClientFrame) -> None:
+        broker, connection, raw = self._broker, self._connection, frame.SerializeToString()
+        if broker is not None:
+            self._world.scheduler.after(
+                CLIENT_DELAY_S, lambda: broker.on_client_frame(connection, raw)
+            )
+
+    def on_frame(self, connection: ConnectionId, raw: bytes) -> None:
+        if connection != self._connection or self._broker is None:
+            return
+        for item in self.core.on_frame(ServerFrame.FromString(raw)):
+            if isinstance(item, Arrived):
+                self._heard(item)
+            elif isinstance(item, Confirmed):
+                self._confirmed(item)
+            elif isinstance(item, Welcome):
+                self._welcomed(item)
+            elif isinstance(item, Subscribed):
+                self._subscribed()
+            elif isinstance(item, Missed):
+                self._told_of_loss(item)
+            elif isinstance(item, Redirect):
+                move = partial(self.send_to, item.address)
+                self._world.scheduler.after(REDIRECT_PATIENCE_S, move)
+        self._flush()
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        unclaimed = list(self.core.reading.unclaimed)
+        for key in list(self.subscriptions):
+            if key not in self.core.filters and key not in unclaimed:
+                # The session is gone, and with it all that a new life could go on with.
+                self._end(key)
+        if unclaimed:
+            self.core.subscribe(unclaimed)
+
+    def _subscribed(self) -> None:
+        """What has been asked for on this connection is in place."""
+        for key in self.core.reading.confirmed:
+            if key not in self.subscriptions:
+                subscription = Subscription(self.name, Filter.parse(*key), self._now())
+                self.subscriptions[key] = subscription
+                self._world.subscriptions.append(subscription)
+
+    def _told_of_loss(self, item: Missed) -> None:
+        for subscription in self.subscriptions.values():
+            if item.count == 0 and subscription.filter.matches(item.topic, {"size": 0}):
+                subscription.broken_s.setdefault(item.topic, self._now())
+
+    def _confirmed(self, item: Confirmed) -> None:
+        done = [
+            key for key in self._unacknowledged if key[0] == item.topic and key[1] <= item.number
+        ]
+        for key in done:
+            event = self._unacknowledged.pop(key)
+            event.acknowledged_s = self._now()
+            self._world.on_acknowledged(event)
+
+    def _heard(self, item: Arrived) -> None:
+        run, now_s = item.run, self._now()
+        events = Events.FromString(run.events).events
+        for index, offset in item.places:
+            size = events[index].attributes[0].whole
+            heard = HeardEvent(
+                run.topic, run.publisher, run.first_number + offset, run.term,
+                run.first_seq + offset, now_s, self._lives,
+            )  # fmt: skip
+            for subscription in self.subscriptions.values():
+                if subscription.filter.matches(run.topic, {"size": size}):
+                    subscription.heard.append(heard)
