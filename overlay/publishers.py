@@ -140,19 +140,13 @@ class Publishers:
     def __len__(self) -> int:
         return len(self._windows)
 
-    def admit(
-        self, run: Run, *, only_newer: bool = False, may_come: bool = True, clock: int = 0
-    ) -> list[Part]:
-        """The parts of a stamped run whose events have not been seen yet (and follow all seen).
-
-        `may_come` says whether numbers that the run's history misses are of interest later.
-        """
+    def admit(self, run: Run, *, only_newer: bool = False, clock: int = 0) -> list[Part]:
+        """The parts of a stamped run whose events have not been seen yet (and follow all seen)."""
         if run.count == 0:
             return []
         window = self.window(run.publisher)
         high = window.high
-        missing = run.missing if may_come else 0
-        ranges = window.admit(run.first_number, run.count, missing, clock)
+        ranges = window.admit(run.first_number, run.count, run.missing, clock)
         if only_newer:
             ranges = [new for new in ranges if new.first > high]
         return [

@@ -8,6 +8,9 @@ stands). Events that the other side of a healed partition stamped come out when 
 Numbers of the publishers decide what is a repeat, so an event that was stamped twice comes out
 once.
 
+What a history lacks comes out late, should it be learnt of: also what is from before this reader
+began. Whoever is read for knows since when it is.
+
 Reading begins where the topic stands when it is first observed, or (`begin_at_start`) with the
 oldest event that is retained.
 """
@@ -39,7 +42,6 @@ class TopicReader:
         self.topic = topic
         # term -> last event seen, ascending; empty until the topic's position is known.
         self._terms: dict[int, int] = {}
-        self._first_term = 0
         self._from_start = False
         # Whether a newer term has been seen than the rendezvous point uses: its events would be
         # taken for old ones.
@@ -99,7 +101,6 @@ class TopicReader:
         if not self._terms and not self._from_start:
             self._mark(*reached)
             self._known = reached
-            self._first_term = position.term
         self.is_ahead = position.term < self.newest_term
         self._enter(position.term, (position.prev_term, position.prev_seq))
         self._known = max(self._known, reached)
@@ -164,14 +165,10 @@ class TopicReader:
         repeats = max(0, seen_seq + 1 - run.first_seq)
         part = part_of_run(run, repeats, run.count - repeats) if repeats else run
         self._mark(run.term, run.first_seq + run.count - 1)
-        # What is missing from the term in which reading began is from before.
-        may_come = run.term > self._first_term
         self.clock += 1
         # What a broken history misses is from before it broke.
         missing_since = self._broken_at if self._lost_terms else self.clock
-        return self._publishers.admit(
-            part, only_newer=only_newer, may_come=may_come, clock=missing_since
-        )
+        return self._publishers.admit(part, only_newer=only_newer, clock=missing_since)
 
     def _park(self, run: Run) -> None:
         key = (run.term, run.first_seq)

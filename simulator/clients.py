@@ -39,6 +39,8 @@ class HeardEvent:
     term: int
     seq: int
     at_s: float
+    # So many numbers of its publisher before this one were said to be missing.
+    missing: int
     # Which of its lives the client was in: it remembers nothing of another.
     life: int
 
@@ -257,7 +259,7 @@ class SimulatedClient:
             size = events[index].attributes[0].whole
             heard = HeardEvent(
                 run.topic, run.publisher, run.first_number + offset, run.term,
-                run.first_seq + offset, now_s, self._lives,
+                run.first_seq + offset, now_s, run.missing, self._lives,
             )  # fmt: skip
             for subscription in self.subscriptions.values():
                 if subscription.filter.matches(run.topic, {"size": size}):

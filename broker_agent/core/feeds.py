@@ -36,6 +36,10 @@ class Feed:
     # The reader's clock when each session joined: what is older does not concern it.
     members: dict[Session, int] = field(default_factory=dict)
 
+    def stands_at(self, cursor: CursorKey) -> bool:
+        """Whether it has read just what this cursor says."""
+        return self.reader.seen() == [TermSeq(term=term, seq=seq) for term, seq in cursor]
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:

@@ -44,7 +44,7 @@ class _Request:
 @dataclass(slots=True)
 class _Topic:
     live: Feed
-    catching_up: dict[CursorKey, Feed] = field(default_factory=dict)
+    catching_up: list[Feed] = field(default_factory=list)
     conditions: dict[Session, Condition] = field(default_factory=dict)
     waiting: list[_Request] = field(default_factory=list)
     is_catalogue: bool = False
@@ -52,7 +52,11 @@ class _Topic:
     def feed_of(self, session: Session) -> Feed | None:
         if session in self.live.members:
             return self.live
-        return next((f for f in self.catching_up.values() if session in f.members), None)
+        return next((f for f in self.catching_up if session in f.members), None)
+
+    @property
+    def feeds(self) -> list[Feed]:
+        return [self.live, *self.catching_up]
 
 
 class Subscriptions:
@@ -83,7 +87,7 @@ class Subscriptions:
         entry = self._topics.get(topic)
         if entry is None:
             return 0
-        return len(entry.live.members) + sum(len(f.members) for f in entry.catching_up.values())
+        return len(entry.live.members) + sum(len(f.members) for f in entry.catching_up)
 
     def topics(self) -> Iterable[str]:
         return self._topics
@@ -181,7 +185,7 @@ class Subscriptions:
         return request.cursors.get(topic, ())
 
     def _catch_up(self, entry: _Topic, session: Session, start: CursorKey, now_s: float) -> None:
-        feed = entry.catching_up.get(start)
+        feed = next((feed for feed in entry.catching_up if feed.stands_at(start)), None)
         if feed is None:
             self._feeds_made += 1
             topic = entry.live.topic
@@ -190,7 +194,8 @@ class Subscriptions:
                 reader.resume(TermSeq(term=term, seq=seq) for term, seq in start)
             else:
                 reader.begin_at_start()
-            feed = entry.catching_up[start] = Feed(topic, self._feeds_made, reader)
+            feed = Feed(topic, self._feeds_made, reader)
+            entry.catching_up.append(feed)
             self._counters.catch_ups += 1
         feed.members[session] = _ALWAYS_THERE
         if entry.live.reader.started:
@@ -199,17 +204,14 @@ class Subscriptions:
     def _merge_or_ask(self, entry: _Topic, now_s: float) -> None:
         """Sessions that stand where the live reader stands join it; the others read on."""
         live = entry.live
-        for key, feed in list(entry.catching_up.items()):
-            if (
-                feed.reader.position == live.reader.position
-                and not feed.reader.is_behind
-                and not live.reader.is_behind
-            ):
-                del entry.catching_up[key]
+        for feed in list(entry.catching_up):
+            if feed.reader.is_behind or feed.reader.position < live.reader.position:
+                if not self.progress.is_asking(feed):
+                    self.progress.ask(feed, now_s)
+            elif feed.reader.position == live.reader.position and not live.reader.is_behind:
+                entry.catching_up.remove(feed)
                 self.progress.forget([feed])
                 live.members.update(feed.members)
-            elif not self.progress.is_asking(feed):
-                self.progress.ask(feed, now_s)
 
     def _set_condition(self, entry: _Topic, session: Session) -> None:
         """What the session's filters together want of this topic."""
@@ -277,12 +279,12 @@ class Subscriptions:
             self._confirm_if_complete(request, now_s)
         if feed is not entry.live and not feed.members:
             self.progress.forget([feed])
-            entry.catching_up = {k: f for k, f in entry.catching_up.items() if f is not feed}
+            entry.catching_up.remove(feed)
 
     def _drop(self, topic: str) -> None:
         entry = self._topics.pop(topic, None)
         if entry is not None:
-            self.progress.forget([entry.live, *entry.catching_up.values()])
+            self.progress.forget(entry.feeds)
             self._wants.append((topic, False))
 
     def _confirm_if_complete(self, request: _Request, now_s: float) -> None:
@@ -331,7 +333,7 @@ class Subscriptions:
         if entry is None:
             return
         was_started = entry.live.reader.started
-        for feed in (entry.live, *entry.catching_up.values()):
+        for feed in entry.feeds:
             feed.reader.observe(position)
             self.progress.note(feed, now_s)
         if not was_started and entry.live.reader.started:
@@ -347,7 +349,7 @@ class Subscriptions:
         entry = self._topics.get(run.topic)
         if entry is None:
             return
-        for feed in (entry.live, *entry.catching_up.values()):
+        for feed in entry.feeds:
             self._hand_on(entry, feed, feed.reader.offer(run), now_s)
             self.progress.note(feed, now_s)
         self._after_input(entry, now_s)
@@ -356,8 +358,7 @@ class Subscriptions:
         entry = self._topics.get(answer.topic)
         if entry is None:
             return
-        feeds = (entry.live, *entry.catching_up.values())
-        feed = next((feed for feed in feeds if feed.number == answer.reader), None)
+        feed = next((feed for feed in entry.feeds if feed.number == answer.reader), None)
         if feed is None:
             return
         reading = feed.reader.fetched(answer)
@@ -368,6 +369,11 @@ class Subscriptions:
             self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
         self._hand_on(entry, feed, reading.parts, now_s)
         self.progress.answered(feed, now_s)
+        for other in entry.feeds:
+            # One that hears nothing for lack of a tree learns that it is behind.
+            if other is not feed and other.reader.started:
+                other.reader.observe(answer.position)
+                self.progress.note(other, now_s)
         self._after_input(entry, now_s)
 
     def _hand_on(self, entry: _Topic, feed: Feed, parts: list[Part], now_s: float) -> None:

@@ -109,8 +109,7 @@ class ClientCore:
         self._broker_address = self._connecting_to
         missing, excess = self.reading.greeted(welcome)
         yield welcome
-        for number, filters in self._pending_requests.items():
-            self._say(subscribe=Subscribe(request=number, filters=to_wire(filters)))
+        # What goes on goes first: a topic begun anew for another filter would begin too late.
         if missing:
             self._request += 1
             self._renewals[self._request] = missing
@@ -121,6 +120,8 @@ class ClientCore:
                 cursors=self.reading.cursors(missing),
             )
             self._say(subscribe=subscribe)
+        for number, filters in self._pending_requests.items():
+            self._say(subscribe=Subscribe(request=number, filters=to_wire(filters)))
         if excess:
             self._request += 1
             self._say(unsubscribe=Unsubscribe(request=self._request, filters=to_wire(excess)))
