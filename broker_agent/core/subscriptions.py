@@ -35,8 +35,9 @@ class _Request:
     number: int
     problems: list[TopicProblem]
     missing: dict[str, None]
-    # Wildcards that wait for the catalogue.
-    wildcards: list[Filter] = field(default_factory=list)
+    # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
+    # back with some, so that no topic begins later than they would have it.
+    held: list[Filter] = field(default_factory=list)
     # The cursors of a client that goes on where it stood elsewhere; None if it begins here.
     cursors: Mapping[str, CursorKey] | None = None
 
@@ -115,22 +116,34 @@ class Subscriptions:
         now_s: float,
     ) -> None:
         request = _Request(session, number, problems, {}, cursors=cursors)
-        for wanted in filters:
+        for wanted in sorted(filters, key=lambda f: f.is_wildcard):
             is_new = session.add_filter(wanted)
-            if not wanted.is_wildcard:
-                self._join(session, wanted.pattern, request, now_s)
-                continue
-            if is_new:
-                self.following.add(session, wanted.pattern)
-            self._widen(session, wanted)
-            if not self.following.is_active:
-                self._read_catalogue()
-            if self.following.is_complete:
-                self._expand(wanted, request, now_s)
-            else:
-                request.wildcards.append(wanted)
+            if wanted.is_wildcard:
+                if is_new:
+                    self.following.add(session, wanted.pattern)
+                self._widen(session, wanted)
+                if not self.following.is_active:
+                    self._read_catalogue()
+            if self._must_wait(wanted, session):
+                request.held.append(wanted)
                 self._waiting_for_catalogue[request] = None
+            else:
+                self._bring_in(wanted, request, now_s)
         self._confirm_if_complete(request, now_s)
+
+    def _must_wait(self, wanted: Filter, session: Session) -> bool:
+        if not self.following.is_active or self.following.is_complete:
+            return False
+        waiting = self._waiting_for_catalogue
+        return wanted.is_wildcard or any(
+            request.session is session and request.cursors is not None for request in waiting
+        )
+
+    def _bring_in(self, wanted: Filter, request: _Request, now_s: float) -> None:
+        if wanted.is_wildcard:
+            self._expand(wanted, request, now_s)
+        else:
+            self._join(request.session, wanted.pattern, request, now_s)
 
     def _widen(self, session: Session, wildcard: Filter) -> None:
         """Topics that the session has by name may bring more now."""
@@ -244,8 +257,8 @@ class Subscriptions:
 
     def _withdraw_wildcards(self, session: Session, now_s: float) -> None:
         for request in [r for r in self._waiting_for_catalogue if r.session is session]:
-            request.wildcards = [f for f in request.wildcards if f.pattern in session.filters]
-            if not request.wildcards:
+            request.held = [f for f in request.held if f in session.filters.get(f.pattern, ())]
+            if not request.held:
                 del self._waiting_for_catalogue[request]
                 self._confirm_if_complete(request, now_s)
         if self.following.is_idle:
@@ -288,7 +301,7 @@ class Subscriptions:
             self._wants.append((topic, False))
 
     def _confirm_if_complete(self, request: _Request, now_s: float) -> None:
-        if request.missing or request.wildcards:
+        if request.missing or request.held:
             return
         confirmation = Subscribed(request=request.number, problems=request.problems)
         request.session.say(ServerMessage(subscribed=confirmation))
@@ -320,9 +333,9 @@ class Subscriptions:
         if self.following.shard_read(shard.live.topic):
             requests, self._waiting_for_catalogue = self._waiting_for_catalogue, {}
             for request in requests:
-                wildcards, request.wildcards = request.wildcards, []
-                for wildcard in wildcards:
-                    self._expand(wildcard, request, now_s)
+                held, request.held = request.held, []
+                for wanted in held:
+                    self._bring_in(wanted, request, now_s)
                 self._confirm_if_complete(request, now_s)
 
     # ---- what comes along the tree --------------------------------------------------------------
