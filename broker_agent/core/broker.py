@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from broker_agent.core.access import Access, Refusal
 from broker_agent.core.clock import SteadyClock
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
@@ -29,6 +30,7 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
+from broker_agent.core.gate import Gate
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
@@ -75,7 +77,12 @@ class Identity:
 
 class Broker:
     def __init__(
-        self, identity: Identity, overlay: OverlaySettings, settings: CoreSettings, rng: Random
+        self,
+        identity: Identity,
+        overlay: OverlaySettings,
+        settings: CoreSettings,
+        rng: Random,
+        access: Access | None = None,
     ) -> None:
         self.identity = identity
         self.settings = settings
@@ -90,11 +97,12 @@ class Broker:
         self.sessions: dict[SessionId, Session] = {}
         self.subscriptions = Subscriptions(settings, self.counters)
         self.publishing = Publishing(settings, self.counters)
+        self.gate = Gate(access or Access(settings), settings, self.counters)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
-        # Sessions announced by the driver that have not said hello.
-        self._unnamed: set[SessionId] = set()
+        # Sessions announced by the driver that have not said hello, oldest first, and since when.
+        self._unnamed: dict[SessionId, float] = {}
         self._to_publish: list[Publication] = []
 
     # ---- inputs ---------------------------------------------------------------------------------
@@ -114,6 +122,11 @@ class Broker:
         for topic, newest_term in self.subscriptions.due_corrections(now_s):
             effects += self.node.insist(topic, newest_term, now_s)
         self._to_publish += self.publishing.due(now_s)
+        self._end_silent_connections(now_s)
+        for session_id in self.gate.due(now_s):
+            session = self.sessions.get(session_id)
+            if session is not None and not session.paused:
+                self._effects.append(ResumeReading(session_id))
         return self._finish(effects, now_s)
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
@@ -152,16 +165,35 @@ class Broker:
 
     def open_session(self, session_id: SessionId) -> None:
         """A client has connected; it must say hello before anything else."""
-        self._unnamed.add(session_id)
+        if len(self._unnamed) < self.settings.unnamed_max:
+            self._unnamed[session_id] = self._clock.now_s
+            return
+        self.counters.connections_refused += 1
+        message = f"{self.settings.unnamed_max:,} connections have not said hello yet"
+        session = self.sessions[session_id] = Session(session_id, "", 0, self.settings)
+        self._end_session(session, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message)
+
+    def _end_silent_connections(self, now_s: float) -> None:
+        oldest_s = now_s - self.settings.hello_timeout_s
+        for session_id in [s for s, since_s in self._unnamed.items() if since_s <= oldest_s]:
+            self.counters.hello_timeouts += 1
+            self._fail(session_id, f"no hello within {self.settings.hello_timeout_s:g} s")
+
+    def replace_access(self, access: Access, reading_s: float) -> list[BrokerEffect]:
+        """Other rules hold from now on, for the sessions that are here too."""
+        for session, refusal in self.gate.replace(access, self.sessions.values()):
+            self._end_session(session, refusal.code, refusal.message)
+        return self._finish([], self._clock.at(reading_s))
 
     def close_session(self, session_id: SessionId, reading_s: float) -> list[BrokerEffect]:
         """The client has gone. Its open publications are still seen through."""
         now_s = self._clock.at(reading_s)
-        self._unnamed.discard(session_id)
+        self._unnamed.pop(session_id, None)
         session = self.sessions.pop(session_id, None)
         effects: list[Effect] = []
         if session is not None:
             session.closing = True
+            self.gate.release(session)
             for topic in self.subscriptions.unsubscribe(session, list(session.topics)):
                 effects += self.node.unwant(topic, now_s)
         return self._finish(effects, now_s)
@@ -192,7 +224,7 @@ class Broker:
         return self._finish(effects, now_s)
 
     def _greet(self, session_id: SessionId, message: ClientMessage) -> bool:
-        self._unnamed.discard(session_id)
+        self._unnamed.pop(session_id, None)
         hello = message.hello
         session = Session(session_id, hello.client_id, hello.slow_policy, self.settings)
         self.sessions[session_id] = session
@@ -210,12 +242,15 @@ class Broker:
                 ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
                 f"this broker has {self.settings.sessions_max:,} sessions already",
             )
+        elif isinstance(grant := self.gate.admit(hello), Refusal):
+            self._end_session(session, grant.code, grant.message)
         else:
+            session.grant = grant
             self.counters.sessions_opened += 1
             welcome = Welcome(
                 broker_id=self.identity.broker_id,
                 session_id=session_id,
-                payload_bytes_max=self.settings.payload_bytes_max,
+                payload_bytes_max=grant.settings.payload_bytes_max,
                 topic_bytes_max=self.settings.topic_bytes_max,
                 alternatives=self._alternatives(),
             )
@@ -240,9 +275,10 @@ class Broker:
         return []
 
     def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> list[Effect]:
-        accepted, problems = sort_topics(
-            [f.pattern for f in message.filters], session.topics, self.settings
-        )
+        patterns = [f.pattern for f in message.filters]
+        allowed, problems = self.gate.sort_patterns(session.grant, patterns)
+        accepted, others = sort_topics(allowed, session.topics, session.grant.settings)
+        problems += others
         self.counters.client_errors += len(problems)
         effects: list[Effect] = []
         for topic in self.subscriptions.subscribe(session, message.request, accepted, problems):
@@ -258,7 +294,11 @@ class Broker:
         return effects
 
     def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
-        problem = problem_with(publication, self.settings)
+        problem = (
+            self.gate.forbids(session.grant, publication)
+            or problem_with(publication, session.grant.settings)
+            or self.gate.overtaxed(session.grant, publication, now_s)
+        )
         if problem is not None:
             self.counters.client_errors += 1
             self.publishing.refuse(session, publication, problem.code, problem.message)
@@ -270,11 +310,13 @@ class Broker:
             session.paused = True
             self.counters.publish_pauses += 1
             self._effects.append(PauseReading(session.session_id))
+        if self.gate.must_wait(session, now_s):
+            self._effects.append(PauseReading(session.session_id))
 
     def _fail(self, session_id: SessionId, message: str) -> None:
         """The client broke the rules: tell it why, and end the session."""
         self.counters.client_errors += 1
-        self._unnamed.discard(session_id)
+        self._unnamed.pop(session_id, None)
         session = self.sessions.get(session_id)
         if session is None:
             session = self.sessions[session_id] = Session(session_id, "", 0, self.settings)
@@ -346,4 +388,5 @@ class Broker:
             self._effects.append(Wake(session.session_id))
             if session.paused and session.unsettled_bytes < self.settings.publish_window_bytes / 2:
                 session.paused = False
-                self._effects.append(ResumeReading(session.session_id))
+                if not self.gate.is_waiting(session):
+                    self._effects.append(ResumeReading(session.session_id))

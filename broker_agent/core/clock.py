@@ -14,6 +14,11 @@ class SteadyClock:
         self._read_s: float | None = None
         self._now_s = 0.0
 
+    @property
+    def now_s(self) -> float:
+        """The time of the latest reading."""
+        return self._now_s
+
     def at(self, reading_s: float) -> float:
         step_s = reading_s - self._read_s if self._read_s is not None else 0.0
         self._read_s = reading_s

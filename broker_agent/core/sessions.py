@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from broker_agent.core.access import Grant
 from broker_agent.core.effects import SessionId
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
@@ -32,6 +33,8 @@ class Session:
     def __init__(self, session_id: SessionId, client_id: str, policy: int, settings: CoreSettings):
         self.session_id = session_id
         self.client_id = client_id
+        # Nothing, until it has been let in.
+        self.grant = Grant(settings)
         self.topics: dict[str, None] = {}
         self.closing = False
         # Bytes of publications that their rendezvous points have not taken yet.

@@ -23,6 +23,17 @@ class CoreSettings:
         10_000, "Topics that one session subscribes to; further ones are refused."
     )
     sessions_max: int = setting(100_000, "Sessions on this broker; further ones are turned away.")
+    hello_timeout_s: float = setting(
+        5.0, "A connection on which no hello has come for this long is ended."
+    )
+    unnamed_max: int = setting(
+        1_000, "Connections without a hello at a time; further ones are turned away."
+    )
+    throttle_wait_max_s: float = setting(
+        30.0,
+        "A publisher whose token has used up its rate is not read from until it may go on. What it "
+        "had sent before waits at most this long; the rest is refused as too fast.",
+    )
     session_queue_events_max: int = setting(
         50_000,
         "Events waiting for one subscriber; past it, the session's policy for slow subscribers "
