@@ -18,6 +18,7 @@ from dynatops.version import VERSION
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
     from dynatops.client.core import Ack as Ack
+    from dynatops.client.errors import AccessError as AccessError
     from dynatops.client.errors import ClosedError as ClosedError
     from dynatops.client.errors import ConnectError as ConnectError
     from dynatops.client.errors import DynatopsError as DynatopsError
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from dynatops.client.subscription import Subscription as Subscription
     from dynatops.client.sync import SyncClient as SyncClient
     from dynatops.client.sync import connect_sync as connect_sync
+    from dynatops.tls import Tls as Tls
+    from dynatops.tls import TlsFileError as TlsFileError
     from dynatops.topics import TopicError as TopicError
 
 _HOMES = {
+    "AccessError": "dynatops.client.errors",
     "Ack": "dynatops.client.core",
     "Client": "dynatops.client.aio",
     "ClosedError": "dynatops.client.errors",
@@ -43,6 +47,8 @@ _HOMES = {
     "SubscribeError": "dynatops.client.errors",
     "Subscription": "dynatops.client.subscription",
     "SyncClient": "dynatops.client.sync",
+    "Tls": "dynatops.tls",
+    "TlsFileError": "dynatops.tls",
     "TopicError": "dynatops.topics",
     "connect": "dynatops.client.opening",
     "connect_sync": "dynatops.client.sync",

@@ -24,9 +24,16 @@ from typing import Self
 
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core import Ack, ClientCore, Confirmed, Interrupted, Item, Rejected
-from dynatops.client.errors import ClosedError, ConnectError, PublishError, SubscribeError
+from dynatops.client.errors import (
+    AccessError,
+    ClosedError,
+    ConnectError,
+    PublishError,
+    SubscribeError,
+)
 from dynatops.client.subscription import Event, EventQueue, Gap, OnGap, Subscription
 from dynatops.client.waiting import Waiting
+from dynatops.tls import Tls, TlsFileError
 from dynatops.topics import TOPIC_BYTES_MAX, check_topic
 from dynatops.v1.client_pb2 import (
     ErrorCode,
@@ -62,14 +69,21 @@ class Client:
     """A connection to a network of brokers. Made by `dynatops.connect`."""
 
     def __init__(
-        self, addresses: Sequence[str], client_id: str, *, disconnect_when_slow: bool = False
+        self,
+        addresses: Sequence[str],
+        client_id: str,
+        *,
+        token: str = "",
+        tls: Tls | None = None,
+        disconnect_when_slow: bool = False,
     ) -> None:
         policy = SlowPolicy.SLOW_POLICY_DROP_NEWEST
         if disconnect_when_slow:
             policy = SlowPolicy.SLOW_POLICY_DISCONNECT
         self._seeds = list(addresses)
         self._addresses = deque(addresses)
-        self._core = ClientCore(client_id, secrets.randbits(64), policy)
+        self._tls = tls
+        self._core = ClientCore(client_id, secrets.randbits(64), policy, token)
         self._waiting = Waiting()
         self._queues: dict[str, list[EventQueue]] = {}
         self._has_output = asyncio.Event()
@@ -96,7 +110,12 @@ class Client:
     # ---- opening and closing --------------------------------------------------------------------
 
     async def open(self, timeout_s: float) -> None:
-        """Connect; `connect` calls it. Raises ConnectError."""
+        """Connect; `connect` calls it. Raises ConnectError, AccessError."""
+        if self._tls is not None:
+            try:
+                self._tls.check()
+            except TlsFileError as error:
+                raise ConnectError(self._seeds, str(error)) from None
         self._running = asyncio.get_running_loop().create_task(self._run())
         greeted = asyncio.create_task(self._greeted.wait())
         await asyncio.wait(
@@ -104,6 +123,9 @@ class Client:
         )
         if not greeted.done():
             greeted.cancel()
+            if isinstance(self._failure, AccessError):
+                await self.close()
+                raise self._failure
             reason = self._last_reason or f"no answer within {timeout_s:g} s"
             await self.close()
             raise ConnectError(self._seeds, reason)
@@ -152,10 +174,12 @@ class Client:
             address = self._addresses[0]
             self._addresses.rotate(-1)
             try:
-                await self._stay_connected(Connection(address))
-            except (ConnectionLostError, TimeoutError) as error:
+                await self._stay_connected(Connection(address, self._tls))
+            except (ConnectionLostError, TimeoutError, TlsFileError) as error:
                 reason = str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
-                self._last_reason = f"{address}: {reason}"
+                # What ended a session for good says more than that it ended.
+                if self._failure is None:
+                    self._last_reason = f"{address}: {reason}"
                 log.info("no connection to %s: %s", address, reason)
             if self._core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
@@ -261,7 +285,9 @@ class Client:
     def _on_goodbye(self, goodbye: Goodbye) -> None:
         self._learn_addresses(goodbye.alternatives)
         self._last_reason = goodbye.message
-        if goodbye.code in _FINAL:
+        if goodbye.code == ErrorCode.ERROR_CODE_NOT_AUTHENTICATED:
+            self._fail(AccessError(f"not let in: {goodbye.message}"))
+        elif goodbye.code in _FINAL:
             self._fail(ClosedError(goodbye.message))
 
     # ---- publishing -----------------------------------------------------------------------------

@@ -125,8 +125,10 @@ class ClientCore:
         client_id: str,
         publisher: int,
         slow_policy: SlowPolicy.ValueType = SlowPolicy.SLOW_POLICY_UNSPECIFIED,
+        token: str = "",
     ) -> None:
         self.client_id = client_id
+        self._token = token
         # Even: acknowledged; odd: not.
         self.publisher = publisher & ~1
         self.welcome: Welcome | None = None
@@ -164,7 +166,12 @@ class ClientCore:
 
     def connected(self) -> ClientFrame:
         """A broker has been reached: the first frame for it. Nothing else goes before Welcome."""
-        hello = Hello(protocol=PROTOCOL, client_id=self.client_id, slow_policy=self._slow_policy)
+        hello = Hello(
+            protocol=PROTOCOL,
+            client_id=self.client_id,
+            slow_policy=self._slow_policy,
+            token=self._token,
+        )
         return ClientFrame(messages=[ClientMessage(hello=hello)])
 
     def disconnected(self) -> None:
@@ -369,6 +376,10 @@ class ClientCore:
                     self.unsettled_bytes -= len(publication.events)
             outgoing.unacknowledged = deque(kept)
             outgoing.given_up = max(outgoing.given_up, message.last_number)
+        unacknowledged = self._unacknowledged.get(message.topic)
+        if unacknowledged is not None and message.publisher == unacknowledged.publisher:
+            # Its numbers may have got no farther than the broker: nobody must wait for them.
+            unacknowledged.given_up = max(unacknowledged.given_up, message.last_number)
         yield Rejected(
             message.topic, message.first_number, message.last_number, message.code, message.message
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from dynatops.client.aio import Client
 from dynatops.client.errors import ConnectError
+from dynatops.tls import Tls
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 
@@ -43,6 +44,8 @@ def connect(
     addresses: str | Iterable[str] = DEFAULT_ADDRESS,
     *,
     client_id: str = "",
+    token: str = "",
+    tls: Tls | None = None,
     timeout_s: float = 10.0,
     disconnect_when_slow: bool = False,
 ) -> _Connecting:
@@ -50,12 +53,14 @@ def connect(
 
     `addresses` are one or more brokers, host:port, as a comma-separated string or an iterable; any
     of them will do, and the others of the network are learnt of. Raises ConnectError if none
-    answers. A subscriber that is too slow misses events and is told so; with `disconnect_when_slow`
-    its session ends instead.
+    answers, AccessError if one does not accept the token. With `tls`, such as `Tls(ca="ca.crt")`,
+    the connection is encrypted. A subscriber that is too slow misses events and is told so; with
+    `disconnect_when_slow` its session ends instead.
     """
     parts = addresses.split(",") if isinstance(addresses, str) else addresses
     seeds = [part.strip() for part in parts if part.strip()]
     if not seeds:
         raise ConnectError((), "no address given")
     name = client_id or f"client-{secrets.token_hex(4)}"
-    return _Connecting(Client(seeds, name, disconnect_when_slow=disconnect_when_slow), timeout_s)
+    client = Client(seeds, name, token=token, tls=tls, disconnect_when_slow=disconnect_when_slow)
+    return _Connecting(client, timeout_s)
