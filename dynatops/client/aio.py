@@ -239,7 +239,8 @@ class Client:
                 self._waiting.on_rejected(item)
                 self._adjust_window()
             case Subscribed():
-                self._waiting.on_subscribed(item)
+                if not self._waiting.on_subscribed(item):
+                    self._on_renewed(item)
             case int():
                 self._waiting.on_echo(item)
             case Missed() | Interrupted():
@@ -260,6 +261,12 @@ class Client:
             queue.put(events)
             if queue.is_full:
                 self._has_room.clear()
+
+    def _on_renewed(self, answer: Subscribed) -> None:
+        """Subscriptions of a former connection have been asked for again; some may be lost."""
+        for problem in answer.problems:
+            for queue in self._queues.get(problem.topic, ()):
+                queue.fail(SubscribeError((problem.topic,), problem.message))
 
     def _on_queue_empty(self) -> None:
         """A subscription has been read empty: perhaps there is room again."""
