@@ -170,14 +170,20 @@ class Broker:
             return
         self.counters.connections_refused += 1
         message = f"{self.settings.unnamed_max:,} connections have not said hello yet"
-        session = self.sessions[session_id] = Session(session_id, "", 0, self.settings)
-        self._end_session(session, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message)
+        self._end_unnamed(session_id, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message)
 
     def _end_silent_connections(self, now_s: float) -> None:
         oldest_s = now_s - self.settings.hello_timeout_s
         for session_id in [s for s, since_s in self._unnamed.items() if since_s <= oldest_s]:
             self.counters.hello_timeouts += 1
-            self._fail(session_id, f"no hello within {self.settings.hello_timeout_s:g} s")
+            message = f"no hello within {self.settings.hello_timeout_s:g} s"
+            # Perhaps the network was slow: the client may try again.
+            self._end_unnamed(session_id, ErrorCode.ERROR_CODE_UNSPECIFIED, message)
+
+    def _end_unnamed(self, session_id: SessionId, code: ErrorCode.ValueType, message: str) -> None:
+        self._unnamed.pop(session_id, None)
+        session = self.sessions[session_id] = Session(session_id, "", 0, self.settings)
+        self._end_session(session, code, message)
 
     def replace_access(self, access: Access, reading_s: float) -> list[BrokerEffect]:
         """Other rules hold from now on, for the sessions that are here too."""
