@@ -5,22 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dynatops.cli.errors import UsageError
-from dynatops.credentials import (
-    TLS_FILE_VARIABLES,
-    TLS_VARIABLE,
-    TOKEN_VARIABLE,
-    Credentials,
-)
+
+if TYPE_CHECKING:
+    from dynatops.credentials import Credentials
 
 _FILE_VARIABLE = "DYNATOPS_TOKEN_FILE"
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "access", f"Each is also read from the environment: {TOKEN_VARIABLE}, {TLS_VARIABLE}_CA …"
+        "access", "Each is also read from the environment: DYNATOPS_TOKEN, DYNATOPS_TLS_CA …"
     )
     token = group.add_mutually_exclusive_group()
     token.add_argument(
@@ -48,6 +45,8 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def credentials_of(arguments: argparse.Namespace) -> Credentials:
     """What the options say, or else the environment. Raises UsageError."""
+    from dynatops.credentials import TLS_FILE_VARIABLES, TLS_VARIABLE, TOKEN_VARIABLE, Credentials
+
     variables = dict(os.environ)
     token_file = arguments.token_file or variables.get(_FILE_VARIABLE, "")
     if arguments.token:

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from dynatops.cli.access import add_access, credentials_of
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
 from dynatops.cli.errors import CommandError
-from dynatops.credentials import Credentials
 
 Result = dict[str, Any]
 P = TypeVar("P")
@@ -84,6 +83,8 @@ def _report(
     arguments: argparse.Namespace,
     run: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
 ) -> int:
+    from dynatops.credentials import Credentials
+
     # Brokers started for the purpose ask for nothing; workers are told by the environment.
     credentials = credentials_of(arguments) if arguments.broker else Credentials()
     os.environ.update(credentials.as_environment())
