@@ -14,6 +14,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from broker_agent.core.settings import CoreSettings
+from broker_agent.security import SecuritySettings
 from overlay.settings import OverlaySettings
 
 DEFAULT_PORT = 7400
@@ -86,11 +87,12 @@ class BrokerSettings(BaseModel):
         description="Addresses of brokers of the ring to join; without any, a new ring is founded.",
     )
     insecure: bool = Field(
-        False, description="Listen beyond loopback although nothing is encrypted or authenticated."
+        False, description="Listen beyond loopback although not everyone is authenticated."
     )
     overlay: OverlaySettings = Field(default_factory=OverlaySettings)
     core: CoreSettings = Field(default_factory=CoreSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
+    security: SecuritySettings = Field(default_factory=SecuritySettings)
 
     @field_validator("listen", "advertise")
     @classmethod
@@ -110,10 +112,12 @@ class BrokerSettings(BaseModel):
     @model_validator(mode="after")
     def _stays_private(self) -> Self:
         host, _ = split_address(self.listen)
-        if not self.insecure and not is_loopback(host):
+        missing = self.security.missing_beyond_loopback()
+        if missing and not self.insecure and not is_loopback(host):
             raise ValueError(
                 f"listening on {self.listen} would let anyone who can reach it publish and "
-                "subscribe; listen on 127.0.0.1, or say --insecure if the network is trusted"
+                f"subscribe; set {', and '.join(missing)}; or listen on 127.0.0.1; or say "
+                "--insecure if the network is trusted"
             )
         return self
 
@@ -147,3 +151,5 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"core.{field.name}", field.default, field.metadata["doc"]
     for name, info in RuntimeSettings.model_fields.items():
         yield f"runtime.{name}", info.default, info.description or ""
+    for name, info in SecuritySettings.model_fields.items():
+        yield f"security.{name}", info.default, info.description or ""

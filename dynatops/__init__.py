@@ -17,6 +17,7 @@ from dynatops.version import VERSION
 
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
+    from dynatops.client.errors import AccessError as AccessError
     from dynatops.client.errors import ClosedError as ClosedError
     from dynatops.client.errors import ConnectError as ConnectError
     from dynatops.client.errors import DynatopsError as DynatopsError
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
     from dynatops.client.sync import SyncClient as SyncClient
     from dynatops.client.sync import connect_sync as connect_sync
     from dynatops.filters import FilterError as FilterError
+    from dynatops.tls import Tls as Tls
+    from dynatops.tls import TlsFileError as TlsFileError
     from dynatops.topics import TopicError as TopicError
 
 _HOMES = {
+    "AccessError": "dynatops.client.errors",
     "Ack": "dynatops.client.publications",
     "Client": "dynatops.client.aio",
     "ClosedError": "dynatops.client.errors",
@@ -45,6 +49,8 @@ _HOMES = {
     "SubscribeError": "dynatops.client.errors",
     "Subscription": "dynatops.client.subscription",
     "SyncClient": "dynatops.client.sync",
+    "Tls": "dynatops.tls",
+    "TlsFileError": "dynatops.tls",
     "TopicError": "dynatops.topics",
     "connect": "dynatops.client.opening",
     "connect_sync": "dynatops.client.sync",

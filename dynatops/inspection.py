@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Self
 
 import grpc
 
-from dynatops.client.errors import ConnectError, DynatopsError
+from dynatops.client.errors import AccessError, ConnectError, DynatopsError
+from dynatops.tls import Tls, TlsFileError, explain, open_channel
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
@@ -67,13 +68,23 @@ class TreeNode:
 class Inspector:
     """Asks brokers about themselves. An async context manager."""
 
-    def __init__(self, addresses: str | Iterable[str]) -> None:
+    def __init__(
+        self, addresses: str | Iterable[str], *, token: str = "", tls: Tls | None = None
+    ) -> None:
         parts = addresses.split(",") if isinstance(addresses, str) else addresses
         self._seeds = [part.strip() for part in parts]
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._tls = tls
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def __aenter__(self) -> Self:
+        """Raises ConnectError if certificates cannot be used."""
+        if self._tls is not None:
+            try:
+                self._tls.check()
+            except TlsFileError as error:
+                raise ConnectError(self._seeds, str(error)) from None
         return self
 
     async def __aexit__(
@@ -87,13 +98,13 @@ class Inspector:
     def _stub(self, address: str) -> InspectionAsyncStub:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address)
+            channel = self._channels[address] = open_channel(address, self._tls)
         return InspectionStub(channel)
 
     async def broker(self, address: str) -> BrokerReport:
         async with self._gate:
             return await self._stub(address).DescribeBroker(
-                DescribeBrokerRequest(), timeout=TIMEOUT_S
+                DescribeBrokerRequest(), timeout=TIMEOUT_S, metadata=self._metadata
             )
 
     async def brokers(self) -> list[BrokerReport]:
@@ -113,7 +124,8 @@ class Inspector:
                     reports[answer.broker_id] = answer
                     frontier |= _neighbours(answer)
                 elif isinstance(answer, grpc.aio.AioRpcError):
-                    reasons.append(answer.details() or str(answer.code()))
+                    _raise_if_not_let_in(answer)
+                    reasons.append(explain(answer.details() or str(answer.code())))
                 elif isinstance(answer, BaseException):
                     raise answer
             frontier -= asked
@@ -137,7 +149,9 @@ class Inspector:
         while True:
             async with self._gate:
                 request = ListTopicsRequest(after=topics[-1].topic if topics else "")
-                page = await self._stub(address).ListTopics(request, timeout=TIMEOUT_S)
+                page = await self._stub(address).ListTopics(
+                    request, timeout=TIMEOUT_S, metadata=self._metadata
+                )
             topics += page.topics
             if not page.more:
                 return topics
@@ -162,8 +176,11 @@ class Inspector:
         try:
             async with self._gate:
                 request = DescribeTreeRequest(topic=topic)
-                return await self._stub(address).DescribeTree(request, timeout=TIMEOUT_S)
+                return await self._stub(address).DescribeTree(
+                    request, timeout=TIMEOUT_S, metadata=self._metadata
+                )
         except grpc.aio.AioRpcError as error:
+            _raise_if_not_let_in(error)
             reason = error.details() or str(error.code())
             raise InspectionError(f"broker at {address} does not answer: {reason}") from None
 
@@ -177,6 +194,11 @@ class Inspector:
         for child in reports:
             tree.children.append(await self._subtree(topic, child, seen))
         return tree
+
+
+def _raise_if_not_let_in(error: grpc.aio.AioRpcError) -> None:
+    if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        raise AccessError(f"not let in: {error.details()}") from None
 
 
 def _first_node(report: BrokerReport) -> NodeReport:

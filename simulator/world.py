@@ -86,7 +86,7 @@ class SimulatedBroker:
 
     def connect(self, connection: ConnectionId, client: SimulatedClient) -> None:
         self._connections[connection] = client
-        self.core.open_connection(connection)
+        self._perform(self.core.open_connection(connection, self._now()))
 
     def disconnect(self, connection: ConnectionId) -> None:
         """The connection has ended at the other end."""

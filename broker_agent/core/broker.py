@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from broker_agent.core.access import Access
 from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
-    CloseConnection,
     ConnectionId,
     NodeReady,
     PauseReading,
@@ -30,7 +30,9 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
+from broker_agent.core.gate import Gate
 from broker_agent.core.publishing import Publishing
+from broker_agent.core.reception import Reception
 from broker_agent.core.registry import Registry
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
@@ -46,7 +48,6 @@ from dynatops.v1.client_pb2 import (
     Subscribe,
     Unsubscribe,
     Unsubscribed,
-    Welcome,
 )
 from dynatops.v1.overlay_pb2 import (
     NotHere,
@@ -73,9 +74,6 @@ from overlay.peers import Peer
 from overlay.reader import TERMS_MAX
 from overlay.settings import OverlaySettings
 
-CLIENT_PROTOCOL = 1
-CLIENT_ID_BYTES_MAX = 256
-
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -88,7 +86,12 @@ class Identity:
 
 class Broker:
     def __init__(
-        self, identity: Identity, overlay: OverlaySettings, settings: CoreSettings, rng: Random
+        self,
+        identity: Identity,
+        overlay: OverlaySettings,
+        settings: CoreSettings,
+        rng: Random,
+        access: Access | None = None,
     ) -> None:
         self.identity = identity
         self.settings = settings
@@ -105,6 +108,16 @@ class Broker:
             settings, self.counters, overlay.catalogue_names_max // CATALOGUE_SHARDS
         )
         self.publishing = Publishing(settings, self.counters)
+        self.gate = Gate(access or Access(settings), settings, self.counters)
+        self.reception = Reception(
+            identity.broker_id,
+            self.registry,
+            self.gate,
+            self.subscriptions,
+            settings,
+            self.counters,
+            self._alternatives,
+        )
         self.announcing = Announcing(settings, self.counters)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._effects: list[BrokerEffect] = []
@@ -131,7 +144,11 @@ class Broker:
         for announcement in self.announcing.due(now_s):
             self.publishing.forget_rendezvous_point(announcement.topic)
             self._to_publish.append(announcement)
-        self._look_after_the_absent(now_s)
+        self.reception.tick(now_s)
+        for connection in self.gate.due(now_s):
+            session = self.registry.connections.get(connection)
+            if session is not None and not session.paused:
+                self._effects.append(ResumeReading(connection))
         return self._finish(effects, now_s)
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
@@ -140,7 +157,7 @@ class Broker:
             self._refuse_frame(frame)
             return self._finish([], now_s)
         if frame.messages and frame.messages[0].HasField("session_moved"):
-            self._on_session_moved(frame.messages[0].session_moved, now_s)
+            self.reception.moved(frame.messages[0].session_moved, now_s)
             return self._finish([], now_s)
         return self._finish(self.node.handle(frame, now_s), now_s)
 
@@ -164,25 +181,29 @@ class Broker:
         """Leave the ring and say goodbye to clients; done when `Stopped` comes out."""
         now_s = self._clock.at(reading_s)
         for session in self.registry.clients.values():
-            self._end_session(
+            self.reception.end(
                 session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, "the broker is shutting down"
             )
         return self._finish(self.node.leave(now_s), now_s)
 
     # ---- connections and sessions ---------------------------------------------------------------
 
-    def open_connection(self, connection: ConnectionId) -> None:
+    def open_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
         """A client has connected; it must say hello before anything else."""
-        self.registry.unnamed.add(connection)
+        now_s = self._clock.at(reading_s)
+        self.reception.open(connection, now_s)
+        return self._finish([], now_s)
 
     def close_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
         """The connection is gone. Its open publications are still seen through."""
         now_s = self._clock.at(reading_s)
-        ended = self.registry.depart(connection, now_s)
-        if ended is not None:
-            ended.closing = True
-            self.subscriptions.end(ended, now_s)
+        self.reception.close(connection, now_s)
         return self._finish([], now_s)
+
+    def replace_access(self, access: Access, reading_s: float) -> list[BrokerEffect]:
+        """Other rules hold from now on, for the sessions that are here too."""
+        self.reception.replace_access(access)
+        return self._finish([], self._clock.at(reading_s))
 
     def take_output(self, connection: ConnectionId, bytes_max: int) -> bytes:
         session = self.registry.connections.get(connection)
@@ -192,7 +213,9 @@ class Broker:
 
     def garbage(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
         """The client sent something that is no frame."""
-        self._fail(connection, "that was not a ClientFrame (or contained text that is not UTF-8)")
+        self.reception.fail(
+            connection, "that was not a ClientFrame (or contained text that is not UTF-8)"
+        )
         return self._finish([], self._clock.at(reading_s))
 
     def on_client_frame(
@@ -202,96 +225,29 @@ class Broker:
         for message in frame.messages:
             session = self.registry.connections.get(connection)
             if session is None:
-                if connection not in self.registry.unnamed:
+                if not self.reception.is_unnamed(connection):
                     break
-                if not self._greet(connection, message, now_s):
+                session = self.reception.greet(connection, message, now_s)
+                if session is None:
                     break
+                self._tell_former_broker(session, message.hello)
             elif session.closing:
                 break
             else:
                 self._serve(session, message, now_s)
         return self._finish([], now_s)
 
-    def _greet(self, connection: ConnectionId, message: ClientMessage, now_s: float) -> bool:
-        self.registry.unnamed.discard(connection)
-        hello = message.hello
-        problem = ""
-        if not message.HasField("hello"):
-            problem = "the first message must be Hello"
-        elif hello.protocol != CLIENT_PROTOCOL:
-            problem = f"this broker speaks protocol {CLIENT_PROTOCOL}, the client {hello.protocol}"
-        elif len(hello.client_id.encode()) > CLIENT_ID_BYTES_MAX:
-            problem = f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes"
-        if problem:
-            self._fail(connection, problem)
-            return False
-        if self.registry.is_full and hello.client_id not in self.registry.clients:
-            self.counters.sessions_refused += 1
-            message_text = f"this broker has {self.settings.sessions_max:,} sessions already"
-            shell = self.registry.shell(connection)
-            self._end_session(shell, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message_text)
-            return False
-        self._welcome(connection, hello, now_s)
-        return True
+    def _tell_former_broker(self, session: Session, hello: Hello) -> None:
+        """The broker that had this client's session need not keep it any longer.
 
-    def _welcome(self, connection: ConnectionId, hello: Hello, now_s: float) -> None:
-        arrival = self.registry.arrive(connection, hello, now_s)
-        session = arrival.session
-        if arrival.ended is not None:
-            arrival.ended.closing = True
-            self.subscriptions.end(arrival.ended, now_s)
-        if arrival.ousted is not None:
-            self.counters.sessions_taken_over += 1
-            shell = self.registry.shell(arrival.ousted)
-            reason = f"another connection has come with the client id {hello.client_id!r}"
-            self._end_session(shell, ErrorCode.ERROR_CODE_TAKEN_OVER, reason)
-        if arrival.resumed:
-            self.counters.sessions_resumed += 1
-        else:
-            self.counters.sessions_opened += 1
-        welcome = Welcome(
-            broker_id=self.identity.broker_id,
-            session_id=session.session_id,
-            payload_bytes_max=self.settings.payload_bytes_max,
-            topic_bytes_max=self.settings.topic_bytes_max,
-            alternatives=self._alternatives(),
-            resumed=arrival.resumed,
-            filters=[f.to_wire() for filters in session.filters.values() for f in filters],
-            serial=session.acknowledged + 1,
-            expiry_s=int(session.expiry_s),
-        )
-        session.say_first(ServerMessage(welcome=welcome))
-        self._effects.append(Wake(connection))
-        if hello.redirected:
-            session.moved_s = now_s
-        if hello.former_broker and hello.former_broker != self.identity.address:
-            moved = SessionMoved(client_id=session.client_id, session_id=hello.session_id)
-            frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
-            self._effects.append(SendFrame(hello.former_broker, frame))
-
-    def _on_session_moved(self, message: SessionMoved, now_s: float) -> None:
-        """A client has gone on at another broker: what is kept for it here is of no use."""
-        session = self.registry.clients.get(message.client_id)
-        if session is None or session.session_id != message.session_id:
+        Only brokers of this ring are told: a client could name anyone.
+        """
+        address = hello.former_broker
+        if address == self.identity.address or not self.node.directory.at_address(address):
             return
-        self.counters.sessions_moved += 1
-        if session.connection is not None:
-            self._effects.append(CloseConnection(session.connection))
-            self.registry.depart(session.connection, now_s)
-        self.registry.remove(session)
-        session.closing = True
-        self.subscriptions.end(session, now_s)
-
-    def _look_after_the_absent(self, now_s: float) -> None:
-        if not self.registry.is_check_due(now_s):
-            return
-        for session in self.registry.expired(now_s):
-            self.counters.sessions_expired += 1
-            session.closing = True
-            self.subscriptions.end(session, now_s)
-        oldest_s = now_s - self.settings.offline_age_max_s
-        for session in self.registry.detached():
-            self.counters.expired_events += session.expire(oldest_s)
+        moved = SessionMoved(client_id=session.client_id, session_id=hello.session_id)
+        frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
+        self._effects.append(SendFrame(address, frame))
 
     def _serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
         kind = message.WhichOneof("body")
@@ -308,14 +264,16 @@ class Broker:
             session.say(ServerMessage(echoed=Echoed(request=message.echo.request)))
             self._wake(session)
         elif session.connection is not None:
-            self._fail(session.connection, f"unexpected message {kind or '(empty)'}")
+            self.reception.fail(session.connection, f"unexpected message {kind or '(empty)'}")
 
     def _wake(self, session: Session) -> None:
         if session.connection is not None:
             self._effects.append(Wake(session.connection))
 
     def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
-        accepted, problems = sort_filters(message.filters, session.filters, self.settings)
+        accepted, problems = sort_filters(message.filters, session.filters, session.grant.settings)
+        accepted, forbidden = self.gate.sort_filters(session.grant, accepted)
+        problems += forbidden
         self.counters.client_errors += len(problems)
         cursors = None
         if message.resume:
@@ -332,7 +290,11 @@ class Broker:
         self._wake(session)
 
     def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
-        problem = problem_with(publication, self.settings)
+        problem = (
+            self.gate.forbids(session.grant, publication)
+            or problem_with(publication, session.grant.settings)
+            or self.gate.overtaxed(session.grant, publication, now_s)
+        )
         if problem is not None:
             self.counters.client_errors += 1
             self.publishing.refuse(session, publication, problem.code, problem.message)
@@ -345,18 +307,8 @@ class Broker:
             self.counters.publish_pauses += 1
             if session.connection is not None:
                 self._effects.append(PauseReading(session.connection))
-
-    def _fail(self, connection: ConnectionId, message: str) -> None:
-        """The client broke the rules: tell it why, and end the session."""
-        self.counters.client_errors += 1
-        self.registry.unnamed.discard(connection)
-        session = self.registry.connections.get(connection) or self.registry.shell(connection)
-        self._end_session(session, ErrorCode.ERROR_CODE_PROTOCOL, message)
-
-    def _end_session(self, session: Session, code: ErrorCode.ValueType, message: str) -> None:
-        session.close(code, message, self._alternatives())
-        if session.connection is not None:
-            self._effects += [Wake(session.connection), CloseConnection(session.connection)]
+        if session.connection is not None and self.gate.must_wait(session, now_s):
+            self._effects.append(PauseReading(session.connection))
 
     def _alternatives(self) -> list[str]:
         others = [*self.node.ring.successors, *self.node.ring.fingers.routes.targets]
@@ -381,6 +333,8 @@ class Broker:
             if not pending:
                 break
         self._look_after_sessions()
+        self._effects += self.reception.effects
+        self.reception.effects.clear()
         effects, self._effects = self._effects, []
         return effects
 
@@ -423,12 +377,12 @@ class Broker:
         for session in slow:
             self.counters.sessions_closed_slow += 1
             message = "the session's queue is full and its policy is to be disconnected"
-            self._end_session(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
+            self.reception.end(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
         for session in touched:
             self._wake(session)
         for session in self.publishing.take_touched():
             self._wake(session)
             if session.paused and session.unsettled_bytes < self.settings.publish_window_bytes / 2:
                 session.paused = False
-                if session.connection is not None:
+                if session.connection is not None and not self.gate.is_waiting(session):
                     self._effects.append(ResumeReading(session.connection))

@@ -16,6 +16,19 @@ class BrokerCounters:
     sessions_expired: int = counter("Sessions given up because nobody came back to them.")
     sessions_moved: int = counter("Sessions given up because their client went to another broker.")
     sessions_closed_slow: int = counter("Sessions closed because their queue was full.")
+    authentication_refused: int = counter(
+        "Clients not let in: no token, an unknown one, another's client id, or too many sessions."
+    )
+    inspect_refused: int = counter("Inspections refused: no token, or one that may not inspect.")
+    reloads_failed: int = counter("Times new tokens or certificates were of no use; old ones stay.")
+    hello_timeouts: int = counter("Connections ended because no hello came in time.")
+    connections_refused: int = counter("Connections ended because too many were without a hello.")
+    publish_not_allowed: int = counter(
+        "Publications refused because the token does not allow them."
+    )
+    subscribe_not_allowed: int = counter("Subscriptions refused for the same reason.")
+    publish_too_fast: int = counter("Publications refused because too many waited for their turn.")
+    throttle_pauses: int = counter("Times a publisher was made to wait for its token's rate.")
     client_errors: int = counter("Client messages refused: bad topic, payload, or order.")
     published_events: int = counter("Events accepted from publishers.")
     published_bytes: int = counter("Their bytes.")

@@ -34,8 +34,6 @@ class Registry:
     def __init__(self, name: str, settings: CoreSettings) -> None:
         # Connections that have said hello, or are told why they may not.
         self.connections: dict[ConnectionId, Session] = {}
-        # Connections announced by the driver that have not said hello.
-        self.unnamed: set[ConnectionId] = set()
         self.clients: dict[str, Session] = {}
         self._name = name
         self._settings = settings
@@ -93,7 +91,6 @@ class Registry:
 
     def depart(self, connection: ConnectionId, now_s: float) -> Session | None:
         """The connection is gone. The session it had, if that ends with it."""
-        self.unnamed.discard(connection)
         session = self.connections.pop(connection, None)
         if session is None or session.connection != connection:
             return None

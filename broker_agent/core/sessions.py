@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from broker_agent.core.access import Grant
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.settings import CoreSettings
 from dynatops.filters import Filter, pattern_matches
@@ -48,8 +49,8 @@ class Session:
     __slots__ = (
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
         "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
-        "dropped", "expiry_s", "filters", "followed", "former_id", "moved_s", "paused",
-        "policy", "saved", "serial", "session_id", "unsettled_bytes", "wildcards",
+        "dropped", "expiry_s", "filters", "followed", "former_id", "grant", "moved_s", "owner",
+        "paused", "policy", "saved", "serial", "session_id", "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
     def __init__(
@@ -64,6 +65,9 @@ class Session:
     ) -> None:
         self.session_id = session_id
         self.client_id = client_id
+        # Nothing, until it has been let in; and the name of the token that let it in.
+        self.grant = Grant(settings)
+        self.owner = ""
         self.policy = policy
         self.connection = connection
         # How long it outlives its connection.

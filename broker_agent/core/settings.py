@@ -40,6 +40,17 @@ class CoreSettings:
     offline_age_max_s: float = setting(
         3_600.0, "Events wait this long for an absent client; then they are dropped and counted."
     )
+    hello_timeout_s: float = setting(
+        5.0, "A connection on which no hello has come for this long is ended."
+    )
+    unnamed_max: int = setting(
+        1_000, "Connections without a hello at a time; further ones are turned away."
+    )
+    throttle_wait_max_s: float = setting(
+        30.0,
+        "A publisher whose token has used up its rate is not read from until it may go on. What it "
+        "had sent before waits at most this long; the rest is refused as too fast.",
+    )
     session_queue_events_max: int = setting(
         50_000,
         "Events waiting for one subscriber; past it, the session's policy for slow subscribers "

@@ -16,6 +16,7 @@ import random
 import time
 from collections.abc import Sequence
 
+from broker_agent.core.access import Access
 from broker_agent.core.broker import Broker, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
@@ -29,9 +30,17 @@ from broker_agent.core.effects import (
     Wake,
 )
 from broker_agent.runtime.connections import ClientConnection
+from broker_agent.runtime.credentials import (
+    CredentialsError,
+    LinkCredentials,
+    ServerCertificates,
+    read_link_credentials,
+)
 from broker_agent.runtime.links import LinkHost, Links
 from broker_agent.runtime.server import RpcServer
 from broker_agent.settings import BrokerSettings, default_broker_id, split_address
+from broker_agent.tokens import TokensError, read_tokens
+from dynatops.tls import TlsFileError
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.ring import Status
@@ -73,7 +82,8 @@ class Agent:
         """Listen, and become a member of the ring. Raises StartError."""
         settings = self.settings
         host, _ = split_address(settings.listen)
-        port = self._server.bind(settings.listen)
+        access, credentials = self._read_access()
+        port = self._server.bind(settings.listen, _certificates(credentials, settings))
         if port is None:
             raise StartError(
                 f"cannot listen on {settings.listen}: the port is in use, or the address is not "
@@ -88,14 +98,39 @@ class Agent:
             settings.overlay,
             settings.core,
             random.Random(),
+            access,
         )
         link_host = LinkHost(self.broker_id, self.address, self.on_peer_frame, self.on_unreachable)
-        self.links = Links(link_host, settings.runtime)
+        self.links = Links(link_host, settings.runtime, credentials)
         await self._server.start()
         self._perform(self.core.start(settings.join, self._now()))
         self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
         await self._wait_for_membership()
         log.info("broker %s is a member of the ring, at %s", self.broker_id, self.address)
+
+    def _read_access(self) -> tuple[Access, LinkCredentials]:
+        security = self.settings.security
+        try:
+            tokens = read_tokens(security.tokens) if security.tokens else None
+            return Access(self.settings.core, tokens), read_link_credentials(security)
+        except (TokensError, CredentialsError) as error:
+            raise StartError(str(error)) from None
+
+    def reload(self) -> None:
+        """Read the tokens and the certificates again; what cannot be used leaves all as it was."""
+        if not self.started_s:
+            return
+        path = self.settings.security.tokens
+        try:
+            tokens = read_tokens(path) if path else None
+            self._server.reload_certificates()
+        except (TokensError, TlsFileError) as error:
+            self.core.counters.reloads_failed += 1
+            log.error("nothing reloaded: %s", error)
+            return
+        if tokens is not None:
+            self._perform(self.core.replace_access(Access(self.settings.core, tokens), self._now()))
+        log.warning("reloaded tokens and certificates")
 
     async def _wait_for_membership(self) -> None:
         deadline_s = self._now() + self.settings.runtime.join_timeout_s
@@ -103,10 +138,12 @@ class Agent:
             if self._now() > deadline_s:
                 await self.kill()
                 seeds = ", ".join(self.settings.join)
+                problem = self.links.last_problem
                 raise JoinError(
                     f"no broker at {seeds} let {self.broker_id} join within "
                     f"{self.settings.runtime.join_timeout_s:g} s; check that one runs there and "
                     f"can be reached, and that {self.address} can be reached from there"
+                    + (f" ({problem})" if problem else "")
                 )
             await asyncio.sleep(self.settings.runtime.tick_s / 2)
 
@@ -162,7 +199,7 @@ class Agent:
         self._connections_opened += 1
         connection_id = ConnectionId(f"{self.broker_id}/{self._connections_opened}")
         self._connections[connection_id] = connection
-        self.core.open_connection(connection_id)
+        self._perform(self.core.open_connection(connection_id, self._now()))
         return connection_id
 
     def close_connection(self, connection_id: ConnectionId) -> None:
@@ -191,3 +228,12 @@ class Agent:
                     self.ready.set()
                 case Stopped():
                     self._left.set()
+
+
+def _certificates(
+    credentials: LinkCredentials, settings: BrokerSettings
+) -> ServerCertificates | None:
+    if credentials.tls is None:
+        return None
+    required = settings.security.require_client_certificates
+    return ServerCertificates(credentials.tls, require_client_certificates=required)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import grpc
+
+from broker_agent.core.access import Refusal, RefusalReason
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
@@ -26,6 +29,48 @@ if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent
 
 TOPICS_PER_PAGE = 1_000
+_METHODS = "/dynatops.v1.Inspection/"
+_SCHEME = "Bearer "
+
+
+class InspectionGuard(grpc.aio.ServerInterceptor):
+    """Lets those inspect whose token says that they may."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        if handler_call_details.method.startswith(_METHODS):
+            token = _token_of(handler_call_details)
+            refusal = self._agent.core.gate.access.inspector(token)
+            if refusal is not None:
+                self._agent.core.counters.inspect_refused += 1
+                return _refusing(refusal)
+        return await continuation(handler_call_details)
+
+
+def _token_of(details: grpc.HandlerCallDetails) -> str:
+    for key, value in details.invocation_metadata or ():
+        if key == "authorization" and isinstance(value, str) and value.startswith(_SCHEME):
+            return value.removeprefix(_SCHEME)
+    return ""
+
+
+def _refusing(refusal: Refusal) -> grpc.RpcMethodHandler[Any, Any]:
+    code = grpc.StatusCode.UNAUTHENTICATED
+    if refusal.reason is RefusalReason.MAY_NOT_INSPECT:
+        code = grpc.StatusCode.PERMISSION_DENIED
+
+    async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        await context.abort(code, refusal.message)
+
+    return grpc.unary_unary_rpc_method_handler(refuse)
 
 
 class InspectionService(InspectionServicer):

@@ -24,8 +24,10 @@ from typing import Any
 
 import grpc
 
+from broker_agent.runtime.credentials import LinkCredentials
 from broker_agent.runtime.streams import InboundStream, OutboundStream, Stream, StreamBrokenError
 from broker_agent.settings import RuntimeSettings
+from dynatops.tls import explain
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
 from overlay.counters import counter
@@ -33,6 +35,9 @@ from overlay.counters import counter
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
 HELLO_TIMEOUT_S = 3.0
+# Streams that others have opened without a hello so far; further ones are ended.
+UNNAMED_MAX = 1_000
+_NOT_BELIEVED = "the peer secrets differ: set security.peer_secret to the same on all brokers"
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +50,10 @@ class PeerRefusedError(Exception):
 class LinkCounters:
     links_opened: int = counter("Streams opened with other brokers, by either side.")
     links_broken: int = counter("Streams with other brokers that ended.")
-    links_refused: int = counter("Streams refused: unknown protocol version, or no proper hello.")
+    links_refused: int = counter(
+        "Streams refused: unknown protocol version, wrong secret, or no proper hello."
+    )
+    links_not_believed: int = counter("Of these, for a secret that is not this network's.")
     link_frames_sent: int = counter("Frames sent to other brokers.")
     link_bytes_sent: int = counter("Bytes sent to other brokers.")
     link_frames_dropped: int = counter(
@@ -150,13 +158,15 @@ class _Link:
                 await self._open()
             except (StreamBrokenError, TimeoutError) as error:
                 log.debug("no link to %s: %s", self.address, error)
+                self._links.last_problem = f"{self.address}: {explain(str(error))}"
                 if _is_refused(str(error)):
                     self._links.host.on_unreachable(self.address)
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
                 backoff_s = min(2 * backoff_s, self._settings.link_backoff_max_s)
             except PeerRefusedError as error:
                 self._links.counters.links_refused += 1
-                log.warning("%s refuses a link: %s", self.address, error)
+                self._links.last_problem = f"{self.address}: {error}"
+                log.warning("no link with %s: %s", self.address, error)
                 return None
         return self.stream
 
@@ -170,7 +180,7 @@ class _Link:
             await self._send_all()
 
     async def _open(self) -> None:
-        stream = OutboundStream(self.address, self._links.options)
+        stream = OutboundStream(self.address, self._links.options, self._links.credentials.tls)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 await stream.write(LinkFrame(hello=self._links.hello()).SerializeToString())
@@ -179,6 +189,8 @@ class _Link:
                 raise PeerRefusedError(answer.refusal.reason)
             if not answer.HasField("hello"):
                 raise PeerRefusedError("it answered without a hello")
+            if not self._links.believes(answer.hello):
+                raise PeerRefusedError(f"it answered, but {_NOT_BELIEVED}")
         except BaseException:
             stream.close()
             raise
@@ -199,12 +211,22 @@ class LinkHost:
 
 
 class Links:
-    def __init__(self, host: LinkHost, settings: RuntimeSettings) -> None:
+    def __init__(
+        self,
+        host: LinkHost,
+        settings: RuntimeSettings,
+        credentials: LinkCredentials | None = None,
+    ) -> None:
         self.host = host
         self.settings = settings
+        self.credentials = credentials or LinkCredentials()
+        # Why a link did not come about, lately; for whoever wonders why nobody answers.
+        self.last_problem = ""
         self.counters = LinkCounters()
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        # Streams that have not said hello.
+        self._unnamed = 0
         keepalive_ms = round(settings.keepalive_s * 1000)
         self.options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", settings.message_bytes_max),
@@ -229,7 +251,15 @@ class Links:
             protocol_max=PROTOCOL_MAX,
             broker_id=self.host.broker_id,
             address=self.host.address,
+            secret=self.credentials.secret,
         )
+
+    def believes(self, hello: LinkHello) -> bool:
+        """Whether it comes from a broker of this network; only those know the secret."""
+        if self.credentials.believes(hello.secret):
+            return True
+        self.counters.links_not_believed += 1
+        return False
 
     def send(self, address: str, frame: PeerFrame) -> None:
         self._link(address).send(frame)
@@ -254,15 +284,16 @@ class Links:
     async def accept(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """Serve a stream that another broker opens, until it ends."""
         stream = InboundStream(context)
-        try:
-            async with asyncio.timeout(HELLO_TIMEOUT_S):
-                first = await stream.read()
-        except (StreamBrokenError, TimeoutError):
+        first = await self._first_frame(stream)
+        if first is None:
             self.counters.links_refused += 1
             return
         problem = _problem_with(first)
-        answer = LinkFrame(hello=self.hello())
-        if problem is not None:
+        if problem is None and not self.believes(first.hello):
+            problem = _NOT_BELIEVED
+        if problem is None:
+            answer = LinkFrame(hello=self.hello())
+        else:
             self.counters.links_refused += 1
             log.warning("refused a link from %s: %s", context.peer(), problem)
             answer = LinkFrame(refusal=LinkRefusal(reason=problem))
@@ -285,6 +316,19 @@ class Links:
         finally:
             reading.cancel()
             link.end(stream)
+
+    async def _first_frame(self, stream: Stream) -> LinkFrame | None:
+        """None if it does not come in time, or too many keep us waiting."""
+        if self._unnamed >= UNNAMED_MAX:
+            return None
+        self._unnamed += 1
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                return await stream.read()
+        except (StreamBrokenError, TimeoutError):
+            return None
+        finally:
+            self._unnamed -= 1
 
     async def close(self) -> None:
         tasks = list(self._tasks)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from broker_agent.runtime.connections import ClientConnection
-from broker_agent.runtime.inspection import InspectionService
+from broker_agent.runtime.credentials import ServerCertificates
+from broker_agent.runtime.inspection import InspectionGuard, InspectionService
 from broker_agent.runtime.streams import unchanged
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
@@ -24,6 +25,7 @@ STOP_GRACE_S = 0.5
 class RpcServer:
     def __init__(self, agent: Agent, message_bytes_max: int) -> None:
         self._agent = agent
+        self._certificates: ServerCertificates | None = None
         options: list[tuple[str, Any]] = [
             # Two brokers on one port would each get some of the connections.
             ("grpc.so_reuseport", 0),
@@ -34,7 +36,7 @@ class RpcServer:
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.keepalive_permit_without_calls", 1),
         ]
-        self._server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(options=options, interceptors=(InspectionGuard(agent),))
         self._server.add_generic_rpc_handlers((self._streams(),))
         add_InspectionServicer_to_server(InspectionService(agent), self._server)
 
@@ -43,12 +45,20 @@ class RpcServer:
         client = grpc.stream_stream_rpc_method_handler(self._connect, unchanged, unchanged)
         return _Streams({"/dynatops.v1.Peer/Link": peer, "/dynatops.v1.PubSub/Connect": client})
 
-    def bind(self, address: str) -> int | None:
+    def bind(self, address: str, certificates: ServerCertificates | None) -> int | None:
         """Take the address; the port, or None if it cannot be had."""
+        self._certificates = certificates
         try:
-            return self._server.add_insecure_port(address) or None
+            if certificates is None:
+                return self._server.add_insecure_port(address) or None
+            return self._server.add_secure_port(address, certificates.credentials()) or None
         except RuntimeError:
             return None
+
+    def reload_certificates(self) -> None:
+        """Show what the files hold now. Raises TlsFileError."""
+        if self._certificates is not None:
+            self._certificates.reload()
 
     async def start(self) -> None:
         await self._server.start()

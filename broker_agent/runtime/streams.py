@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
+from dynatops.tls import Tls, TlsFileError, open_channel
 from dynatops.v1.peer_pb2 import LinkFrame
 
 METHOD = "/dynatops.v1.Peer/Link"
@@ -42,8 +43,11 @@ def unchanged(raw: bytes) -> bytes:
 class OutboundStream:
     """A stream that this broker opened."""
 
-    def __init__(self, address: str, options: list[tuple[str, Any]]) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=options)
+    def __init__(self, address: str, options: list[tuple[str, Any]], tls: Tls | None) -> None:
+        try:
+            self._channel = open_channel(address, tls, options)
+        except TlsFileError as error:
+            raise StreamBrokenError(str(error)) from error
         multicallable = self._channel.stream_stream(
             METHOD, request_serializer=unchanged, response_deserializer=_parse
         )

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import brokers, in_ms
+from dynatops.bench.processes import access, brokers, in_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,9 @@ async def _session(
     end_s: float,
     latencies_us: list[float],
 ) -> None:
-    async with dynatops.connect(addresses[index % len(addresses)], timeout_s=60.0) as client:
+    async with dynatops.connect(
+        addresses[index % len(addresses)], timeout_s=60.0, **access()
+    ) as client:
         held: list[dynatops.Subscription] = []
         while time.monotonic() < end_s:
             if len(held) == plan.topics_per_session:

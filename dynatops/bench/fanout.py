@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import Worker, brokers, in_ms, say, thinned
+from dynatops.bench.processes import Worker, access, brokers, in_ms, say, thinned
 
 TOPIC = "bench/fanout"
 _WORKERS = 2
@@ -85,7 +85,7 @@ async def _publish(
 
     following = [asyncio.create_task(follow(i)) for i in range(len(workers))]
     payload = bytes(plan.payload_bytes)
-    async with dynatops.connect(addresses) as client:
+    async with dynatops.connect(addresses, **access()) as client:
         sent = 0
         while sent < plan.events:
             while (sent - plan.window) * plan.sessions >= sum(delivered):
@@ -135,7 +135,7 @@ class _Subscribers:
 
     async def _session(self, address: str) -> None:
         async with self._gate:
-            client = await dynatops.connect(address, timeout_s=60.0)
+            client = await dynatops.connect(address, timeout_s=60.0, **access())
             events = await client.subscribe(TOPIC)
         self._subscribed += 1
         if self._subscribed == self._sessions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dynatops.cluster import ProcessCluster
+from dynatops.credentials import Credentials
 
 
 class Worker:
@@ -119,6 +121,11 @@ async def brokers(
     else:
         async with ProcessCluster(count) as cluster:
             yield cluster.addresses
+
+
+def access() -> dict[str, Any]:
+    """How to show oneself to the brokers measured, from the environment."""
+    return Credentials.from_environment(os.environ).options()
 
 
 def percentile(values: Sequence[float], share: float) -> float:

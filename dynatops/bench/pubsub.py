@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import Window, Worker, brokers, in_ms, say, thinned
+from dynatops.bench.processes import Window, Worker, access, brokers, in_ms, say, thinned
 
 TOPIC = "bench/pubsub"
 _BATCH = 500
@@ -56,7 +56,7 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
 
 
 async def _subscribe(address: str, plan: PubSubPlan) -> None:
-    async with dynatops.connect(address) as client, client.subscribe(TOPIC) as events:
+    async with dynatops.connect(address, **access()) as client, client.subscribe(TOPIC) as events:
         say({"ready": True})
         latencies: list[int] = []
         count = told = 0
@@ -86,7 +86,7 @@ async def _publish(address: str, plan: PubSubPlan) -> None:
     window = Window(plan.window)
     ack = dynatops.Ack[plan.ack.upper()]
     payload = bytes(plan.payload_bytes)
-    async with dynatops.connect(address) as client:
+    async with dynatops.connect(address, **access()) as client:
         unacknowledged: set[asyncio.Task[None]] = set()
         sent = 0
         while sent < plan.events:

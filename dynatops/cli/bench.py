@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Coroutine
 from inspect import signature
 from typing import Any, TypeVar
 
+from dynatops.cli.access import add_access, credentials_of
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
 from dynatops.cli.errors import CommandError
 
@@ -48,12 +50,13 @@ def _add(
     description: str,
 ) -> argparse.ArgumentParser:
     parser = add_command(
-        kinds, name, lambda a: _report(name, a, run(a)), summary=summary, description=description
+        kinds, name, lambda a: _report(name, a, run), summary=summary, description=description
     )
     parser.add_argument(
         "--broker", metavar="HOST:PORT[,…]", help="measure these, instead of starting some"
     )
     _number(parser, "--brokers", brokers, "brokers to start")
+    add_access(parser)
     return parser
 
 
@@ -75,9 +78,18 @@ def _plan(kind: Callable[..., P], arguments: argparse.Namespace) -> P:
     return kind(**{name: getattr(arguments, name) for name in signature(kind).parameters})
 
 
-def _report(name: str, arguments: argparse.Namespace, work: Coroutine[Any, Any, Result]) -> int:
+def _report(
+    name: str,
+    arguments: argparse.Namespace,
+    run: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
+) -> int:
+    from dynatops.credentials import Credentials
+
+    # Brokers started for the purpose ask for nothing; workers are told by the environment.
+    credentials = credentials_of(arguments) if arguments.broker else Credentials()
+    os.environ.update(credentials.as_environment())
     try:
-        result: Result = run_async(work)
+        result: Result = run_async(run(arguments))
     except RuntimeError as error:
         raise CommandError(str(error)) from None
     if arguments.json:

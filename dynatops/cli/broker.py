@@ -21,7 +21,8 @@ def add_commands(commands: Commands) -> None:
         run,
         summary="run one broker, until it is told to stop",
         description="Run one broker: it founds a ring, or joins the one of the brokers named. "
-        "SIGTERM or Ctrl-C makes it leave the ring, hand over its topics and tell its clients.",
+        "SIGTERM or Ctrl-C makes it leave the ring, hand over its topics and tell its clients; "
+        "SIGHUP makes it read its tokens and certificates again.",
         epilog="With --json the first line printed is the broker's address, once it is a member.",
     )
     parser.add_argument(
@@ -47,7 +48,7 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--insecure",
         action="store_true",
-        help="listen beyond loopback although nothing is encrypted or authenticated",
+        help="listen beyond loopback although not everyone is authenticated",
     )
     parser.add_argument(
         "--set",
@@ -90,7 +91,7 @@ def nested(assignments: Iterable[str]) -> dict[str, Any]:
         group, dot, field = name.partition(".")
         if not (equals and dot and group and field):
             raise UsageError(f"--set {assignment}: write GROUP.NAME=VALUE")
-        if group not in ("overlay", "core", "runtime"):
+        if group not in ("overlay", "core", "runtime", "security"):
             raise UsageError(f"--set {name}: there is no group {group!r} of settings")
         values.setdefault(group, {})[field] = value
     return values
@@ -109,6 +110,7 @@ async def _serve(settings: Any, *, as_json: bool) -> None:
 
     agent = Agent(settings)
     loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, agent.reload)
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopping.set)

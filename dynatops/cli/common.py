@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from dynatops.cli.access import add_access
 from dynatops.cli.errors import CommandError, UsageError
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
@@ -47,6 +48,7 @@ def add_address(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(ADDRESS_VARIABLE, DEFAULT_ADDRESS),
         help=f"a broker of the network, or several (default: ${ADDRESS_VARIABLE}, or %(default)s)",
     )
+    add_access(parser)
 
 
 def positive(kind: type[int | float]) -> Callable[[str], int | float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from dynatops.cli.access import access_options
 from dynatops.cli.common import (
     Commands,
     add_address,
@@ -45,8 +46,10 @@ def add_commands(commands: Commands) -> None:
 def _ask(arguments: argparse.Namespace, question: str, *details: Any) -> Any:
     from dynatops.inspection import Inspector
 
+    access = access_options(arguments)
+
     async def ask() -> Any:
-        async with Inspector(arguments.broker) as inspector:
+        async with Inspector(arguments.broker, **access) as inspector:
             return await getattr(inspector, question)(*details)
 
     return run_async(ask())

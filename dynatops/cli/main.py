@@ -22,6 +22,7 @@ from dynatops.cli import (
     settings,
     simulate,
     solve,
+    token,
     up,
 )
 from dynatops.cli.errors import CommandError, UsageError
@@ -40,7 +41,7 @@ Try it:
 
 # In the order of `--help`.
 _MODULES = (
-    demo, up, broker, pubsub, inspect, solve, instance, compare, simulate, bench, settings,
+    demo, up, broker, token, pubsub, inspect, solve, instance, compare, simulate, bench, settings,
 )  # fmt: skip
 
 

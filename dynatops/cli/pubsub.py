@@ -8,6 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from dynatops.cli.access import access_options
 from dynatops.cli.common import Commands, add_address, add_command, positive, print_json, run_async
 from dynatops.cli.errors import UsageError
 
@@ -85,7 +86,7 @@ async def _publish(arguments: argparse.Namespace, payloads: list[bytes]) -> str:
     import dynatops
 
     ack = dynatops.Ack[arguments.ack.upper()]
-    async with dynatops.connect(arguments.broker) as client:
+    async with dynatops.connect(arguments.broker, **access_options(arguments)) as client:
         await client.publish_many(arguments.topic, payloads, ack=ack)
         return client.broker
 
@@ -99,7 +100,7 @@ async def _subscribe(arguments: argparse.Namespace) -> None:
     import dynatops
 
     remaining = arguments.count
-    async with dynatops.connect(arguments.broker) as client:
+    async with dynatops.connect(arguments.broker, **access_options(arguments)) as client:
         async with client.subscribe(*arguments.topics, on_gap=_print_gap) as events:
             if not arguments.json and not arguments.raw:
                 names = ", ".join(arguments.topics)

@@ -24,13 +24,20 @@ from typing import Self
 
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core import ClientCore, Item, SessionWishes
-from dynatops.client.errors import ClosedError, ConnectError, PublishError, SubscribeError
+from dynatops.client.errors import (
+    AccessError,
+    ClosedError,
+    ConnectError,
+    PublishError,
+    SubscribeError,
+)
 from dynatops.client.inbox import Inbox
 from dynatops.client.publications import Ack, Confirmed, Rejected
 from dynatops.client.reading import Arrived
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
 from dynatops.client.waiting import Waiting
 from dynatops.filters import Filter, Value, attributes_to_wire
+from dynatops.tls import Tls, TlsFileError
 from dynatops.topics import TOPIC_BYTES_MAX, check_topic
 from dynatops.v1.client_pb2 import (
     ErrorCode,
@@ -71,9 +78,16 @@ log = logging.getLogger(__name__)
 class Client:
     """A connection to a network of brokers. Made by `dynatops.connect`."""
 
-    def __init__(self, addresses: Sequence[str], client_id: str, wishes: SessionWishes) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        client_id: str,
+        wishes: SessionWishes,
+        tls: Tls | None = None,
+    ) -> None:
         self._seeds = list(addresses)
         self._addresses = deque(addresses)
+        self._tls = tls
         self._core = ClientCore(client_id, secrets.randbits(64), wishes)
         self._waiting = Waiting()
         self._inbox = Inbox(self._core.reading)
@@ -109,7 +123,12 @@ class Client:
     # ---- opening and closing --------------------------------------------------------------------
 
     async def open(self, timeout_s: float) -> None:
-        """Connect; `connect` calls it. Raises ConnectError."""
+        """Connect; `connect` calls it. Raises ConnectError, AccessError."""
+        if self._tls is not None:
+            try:
+                self._tls.check()
+            except TlsFileError as error:
+                raise ConnectError(self._seeds, str(error)) from None
         self._running = asyncio.get_running_loop().create_task(self._run())
         greeted = asyncio.create_task(self._greeted.wait())
         await asyncio.wait(
@@ -117,6 +136,9 @@ class Client:
         )
         if not greeted.done():
             greeted.cancel()
+            if isinstance(self._failure, AccessError):
+                await self.close()
+                raise self._failure
             reason = self._last_reason or f"no answer within {timeout_s:g} s"
             await self.close()
             raise ConnectError(self._seeds, reason)
@@ -166,9 +188,11 @@ class Client:
                 self._addresses.rotate(-1)
             try:
                 await self._stay_connected(address, redirected=bool(redirected))
-            except (ConnectionLostError, TimeoutError) as error:
+            except (ConnectionLostError, TimeoutError, TlsFileError) as error:
                 reason = str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
-                self._last_reason = f"{address}: {reason}"
+                # What ended a session for good says more than that it ended.
+                if self._failure is None:
+                    self._last_reason = f"{address}: {reason}"
                 log.info("no connection to %s: %s", address, reason)
             if self._core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
@@ -178,7 +202,7 @@ class Client:
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
 
     async def _stay_connected(self, address: str, *, redirected: bool) -> None:
-        connection = Connection(address)
+        connection = Connection(address, self._tls)
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
                 await connection.write(self._core.connected(address, redirected=redirected))
@@ -255,7 +279,9 @@ class Client:
                 self._waiting.on_rejected(item)
                 self._adjust_window()
             case Subscribed():
-                self._waiting.on_subscribed(item)
+                if not self._waiting.on_subscribed(item):
+                    # Asked for again after a loss of the connection: some may be lost.
+                    self._inbox.refused(item.problems)
             case int():
                 self._waiting.on_echo(item)
             case Missed():
@@ -276,7 +302,9 @@ class Client:
     def _on_goodbye(self, goodbye: Goodbye) -> None:
         self._learn_addresses(goodbye.alternatives)
         self._last_reason = goodbye.message
-        if goodbye.code in _FINAL:
+        if goodbye.code == ErrorCode.ERROR_CODE_NOT_AUTHENTICATED:
+            self._fail(AccessError(f"not let in: {goodbye.message}"))
+        elif goodbye.code in _FINAL:
             self._fail(ClosedError(goodbye.message))
 
     # ---- publishing -----------------------------------------------------------------------------

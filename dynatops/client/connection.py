@@ -7,6 +7,7 @@ import asyncio
 import grpc
 from google.protobuf.message import DecodeError
 
+from dynatops.tls import Tls, explain, open_channel
 from dynatops.v1.client_pb2 import ClientFrame, ServerFrame
 
 METHOD = "/dynatops.v1.PubSub/Connect"
@@ -19,9 +20,11 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    def __init__(self, address: str) -> None:
-        self._channel = grpc.aio.insecure_channel(
+    def __init__(self, address: str, tls: Tls | None) -> None:
+        """Raises TlsFileError."""
+        self._channel = open_channel(
             address,
+            tls,
             options=[
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -67,8 +70,5 @@ def _parse(raw: bytes) -> ServerFrame | None:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
-        details = error.details() or str(error.code())
-        if "onnection refused" in details:
-            return "connection refused: nobody listens there"
-        return details
+        return explain(error.details() or str(error.code()))
     return str(error)

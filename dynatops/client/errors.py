@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dynatops.topics import TopicError
 
 __all__ = [
+    "AccessError",
     "ClosedError",
     "ConnectError",
     "DynatopsError",
@@ -27,6 +28,10 @@ class ConnectError(DynatopsError):
         self.addresses = list(addresses)
         self.reason = reason
         super().__init__(f"cannot connect to {', '.join(self.addresses)}: {reason}")
+
+
+class AccessError(DynatopsError):
+    """The broker does not let this client in: its token is missing, unknown, or another's."""
 
 
 class ClosedError(DynatopsError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from dynatops.client.errors import SubscribeError
 from dynatops.client.routes import Routes
 from dynatops.client.subscription import (
     NO_ATTRIBUTES,
@@ -15,7 +17,7 @@ from dynatops.client.subscription import (
 )
 from dynatops.client.taking import Taking
 from dynatops.filters import Filter, attributes_of, pattern_matches
-from dynatops.v1.client_pb2 import MissCause, Missed
+from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Events
 
 if TYPE_CHECKING:
@@ -70,6 +72,13 @@ class Inbox:
     def fail(self, failure: Exception) -> None:
         for queue in self._routes:
             queue.fail(failure)
+
+    def refused(self, problems: Iterable[TopicProblem]) -> None:
+        """A broker does not let these be subscribed to, though another did."""
+        for problem in problems:
+            for queue in self._routes:
+                if any(f.pattern == problem.topic for f in queue.filters):
+                    queue.fail(SubscribeError((problem.topic,), problem.message))
 
     def on_empty(self) -> None:
         """A subscription has been read empty: perhaps there is room again."""

@@ -10,6 +10,7 @@ from typing import Any
 from dynatops.client.aio import Client
 from dynatops.client.core import SessionWishes
 from dynatops.client.errors import ConnectError
+from dynatops.tls import Tls
 from dynatops.v1.client_pb2 import SlowPolicy
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
@@ -47,6 +48,8 @@ def connect(
     client_id: str = "",
     keep_s: int = 0,
     clean: bool = False,
+    token: str = "",
+    tls: Tls | None = None,
     timeout_s: float = 10.0,
     disconnect_when_slow: bool = False,
 ) -> _Connecting:
@@ -54,7 +57,8 @@ def connect(
 
     `addresses` are one or more brokers, host:port, as a comma-separated string or an iterable; any
     of them will do, and the others of the network are learnt of. Raises ConnectError if none
-    answers.
+    answers, AccessError if one does not accept the token. With `tls`, such as `Tls(ca="ca.crt")`,
+    the connection is encrypted.
 
     A `client_id` stands for one session; who connects with it takes it over. With `keep_s` the
     session, its subscriptions and what comes for them are kept for so many seconds without a
@@ -70,6 +74,6 @@ def connect(
     policy = SlowPolicy.SLOW_POLICY_DROP_NEWEST
     if disconnect_when_slow:
         policy = SlowPolicy.SLOW_POLICY_DISCONNECT
-    wishes = SessionWishes(slow_policy=policy, expiry_s=keep_s, clean=clean)
+    wishes = SessionWishes(slow_policy=policy, expiry_s=keep_s, clean=clean, token=token)
     name = client_id or f"client-{secrets.token_hex(8)}"
-    return _Connecting(Client(seeds, name, wishes), timeout_s)
+    return _Connecting(Client(seeds, name, wishes, tls), timeout_s)

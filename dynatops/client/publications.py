@@ -214,6 +214,10 @@ class Publications:
                     self.unsettled_bytes -= len(publication.events)
             stream.unacknowledged = deque(kept)
             stream.given_up = max(stream.given_up, message.last_number)
+        silent = self._unacknowledged.get(message.topic)
+        if silent is not None and message.publisher == silent.publisher:
+            # Its numbers may have got no farther than the broker: nobody must wait for them.
+            silent.given_up = max(silent.given_up, message.last_number)
         yield Rejected(
             message.topic, message.first_number, message.last_number, message.code, message.message
         )

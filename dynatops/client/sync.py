@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Protocol, Self, TypeVar
 
 from dynatops.client.aio import Client
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
 from dynatops.client.publications import Ack
 from dynatops.client.subscription import Event, Subscription
+from dynatops.tls import Tls
 
 _T = TypeVar("_T")
 
@@ -62,7 +63,7 @@ class SyncSubscription:
 class SyncClient:
     """Made by `connect_sync`. May be used from any thread."""
 
-    def __init__(self, addresses: str | Iterable[str], client_id: str, timeout_s: float) -> None:
+    def __init__(self, connecting: Callable[[], Awaitable[Client]]) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="dynatops-client", daemon=True
@@ -70,9 +71,7 @@ class SyncClient:
         self._thread.start()
         self._client: Client
         try:
-            self._client = self._run(
-                _await(connect(addresses, client_id=client_id, timeout_s=timeout_s))
-            )
+            self._client = self._run(_await(connecting()))
         except BaseException:
             self._stop_loop()
             raise
@@ -130,7 +129,11 @@ def connect_sync(
     addresses: str | Iterable[str] = DEFAULT_ADDRESS,
     *,
     client_id: str = "",
+    token: str = "",
+    tls: Tls | None = None,
     timeout_s: float = 10.0,
 ) -> SyncClient:
-    """Connect to a network of brokers from code that is not asynchronous."""
-    return SyncClient(addresses, client_id, timeout_s)
+    """Connect to a network of brokers from code that is not asynchronous. See `connect`."""
+    return SyncClient(
+        lambda: connect(addresses, client_id=client_id, token=token, tls=tls, timeout_s=timeout_s)
+    )

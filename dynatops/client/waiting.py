@@ -35,8 +35,11 @@ class Waiting:
 
     # ---- what has come --------------------------------------------------------------------------
 
-    def on_subscribed(self, answer: Subscribed) -> None:
-        _settle(self._subscribed.pop(answer.request, None), answer)
+    def on_subscribed(self, answer: Subscribed) -> bool:
+        """Whether this is the answer to a request of the application's."""
+        future = self._subscribed.pop(answer.request, None)
+        _settle(future, answer)
+        return future is not None
 
     def on_echo(self, request: int) -> None:
         _settle(self._echoes.pop(request, None), None)

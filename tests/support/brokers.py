@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from broker_agent.core.broker import CLIENT_PROTOCOL, Broker, Identity
+from broker_agent.core.access import Access
+from broker_agent.core.broker import Broker, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -13,6 +14,7 @@ from broker_agent.core.effects import (
     PauseReading,
     ResumeReading,
 )
+from broker_agent.core.reception import CLIENT_PROTOCOL
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
     ClientFrame,
@@ -30,9 +32,17 @@ from overlay.settings import OverlaySettings
 
 
 class LoneBroker:
-    def __init__(self, settings: CoreSettings | None = None, *, joining: bool = False) -> None:
+    def __init__(
+        self,
+        settings: CoreSettings | None = None,
+        *,
+        joining: bool = False,
+        access: Access | None = None,
+    ) -> None:
         identity = Identity("b0", "b0", 1)
-        self.core = Broker(identity, OverlaySettings(), settings or CoreSettings(), Random(1))
+        self.core = Broker(
+            identity, OverlaySettings(), settings or CoreSettings(), Random(1), access
+        )
         self.now_s = 0.0
         self.effects: list[BrokerEffect] = []
         # While it joins, its node can do nothing for anyone.
@@ -59,9 +69,11 @@ class LoneBroker:
         client: str,
         policy: SlowPolicy.ValueType = SlowPolicy.SLOW_POLICY_DROP_NEWEST,
         protocol: int = CLIENT_PROTOCOL,
+        token: str = "",
     ) -> None:
-        self.core.open_connection(ConnectionId(client))
-        self.say(client, hello=Hello(protocol=protocol, client_id=client, slow_policy=policy))
+        self.keep(self.core.open_connection(ConnectionId(client), self.now_s))
+        hello = Hello(protocol=protocol, client_id=client, slow_policy=policy, token=token)
+        self.say(client, hello=hello)
 
     def disconnect(self, client: str) -> None:
         self.keep(self.core.close_connection(ConnectionId(client), self.now_s))

@@ -53,7 +53,7 @@ class TestGreeting:
         assert broker.is_closing("ann")
 
     def test_hello_comes_first(self, broker: LoneBroker) -> None:
-        broker.core.open_connection(ConnectionId("ann"))
+        broker.keep(broker.core.open_connection(ConnectionId("ann"), broker.now_s))
         broker.say("ann", echo=Echo(request=1))
         assert goodbye(broker.hear("ann"))[1] == "the first message must be Hello"
 
@@ -63,7 +63,7 @@ class TestGreeting:
         assert goodbye(broker.hear("ann"))[1] == "unexpected message hello"
 
     def test_garbage_is_answered(self, broker: LoneBroker) -> None:
-        broker.core.open_connection(ConnectionId("ann"))
+        broker.keep(broker.core.open_connection(ConnectionId("ann"), broker.now_s))
         broker.keep(broker.core.garbage(ConnectionId("ann"), 0.0))
         code, message = goodbye(broker.hear("ann"))
         assert code == ErrorCode.ERROR_CODE_PROTOCOL

@@ -1,0 +1,194 @@
+"""Clients at the door: connections come, say hello, are given a session, and go.
+
+connected --hello--> let in --> session, new or resumed
+    `--nothing for long, no proper hello, no right--> told why, and ended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker_agent.core.access import Access, Refusal
+from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.effects import BrokerEffect, CloseConnection, ConnectionId, Wake
+from broker_agent.core.gate import Gate
+from broker_agent.core.registry import Registry
+from broker_agent.core.sessions import Session
+from broker_agent.core.settings import CoreSettings
+from broker_agent.core.subscriptions import Subscriptions
+from dynatops.v1.client_pb2 import ClientMessage, ErrorCode, Hello, ServerMessage, Welcome
+from dynatops.v1.overlay_pb2 import SessionMoved
+
+CLIENT_PROTOCOL = 1
+CLIENT_ID_BYTES_MAX = 256
+
+
+class Reception:
+    def __init__(
+        self,
+        broker_id: str,
+        registry: Registry,
+        gate: Gate,
+        subscriptions: Subscriptions,
+        settings: CoreSettings,
+        counters: BrokerCounters,
+        alternatives: Callable[[], Iterable[str]],
+    ) -> None:
+        # What is to be done about connections, in order; the broker takes it.
+        self.effects: list[BrokerEffect] = []
+        self._broker_id = broker_id
+        self._registry = registry
+        self._gate = gate
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._counters = counters
+        self._alternatives = alternatives
+        # Connections that have not said hello, oldest first, and since when.
+        self._unnamed: dict[ConnectionId, float] = {}
+
+    def is_unnamed(self, connection: ConnectionId) -> bool:
+        return connection in self._unnamed
+
+    # ---- coming ---------------------------------------------------------------------------------
+
+    def open(self, connection: ConnectionId, now_s: float) -> None:
+        if len(self._unnamed) < self._settings.unnamed_max:
+            self._unnamed[connection] = now_s
+            return
+        self._counters.connections_refused += 1
+        message = f"{self._settings.unnamed_max:,} connections have not said hello yet"
+        self._turn_away(connection, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message)
+
+    def greet(
+        self, connection: ConnectionId, message: ClientMessage, now_s: float
+    ) -> Session | None:
+        """The first message of a connection: the session that it gets, if it gets one."""
+        self._unnamed.pop(connection, None)
+        hello = message.hello
+        if problem := _problem_with(message):
+            self.fail(connection, problem)
+            return None
+        present = self._registry.clients.get(hello.client_id)
+        if present is None and self._registry.is_full:
+            self._counters.sessions_refused += 1
+            text = f"this broker has {self._settings.sessions_max:,} sessions already"
+            self._turn_away(connection, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, text)
+            return None
+        grant = self._gate.admit(hello, present)
+        if isinstance(grant, Refusal):
+            self._turn_away(connection, grant.code, grant.message)
+            return None
+        arrival = self._registry.arrive(connection, hello, now_s)
+        if arrival.ended is not None:
+            self._end_for_good(arrival.ended, now_s)
+        if arrival.ousted is not None:
+            self._counters.sessions_taken_over += 1
+            text = f"another connection has come with the client id {hello.client_id!r}"
+            self._turn_away(arrival.ousted, ErrorCode.ERROR_CODE_TAKEN_OVER, text)
+        self._gate.let_in(arrival.session, grant)
+        if arrival.resumed:
+            self._counters.sessions_resumed += 1
+        else:
+            self._counters.sessions_opened += 1
+        self._welcome(connection, arrival.session, resumed=arrival.resumed)
+        if hello.redirected:
+            arrival.session.moved_s = now_s
+        return arrival.session
+
+    def _welcome(self, connection: ConnectionId, session: Session, *, resumed: bool) -> None:
+        welcome = Welcome(
+            broker_id=self._broker_id,
+            session_id=session.session_id,
+            payload_bytes_max=session.grant.settings.payload_bytes_max,
+            topic_bytes_max=self._settings.topic_bytes_max,
+            alternatives=self._alternatives(),
+            resumed=resumed,
+            filters=[f.to_wire() for filters in session.filters.values() for f in filters],
+            serial=session.acknowledged + 1,
+            expiry_s=int(session.expiry_s),
+        )
+        session.say_first(ServerMessage(welcome=welcome))
+        self.effects.append(Wake(connection))
+
+    # ---- going ----------------------------------------------------------------------------------
+
+    def close(self, connection: ConnectionId, now_s: float) -> None:
+        """The connection is gone. Its open publications are still seen through."""
+        self._unnamed.pop(connection, None)
+        self._gate.disconnected(connection)
+        ended = self._registry.depart(connection, now_s)
+        if ended is not None:
+            self._end_for_good(ended, now_s)
+
+    def tick(self, now_s: float) -> None:
+        oldest_s = now_s - self._settings.hello_timeout_s
+        for connection in [c for c, since_s in self._unnamed.items() if since_s <= oldest_s]:
+            self._counters.hello_timeouts += 1
+            message = f"no hello within {self._settings.hello_timeout_s:g} s"
+            # Perhaps the network was slow: the client may try again.
+            self._turn_away(connection, ErrorCode.ERROR_CODE_UNSPECIFIED, message)
+        if self._registry.is_check_due(now_s):
+            self._look_after_the_absent(now_s)
+
+    def _look_after_the_absent(self, now_s: float) -> None:
+        for session in self._registry.expired(now_s):
+            self._counters.sessions_expired += 1
+            self._end_for_good(session, now_s)
+        oldest_s = now_s - self._settings.offline_age_max_s
+        for session in self._registry.detached():
+            self._counters.expired_events += session.expire(oldest_s)
+
+    def moved(self, message: SessionMoved, now_s: float) -> None:
+        """A client has gone on at another broker: what is kept for it here is of no use."""
+        session = self._registry.clients.get(message.client_id)
+        if session is None or session.session_id != message.session_id:
+            return
+        self._counters.sessions_moved += 1
+        connection = session.connection
+        if connection is not None:
+            self.effects.append(CloseConnection(connection))
+            self._gate.disconnected(connection)
+            self._registry.depart(connection, now_s)
+        self._registry.remove(session)
+        self._end_for_good(session, now_s)
+
+    def replace_access(self, access: Access) -> None:
+        """Other rules hold from now on, for the sessions that are here too."""
+        for session, refusal in self._gate.replace(access, self._registry.clients.values()):
+            self.end(session, refusal.code, refusal.message)
+
+    # ---- ending ---------------------------------------------------------------------------------
+
+    def _turn_away(self, connection: ConnectionId, code: ErrorCode.ValueType, message: str) -> None:
+        self._unnamed.pop(connection, None)
+        self.end(self._registry.shell(connection), code, message)
+
+    def fail(self, connection: ConnectionId, message: str) -> None:
+        """The client broke the rules: tell it why, and end the session."""
+        self._counters.client_errors += 1
+        self._unnamed.pop(connection, None)
+        session = self._registry.connections.get(connection) or self._registry.shell(connection)
+        self.end(session, ErrorCode.ERROR_CODE_PROTOCOL, message)
+
+    def end(self, session: Session, code: ErrorCode.ValueType, message: str) -> None:
+        """Say goodbye; once that is taken, the connection ends."""
+        session.close(code, message, self._alternatives())
+        if session.connection is not None:
+            self.effects += [Wake(session.connection), CloseConnection(session.connection)]
+
+    def _end_for_good(self, session: Session, now_s: float) -> None:
+        session.closing = True
+        self._gate.release(session)
+        self._subscriptions.end(session, now_s)
+
+
+def _problem_with(message: ClientMessage) -> str:
+    """Why this is no proper hello; empty if it is one."""
+    if not message.HasField("hello"):
+        return "the first message must be Hello"
+    hello: Hello = message.hello
+    if hello.protocol != CLIENT_PROTOCOL:
+        return f"this broker speaks protocol {CLIENT_PROTOCOL}, the client {hello.protocol}"
+    if len(hello.client_id.encode()) > CLIENT_ID_BYTES_MAX:
+        return f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes"
+    return ""
