@@ -2,74 +2,68 @@
 
     Util(b, u) = Sim(b, u) - w_l L_b        Sim(b, u) = |S_b ∩ s_u| / |s_u|
 
-L_b is the broker's share of all subscriptions. Users with like interests come together; a broker's
-own subscriptions then seldom change, whatever a single user does. Each broker knows the others by
-their last summaries, sends a user on when that is worth it, and counts those it sent until it hears
-of them. Whether to move is asked when a user comes and when its interests change, never otherwise.
+L_b is the broker's share of all subscriptions. Users with like interests come together; then a
+broker's own subscriptions seldom change, whatever a single user does. Asked is when a user comes and
+when its interests change, *before* they are subscribed to: a broker that takes in topics of a user
+who then moves has changed twice for nothing.
 
-A choice is the user's utility on both brokers with the user there: itself it is not counted as
-company. Nothing here moves anybody; see `broker`.
+Each broker knows the others by their last summaries; whom it sent somewhere it counts there until it
+hears from there again. Utilities are those with the user there; it is no company to itself. Nothing
+here moves anybody.
 """
 
 from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from broker_agent.core.advice import Advice
 from broker_agent.core.move_limits import MoveBucket, MovedLately
+from broker_agent.core.selection_counters import SelectionCounters
 from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.core.summaries import (
-    Announcer,
-    LocalTopics,
-    Neighbour,
-    Neighbours,
-    SelectionCounters,
-)
+from broker_agent.core.summaries import Announcer, LocalTopics, Neighbour, Neighbours
 from dynatops.v1.selection_pb2 import BrokerSummary
 
+# Utilities closer than this are equal.
 _ROUNDING = 1e-9
 
 
 class Reason(enum.StrEnum):
     # The user had better move.
-    MORE_ALIKE = "more alike"
-    LESS_LOADED = "less loaded"
+    MORE_ALIKE = "more_alike"
+    LESS_LOADED = "less_loaded"
     ADVISED = "advised"
     # It stays.
-    OFF = "selection is off"
-    NO_INTERESTS = "no interests"
-    NO_OTHERS = "no other broker known"
-    HERE_IS_BEST = "here is best"
-    GAIN_BELOW_MARGIN = "gain below margin"
-    MOVED_LATELY = "moved lately"
-    TARGETS_FULL = "too many on their way there"
-    MOVES_LIMITED = "too many moves"
-
-    @property
-    def moves(self) -> bool:
-        return self in _MOVES
+    OFF = "off"
+    NO_INTERESTS = "no_interests"
+    NO_OTHERS = "no_others"
+    HERE_IS_BEST = "here_is_best"
+    GAIN_BELOW_MARGIN = "gain_below_margin"
+    # It stays for now, though elsewhere is better.
+    MOVED_LATELY = "moved_lately"
+    TARGETS_BUSY = "targets_busy"
+    MOVES_LIMITED = "moves_limited"
 
 
 _MOVES = frozenset({Reason.MORE_ALIKE, Reason.LESS_LOADED, Reason.ADVISED})
-_HELD_BACK = frozenset({Reason.MOVED_LATELY, Reason.TARGETS_FULL, Reason.MOVES_LIMITED})
 
 
 @dataclass(frozen=True, slots=True)
 class User:
     client_id: str
-    # Keys of topics and patterns, without repeats.
+    # Keys of the topics and patterns that it is about to have, without repeats.
     interests: Collection[int]
-    # Whether they are part of this broker's own topics already. If not, the user has just come.
-    counted: bool
+    # Those of them that it has here already, as counted in `Selection.local`. A user who has just
+    # come has none.
+    held: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where the user should be, and why; utilities with the user there."""
+    """Where the user should be, and why."""
 
     broker_id: str
     address: str
@@ -79,7 +73,7 @@ class Choice:
 
     @property
     def moves(self) -> bool:
-        return self.reason.moves
+        return self.reason in _MOVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,52 +85,58 @@ class _Option:
 
 
 class Selection:
+    """Selection at one broker. The serving side keeps `local` up to date."""
+
     def __init__(
         self,
         broker_id: str,
         address: str,
         incarnation: int,
         settings: SelectionSettings,
-        counters: SelectionCounters,
         rng: Random,
     ) -> None:
-        self.local = LocalTopics()
         self.settings = settings
-        self.counters = counters
-        self.neighbours = Neighbours(settings, counters)
+        self.counters = SelectionCounters()
+        self.local = LocalTopics()
+        self.neighbours = Neighbours(settings, self.counters)
         self._broker_id = broker_id
         self._address = address
         self._rng = rng
-        self._announcer = Announcer((broker_id, address, incarnation), settings, counters)
+        self._announcer = Announcer(broker_id, address, incarnation, settings)
         self._bucket = MoveBucket(settings.moves_per_s, settings.moves_burst)
         self._moved = MovedLately(settings.min_stay_s, settings.remembered_max)
         self._advice: Advice | None = None
 
-    # ---- what others tell -----------------------------------------------------------------------
+    # ---- the cluster ----------------------------------------------------------------------------
 
     def on_summary(self, summary: BrokerSummary, now_s: float) -> None:
-        if summary.broker_id == self._broker_id:
+        if summary.broker_id == self._broker_id or not self.settings.enabled:
             return
-        known = len(self.neighbours)
-        missing = self.neighbours.take(summary, now_s)
-        if missing or len(self.neighbours) > known:
+        is_new = self.neighbours.take(summary, now_s)
+        if is_new or self._broker_id in summary.wants:
             # Whoever is new to us does not know our topics either.
-            self._announcer.send_keys_again()
+            self._announcer.tell_keys_again()
 
     def summary(self, now_s: float) -> BrokerSummary | None:
         """What to tell the cluster, when it is time."""
-        if not self.settings.enabled:
+        if not self.settings.enabled or not self._announcer.is_due(self.local, now_s):
             return None
-        return self._announcer.summary(self.local, len(self.neighbours.fresh(now_s)), now_s)
+        audience = self.neighbours.fresh(now_s)
+        summary = self._announcer.summary(self.local, self.neighbours.keyless, now_s)
+        self.counters.summaries_sent += 1
+        self.counters.summary_messages += len(audience)
+        self.counters.summary_keys_sent += len(summary.keys)
+        return summary
 
     def advise(self, advice: Advice | None) -> None:
+        """From now on this advice, until it expires."""
         self._advice = advice
 
     def note_arrival(self, client_id: str, now_s: float) -> None:
         """Another broker has sent this user here: it stays for a while."""
         self._moved.note(client_id, now_s)
 
-    # ---- choosing -------------------------------------------------------------------------------
+    # ---- users ----------------------------------------------------------------------------------
 
     def choose(self, user: User, now_s: float) -> Choice:
         """Where the user had better be. If that is elsewhere, it counts as sent there."""
@@ -148,80 +148,94 @@ class Selection:
         if not others:
             return self._stay(Reason.NO_OTHERS)
         self.counters.users_considered += 1
+        # As hashes, the lowest keys are a fair sample.
         sample = heapq.nsmallest(self.settings.interests_max, user.interests)
         advised = self._advised(user, sample, now_s)
-        own = self._own_similarity(user, sample)
-        loads = self._loads(user, others)
-        own_utility = self._utility(own, loads[-1], advised == self._broker_id)
-        options = []
-        for neighbour, load in zip(others, loads, strict=False):
-            similarity = neighbour.share_of(sample)
-            named = advised == neighbour.broker_id
-            options.append(
-                _Option(neighbour, similarity, self._utility(similarity, load, named), named)
-            )
-        margin = self.settings.margin if user.counted else self.settings.join_margin
-        best = max(option.utility for option in options)
+        own_load, loads = self._loads(user, others)
+        similarity = self._own_similarity(user, sample)
+        own_utility = self._utility(similarity, own_load, advised == self._broker_id)
+        options = self._options(others, loads, sample, advised)
+        margin = self.settings.margin if user.held else self.settings.join_margin
         better = [o for o in options if o.utility > own_utility + margin + _ROUNDING]
         if not better:
-            here = best <= own_utility + _ROUNDING
-            reason = Reason.HERE_IS_BEST if here else Reason.GAIN_BELOW_MARGIN
+            best = max(option.utility for option in options)
+            is_best = best <= own_utility + _ROUNDING
+            reason = Reason.HERE_IS_BEST if is_best else Reason.GAIN_BELOW_MARGIN
             return self._stay(reason, own_utility)
-        if self._moved.must_stay(user.client_id, now_s):
-            return self._stay(Reason.MOVED_LATELY, own_utility)
-        better = [o for o in better if o.neighbour.sent < self.settings.sent_per_update_max]
-        if not better:
-            return self._stay(Reason.TARGETS_FULL, own_utility)
-        if not self._bucket.take(now_s):
-            return self._stay(Reason.MOVES_LIMITED, own_utility)
-        best = max(option.utility for option in better) - _ROUNDING
-        option = self._rng.choice([o for o in better if o.utility >= best])
-        return self._send(user, option, own, own_utility, now_s)
+        option = self._admitted(user, better, now_s)
+        if isinstance(option, Reason):
+            self.counters.redirects_held_back += 1
+            return self._stay(option, own_utility)
+        self._moved.note(user.client_id, now_s)
+        option.neighbour.expect(sample, len(user.interests))
+        reason = self._count(option, similarity)
+        there = option.neighbour
+        return Choice(there.broker_id, there.address, reason, option.utility, own_utility)
 
-    def _own_similarity(self, user: User, sample: Collection[int]) -> float:
-        """What of the user's topics is subscribed to here by others."""
-        needed = 2 if user.counted else 1
-        counts = self.local.counts
-        return sum(1 for key in sample if counts.get(key, 0) >= needed) / len(sample)
+    def _own_similarity(self, user: User, sample: Sequence[int]) -> float:
+        """The share of the user's topics that others here subscribe to."""
+        counts, held = self.local.counts, frozenset(user.held)
+        common = sum(1 for key in sample if counts.get(key, 0) > (key in held))
+        return common / len(sample)
 
-    def _loads(self, user: User, others: Collection[Neighbour]) -> list[float]:
-        """Of the others in turn, then here, each with the user there; 1.0 is the average."""
-        size = len(user.interests)
-        here = self.local.subscriptions + (0 if user.counted else size)
-        total = sum(n.load for n in others) + here
-        floor = self.settings.load_floor
-        mean = total / (len(others) + 1) + floor
-        return [*((n.load + size + floor) / mean for n in others), (here + floor) / mean]
+    def _loads(self, user: User, others: Sequence[Neighbour]) -> tuple[float, list[float]]:
+        """Here, and at each of the others, with the user there; 1.0 is the average.
+
+        L_b times the number of brokers, so that its weight does not depend on that.
+        """
+        size, floor = len(user.interests), self.settings.load_floor
+        here = self.local.subscriptions - len(user.held) + size
+        total = here + sum(neighbour.load for neighbour in others)
+        mean = total / (1 + len(others)) + floor
+        return (here + floor) / mean, [(n.load + size + floor) / mean for n in others]
+
+    def _options(
+        self,
+        others: Sequence[Neighbour],
+        loads: Sequence[float],
+        sample: Sequence[int],
+        advised: str | None,
+    ) -> list[_Option]:
+        options = []
+        for neighbour, load in zip(others, loads, strict=True):
+            similarity = neighbour.share_of(sample)
+            named = neighbour.broker_id == advised
+            utility = self._utility(similarity, load, named)
+            options.append(_Option(neighbour, similarity, utility, named))
+        return options
 
     def _utility(self, similarity: float, load: float, advised: bool) -> float:
         bonus = self.settings.advice_weight if advised else 0.0
         return similarity + bonus - self.settings.load_weight * load
 
-    def _advised(self, user: User, sample: Collection[int], now_s: float) -> str | None:
-        if self._advice is None or now_s >= self._advice.expires_s:
+    def _advised(self, user: User, sample: Sequence[int], now_s: float) -> str | None:
+        if self._advice is not None and now_s >= self._advice.expires_s:
             self._advice = None
-            return None
-        return self._advice.broker_for(user.client_id, sample)
+        return self._advice.broker_for(user.client_id, sample) if self._advice else None
+
+    def _admitted(
+        self, user: User, better: Sequence[_Option], now_s: float
+    ) -> _Option | Reason:
+        """The best of these within the limits, or what forbids all of them."""
+        if self._moved.must_stay(user.client_id, now_s):
+            return Reason.MOVED_LATELY
+        free = [o for o in better if o.neighbour.sent < self.settings.sent_per_update_max]
+        if not free:
+            return Reason.TARGETS_BUSY
+        if not self._bucket.take(now_s):
+            return Reason.MOVES_LIMITED
+        best = max(option.utility for option in free) - _ROUNDING
+        return self._rng.choice([option for option in free if option.utility >= best])
 
     def _stay(self, reason: Reason, utility: float = 0.0) -> Choice:
-        self.counters.redirects_held_back += reason in _HELD_BACK
         return Choice(self._broker_id, self._address, reason, utility, utility)
 
-    def _send(
-        self, user: User, option: _Option, own: float, own_utility: float, now_s: float
-    ) -> Choice:
-        neighbour = option.neighbour
-        neighbour.expect(user.interests)
-        self._moved.note(user.client_id, now_s)
+    def _count(self, option: _Option, own_similarity: float) -> Reason:
         if option.advised:
-            reason = Reason.ADVISED
             self.counters.redirects_advised += 1
-        elif option.similarity > own:
-            reason = Reason.MORE_ALIKE
+            return Reason.ADVISED
+        if option.similarity > own_similarity:
             self.counters.redirects_similarity += 1
-        else:
-            reason = Reason.LESS_LOADED
-            self.counters.redirects_load += 1
-        return Choice(
-            neighbour.broker_id, neighbour.address, reason, option.utility, own_utility
-        )
+            return Reason.MORE_ALIKE
+        self.counters.redirects_load += 1
+        return Reason.LESS_LOADED

@@ -8,6 +8,17 @@ from typing import ClassVar
 from overlay.settings import setting
 
 
+_POSITIVE = (
+    *("cluster_parts", "cluster_size_max", "update_period_s", "early_period_s", "stale_after_s"),
+    *("summary_keys_max", "interests_max", "min_stay_s", "moves_per_s", "moves_burst"),
+    *("sent_per_update_max", "remembered_max"),
+)
+_NOT_NEGATIVE = (
+    *("cluster_cell_degrees", "early_share", "load_weight", "load_floor", "advice_weight"),
+    *("margin", "join_margin"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -37,11 +48,12 @@ class SelectionSettings:
     update_period_s: float = setting(
         2.0, "How often a broker tells its topics and load to its cluster (T_update)."
     )
-    full_every: int = setting(
-        15,
-        "Topics that did not change are sent only with every so many-th summary, for brokers that "
-        "missed them.",
+    early_share: float = setting(
+        0.1,
+        "A broker whose topics changed by this share tells so before its period is over; 0: never. "
+        "Users who come all at once are sorted in a second, not in some periods.",
     )
+    early_period_s: float = setting(0.25, "But not sooner than this after its last summary.")
     summary_keys_max: int = setting(
         20_000,
         "Topics in one summary, 8 bytes each; of more, the lowest keys are sent, which are a fair "
@@ -54,7 +66,7 @@ class SelectionSettings:
         7.0, "No user is sent to a broker whose last summary is older than this."
     )
     load_weight: float = setting(
-        0.5,
+        1.2,
         "What a load of twice the average costs, in similarity. The paper's w_l is this times the "
         "number of brokers, so that it suits any number.",
     )
@@ -85,31 +97,11 @@ class SelectionSettings:
     )
 
     def __post_init__(self) -> None:
-        for name in (
-            "update_period_s",
-            "stale_after_s",
-            "min_stay_s",
-            "moves_per_s",
-            "moves_burst",
-            "cluster_parts",
-            "cluster_size_max",
-            "full_every",
-            "summary_keys_max",
-            "interests_max",
-            "sent_per_update_max",
-            "remembered_max",
-        ):
+        for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in (
-            "load_weight",
-            "load_floor",
-            "advice_weight",
-            "margin",
-            "join_margin",
-            "cluster_cell_degrees",
-        ):
+        for name in _NOT_NEGATIVE:
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, as {getattr(self, name)} is")
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.stale_after_s <= self.update_period_s:
             raise ValueError("stale_after_s must be longer than update_period_s")

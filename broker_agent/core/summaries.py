@@ -1,41 +1,25 @@
 """What brokers of a cluster know of each other: topics and load, as of the last summary.
 
-Topics and patterns are their keys, 64 bits of a hash. Where there are too many of them the lowest
-are kept: as hashes they are a fair sample, and a sample of both sides is compared below the highest
-key that both would show. Nothing here decides anything; see `selection`.
+Topics and patterns are their keys, 64 bits of a hash. Where there are too many the lowest are told:
+of hashes these are a fair sample, and compared is what lies below the highest key told. Nothing
+here decides anything; see `selection`.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from broker_agent.core.selection_counters import SelectionCounters
 from broker_agent.core.selection_settings import SelectionSettings
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.counters import counter
 from overlay.identifiers import RING_MASK
 
-
-@dataclass(slots=True)
-class SelectionCounters:
-    summaries_sent: int = counter("Summaries published to the cluster.")
-    summaries_received: int = counter("Summaries taken in from other brokers of the cluster.")
-    summaries_ignored: int = counter(
-        "Summaries ignored: late, malformed, or from more brokers than a cluster may have."
-    )
-    summary_messages: int = counter(
-        "Messages for exchanging summaries as DYNATOPS counts them: one to each other broker."
-    )
-    summary_keys_sent: int = counter("Topic keys in published summaries.")
-    users_considered: int = counter("Times the best broker for a user was looked for.")
-    redirects_similarity: int = counter("Users sent to a broker with more of their topics.")
-    redirects_load: int = counter("Users sent to a broker with less load.")
-    redirects_advised: int = counter("Users sent to the broker that advice names.")
-    redirects_held_back: int = counter(
-        "Users who would be better off elsewhere, but stay: moved lately, or too many at once."
-    )
+NAME_CHARACTERS_MAX = 1_024
+# Fewer changes than this are no reason for a summary before its time.
+_EARLY_CHANGES_MIN = 3
 
 
 @dataclass(slots=True)
@@ -46,38 +30,42 @@ class LocalTopics:
     subscriptions: int = 0
     # Key -> how many sessions subscribe to it.
     counts: dict[int, int] = field(default_factory=dict)
+    # Topics that the broker began or ceased to subscribe to: its subscription changes.
+    changes: int = 0
 
     def add(self, keys: Iterable[int]) -> None:
         for key in keys:
-            self.counts[key] = self.counts.get(key, 0) + 1
+            count = self.counts.get(key, 0)
+            self.counts[key] = count + 1
+            self.changes += not count
             self.subscriptions += 1
 
     def remove(self, keys: Iterable[int]) -> None:
         """The keys must have been added."""
         for key in keys:
-            left = self.counts[key] - 1
-            if left:
-                self.counts[key] = left
+            count = self.counts[key] - 1
+            if count:
+                self.counts[key] = count
             else:
                 del self.counts[key]
+                self.changes += 1
             self.subscriptions -= 1
 
 
 @dataclass(slots=True)
 class Neighbour:
-    """Another broker of the cluster, as it last told, and what was done to it since."""
+    """Another broker of the cluster as it last told, and who was sent there since."""
 
     broker_id: str
     address: str
-    incarnation: int
-    number: int
+    # Incarnation, and number within it.
+    life: tuple[int, int]
     heard_s: float
     subscriptions: int
     digest: int
     keys: frozenset[int]
     # Keys above this were not told.
     horizon: int
-    # Users sent there since, who are not in the summary yet.
     sent: int = 0
     sent_subscriptions: int = 0
     sent_keys: set[int] = field(default_factory=set)
@@ -93,11 +81,11 @@ class Neighbour:
         common = sum(1 for key in interests if key in self.keys or key in self.sent_keys)
         return common / len(interests) if interests else 0.0
 
-    def expect(self, interests: Collection[int]) -> None:
-        """A user with these interests is on the way there."""
+    def expect(self, sample: Collection[int], subscriptions: int) -> None:
+        """A user with these topics is on the way there."""
         self.sent += 1
-        self.sent_subscriptions += len(interests)
-        self.sent_keys.update(interests)
+        self.sent_subscriptions += subscriptions
+        self.sent_keys.update(sample)
 
 
 def digest_of(keys: Iterable[int]) -> int:
@@ -113,91 +101,110 @@ class Neighbours:
         self._settings = settings
         self._counters = counters
         self._known: dict[str, Neighbour] = {}
+        # Brokers heard without their keys -> when.
+        self._keyless: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
     def fresh(self, now_s: float) -> list[Neighbour]:
-        """Those that may be chosen; the others are forgotten."""
+        """Those that may be chosen. Whoever is silent for too long is forgotten."""
         oldest_s = now_s - self._settings.stale_after_s
-        for name in [n.broker_id for n in self._known.values() if n.heard_s < oldest_s]:
+        for name in [name for name, n in self._known.items() if n.heard_s < oldest_s]:
             del self._known[name]
+        for name in [name for name, heard_s in self._keyless.items() if heard_s < oldest_s]:
+            del self._keyless[name]
         return list(self._known.values())
 
+    @property
+    def keyless(self) -> list[str]:
+        return sorted(self._keyless)
+
     def take(self, summary: BrokerSummary, now_s: float) -> bool:
-        """Take in a summary; whether its keys are missing here."""
-        known = self._known.get(summary.broker_id)
-        life = (summary.incarnation, summary.number)
-        if (
-            not summary.broker_id
-            or not summary.address
-            or len(summary.keys) > self._settings.summary_keys_max
-            or (known is not None and life <= (known.incarnation, known.number))
-            or (known is None and len(self._known) >= self._settings.cluster_size_max)
-        ):
+        """Take in a summary; whether it is from a broker that was unknown."""
+        self.fresh(now_s)
+        name = summary.broker_id
+        known = self._known.get(name)
+        if not self._is_sound(summary, known):
             self._counters.summaries_ignored += 1
             return False
         self._counters.summaries_received += 1
+        is_new = known is None and name not in self._keyless
         if summary.full:
             keys = frozenset(summary.keys)
             horizon = max(keys, default=0) if summary.truncated else RING_MASK
         elif known is not None and known.digest == summary.digest:
             keys, horizon = known.keys, known.horizon
         else:
-            # Nobody is sent to a broker whose topics are unknown; what is known of it is too old.
-            self._known.pop(summary.broker_id, None)
-            return True
-        self._known[summary.broker_id] = Neighbour(
-            summary.broker_id,
+            # Nobody is sent to a broker whose topics are not known; the old ones are not right.
+            self._known.pop(name, None)
+            self._keyless[name] = now_s
+            return is_new
+        self._keyless.pop(name, None)
+        self._known[name] = Neighbour(
+            name,
             summary.address,
-            summary.incarnation,
-            summary.number,
+            (summary.incarnation, summary.number),
             now_s,
             summary.subscriptions,
             summary.digest,
             keys,
             horizon,
         )
-        return False
+        return is_new
 
-    def __iter__(self) -> Iterator[Neighbour]:
-        return iter(self._known.values())
+    def _is_sound(self, summary: BrokerSummary, known: Neighbour | None) -> bool:
+        if not 0 < len(summary.broker_id) <= NAME_CHARACTERS_MAX:
+            return False
+        if not 0 < len(summary.address) <= NAME_CHARACTERS_MAX:
+            return False
+        if len(summary.keys) > self._settings.summary_keys_max:
+            return False
+        if known is not None:
+            return (summary.incarnation, summary.number) > known.life
+        heard = len(self._known) + len(self._keyless)
+        return summary.broker_id in self._keyless or heard < self._settings.cluster_size_max
 
 
 class Announcer:
-    """Makes this broker's own summaries: when one is due, and with its keys or without."""
+    """Makes this broker's own summaries: when one is due, and whether the keys go with it."""
 
     def __init__(
-        self, identity: tuple[str, str, int], settings: SelectionSettings, counters: SelectionCounters
+        self, broker_id: str, address: str, incarnation: int, settings: SelectionSettings
     ) -> None:
-        self._broker_id, self._address, self._incarnation = identity
+        self._broker_id = broker_id
+        self._address = address
+        self._incarnation = incarnation
         self._settings = settings
-        self._counters = counters
         self._number = 0
-        self._due_s: float | None = None
+        self._told_s = float("-inf")
+        self._told_changes = 0
+        # Of the keys told last; None: somebody does not know them.
         self._digest: int | None = None
-        self._short = 0
 
-    def send_keys_again(self) -> None:
-        """Somebody has come who does not know them."""
+    def tell_keys_again(self) -> None:
         self._digest = None
 
-    def summary(self, local: LocalTopics, audience: int, now_s: float) -> BrokerSummary | None:
-        """The next summary if it is due; `audience` is how many other brokers it goes to."""
-        if self._due_s is not None and now_s < self._due_s:
-            return None
-        period_s = self._settings.update_period_s
-        # In step with the first one; a broker that was asleep does not catch up.
-        self._due_s = max((self._due_s or now_s) + period_s, now_s + period_s / 2)
+    def is_due(self, local: LocalTopics, now_s: float) -> bool:
+        settings = self._settings
+        if now_s >= self._told_s + settings.update_period_s:
+            return True
+        changed = local.changes - self._told_changes
+        enough = max(_EARLY_CHANGES_MIN, settings.early_share * len(local.counts))
+        return (
+            settings.early_share > 0
+            and changed >= enough
+            and now_s >= self._told_s + settings.early_period_s
+        )
+
+    def summary(self, local: LocalTopics, wants: Iterable[str], now_s: float) -> BrokerSummary:
         self._number += 1
+        self._told_s = now_s
+        self._told_changes = local.changes
         keys = heapq.nsmallest(self._settings.summary_keys_max, local.counts)
         digest = digest_of(keys)
-        full = digest != self._digest or self._short + 1 >= self._settings.full_every
+        full = digest != self._digest
         self._digest = digest
-        self._short = 0 if full else self._short + 1
-        self._counters.summaries_sent += 1
-        self._counters.summary_messages += audience
-        self._counters.summary_keys_sent += len(keys) if full else 0
         return BrokerSummary(
             broker_id=self._broker_id,
             address=self._address,
@@ -205,8 +212,9 @@ class Announcer:
             number=self._number,
             subscriptions=local.subscriptions,
             sessions=local.sessions,
-            keys=keys if full else (),
-            digest=digest,
             full=full,
+            digest=digest,
+            keys=keys if full else (),
             truncated=len(local.counts) > len(keys),
+            wants=wants,
         )

@@ -32,10 +32,11 @@ class BrokerSummary(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
-    KEYS_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
     FULL_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    WANTS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     address: _builtins.str
     incarnation: _builtins.int
@@ -43,19 +44,20 @@ class BrokerSummary(_message.Message):
     number: _builtins.int
     """Counts the summaries of one life."""
     subscriptions: _builtins.int
-    """Subscriptions of all users here: each counts as often as users have it."""
+    """Subscriptions of all users here: a topic counts once for each of them."""
     sessions: _builtins.int
-    digest: _builtins.int
-    """Of the keys in full."""
     full: _builtins.bool
-    """The keys are in this message; otherwise they are those of an earlier one with the same digest."""
+    """The keys are in this message. Otherwise they are those of an earlier one with this digest."""
+    digest: _builtins.int
     truncated: _builtins.bool
     """There are more keys than are told: these are the lowest."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The keys of the topics and patterns subscribed to here, ascending. Empty in a summary whose
-        digest the receiver knows already, unless there are none.
-        """
+        """Of the topics and patterns subscribed to here, ascending, each once."""
+
+    @_builtins.property
+    def wants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Brokers whose keys the sender lacks: they tell them with their next summary."""
 
     def __init__(
         self,
@@ -66,14 +68,15 @@ class BrokerSummary(_message.Message):
         number: _builtins.int = ...,
         subscriptions: _builtins.int = ...,
         sessions: _builtins.int = ...,
-        keys: _abc.Iterable[_builtins.int] | None = ...,
-        digest: _builtins.int = ...,
         full: _builtins.bool = ...,
+        digest: _builtins.int = ...,
+        keys: _abc.Iterable[_builtins.int] | None = ...,
         truncated: _builtins.bool = ...,
+        wants: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "digest", b"digest", "full", b"full", "incarnation", b"incarnation", "keys", b"keys", "number", b"number", "sessions", b"sessions", "subscriptions", b"subscriptions", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "digest", b"digest", "full", b"full", "incarnation", b"incarnation", "keys", b"keys", "number", b"number", "sessions", b"sessions", "subscriptions", b"subscriptions", "truncated", b"truncated", "wants", b"wants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,40 +4,41 @@ often, and how even is the load?
     python -m simulator.experiments.selection [--json] [--seeds N]
 
 The `Selection` that brokers run decides, with summaries that are a period old; the network between
-is left out: a summary takes `SUMMARY_DELAY_S`, a move none. A change is a topic that a broker begins
+is left out: a summary takes `TICK_S`, a move no time. A change is a topic that a broker begins
 or ceases to subscribe to. Random assignment gives every user a broker drawn once.
 """
 
 from __future__ import annotations
 
 import argparse
-import heapq
 import json
 import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from random import Random
 
 from broker_agent.core.selection import Selection, User
 from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.core.summaries import SelectionCounters
 from dynatops.churn_workload import Change, ChurnSpec, changes, topic_name
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.identifiers import key_of
 
-SUMMARY_DELAY_S = 0.05
+TICK_S = 0.05
 SAMPLE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     broker_subscription_changes: int
-    # The same without the time in which users come and are sorted.
-    settled_changes: int
-    # Standard deviation of the brokers' subscriptions over time, of all users, and their mean.
+    # Of these, in the second half: without the time in which users come and are sorted.
+    later_changes: int
+    # Of the brokers' loads in subscriptions, averaged over time.
     load_std: float
     load_mean: float
+    # Topics that brokers subscribe to, all brokers together, averaged over time.
+    topics_held: float
     moves: int
     summary_messages: int
     summary_keys: int
@@ -56,8 +57,8 @@ class Comparison:
         )
 
     @property
-    def settled_reduction(self) -> float:
-        return 1.0 - _ratio(self.selected.settled_changes, self.random.settled_changes)
+    def later_reduction(self) -> float:
+        return 1.0 - _ratio(self.selected.later_changes, self.random.later_changes)
 
     @property
     def load_std_ratio(self) -> float:
@@ -73,116 +74,102 @@ class _Model:
 
     def __init__(self, brokers: int, settings: SelectionSettings, seed: int) -> None:
         self._rng = Random(f"model {seed}")
-        self._period_s = settings.update_period_s
         self._brokers = [
-            Selection(f"b{i}", f"b{i}:7400", 1, settings, SelectionCounters(), Random(f"{seed} {i}"))
+            Selection(f"b{i}", f"b{i}:7400", 1, settings, Random(f"{seed} {i}"))
             for i in range(brokers)
         ]
-        self._ticks = [(self._rng.uniform(0.0, self._period_s), i) for i in range(brokers)]
-        heapq.heapify(self._ticks)
-        self._on_the_way: list[tuple[float, int, BrokerSummary]] = []
+        # Brokers were not started all at once.
+        period_s = settings.update_period_s
+        self._begin_s = [self._rng.uniform(0.0, period_s) for _ in self._brokers]
+        self._on_the_way: list[BrokerSummary] = []
+        self._ticks = 0
         self._at: dict[int, int] = {}
         self._follows: dict[int, set[int]] = {}
-        self.changes = 0
         self.moves = 0
 
-    def advance(self, now_s: float) -> None:
-        """Summaries until now."""
-        while True:
-            tick_s = self._ticks[0][0]
-            arrival_s = self._on_the_way[0][0] if self._on_the_way else float("inf")
-            if min(tick_s, arrival_s) > now_s:
-                return
-            if arrival_s <= tick_s:
-                at_s, sender, summary = heapq.heappop(self._on_the_way)
-                for i, broker in enumerate(self._brokers):
-                    if i != sender:
-                        broker.on_summary(summary, at_s)
-            else:
-                at_s, sender = heapq.heappop(self._ticks)
-                made = self._brokers[sender].summary(at_s)
-                if made is not None:
-                    heapq.heappush(self._on_the_way, (at_s + SUMMARY_DELAY_S, sender, made))
-                heapq.heappush(self._ticks, (at_s + self._period_s, sender))
+    @property
+    def changes(self) -> int:
+        return sum(broker.local.changes for broker in self._brokers)
 
-    def apply(self, change: Change) -> None:
-        user = change.user
-        if change.arrives:
-            self._at[user] = self._rng.randrange(len(self._brokers))
-            self._follows[user] = {key_of(topic_name(topic)) for topic in change.added}
-        else:
-            at = self._at[user]
-            self._leave(at, [key_of(topic_name(topic)) for topic in change.dropped])
-            added = [key_of(topic_name(topic)) for topic in change.added]
-            self._follow(at, added)
-            self._follows[user] -= {key_of(topic_name(topic)) for topic in change.dropped}
-            self._follows[user] |= set(added)
-        at = self._at[user]
-        interests = sorted(self._follows[user])
-        choice = self._brokers[at].choose(
-            User(f"u{user}", interests, counted=not change.arrives), change.at_s
-        )
-        if choice.moves:
-            target = int(choice.broker_id[1:])
-            self.moves += 1
-            self._brokers[target].note_arrival(f"u{user}", change.at_s)
-            self._follow(target, interests)
-            if not change.arrives:
-                self._leave(at, interests)
-            self._at[user] = target
-        elif change.arrives:
-            self._follow(at, interests)
+    @property
+    def topics_held(self) -> int:
+        return sum(len(broker.local.counts) for broker in self._brokers)
 
-    def _follow(self, broker: int, keys: list[int]) -> None:
-        local = self._brokers[broker].local
-        before = len(local.counts)
-        local.add(keys)
-        self.changes += len(local.counts) - before
-
-    def _leave(self, broker: int, keys: list[int]) -> None:
-        local = self._brokers[broker].local
-        before = len(local.counts)
-        local.remove(keys)
-        self.changes += before - len(local.counts)
-
+    @property
     def loads(self) -> list[int]:
         return [broker.local.subscriptions for broker in self._brokers]
 
-    def sent(self) -> tuple[int, int]:
-        counters = [broker.counters for broker in self._brokers]
-        return (
-            sum(c.summary_messages for c in counters),
-            sum(c.summary_keys_sent for c in counters),
-        )
+    def count(self, counter: str) -> int:
+        return sum(broker.counters.as_dict()[counter] for broker in self._brokers)
+
+    def advance(self, until_s: float) -> None:
+        """Exchange summaries: what is told in one tick is heard in the next."""
+        while (now_s := self._ticks * TICK_S) <= until_s:
+            self._ticks += 1
+            for summary in self._on_the_way:
+                for broker in self._brokers:
+                    broker.on_summary(summary, now_s)
+            told = [
+                broker.summary(now_s)
+                for broker, begin_s in zip(self._brokers, self._begin_s, strict=True)
+                if now_s >= begin_s
+            ]
+            self._on_the_way = [summary for summary in told if summary is not None]
+
+    def apply(self, change: Change) -> None:
+        """The user drops topics; then its broker is asked, and perhaps it moves; then it adds."""
+        user, name = change.user, f"u{change.user}"
+        follows = self._follows.setdefault(user, set())
+        at = self._at.setdefault(user, self._rng.randrange(len(self._brokers)))
+        dropped = [_key(topic) for topic in change.dropped]
+        added = [_key(topic) for topic in change.added]
+        self._brokers[at].local.remove(dropped)
+        held = follows.difference(dropped)
+        follows = self._follows[user] = held.union(added)
+        choice = self._brokers[at].choose(User(name, follows, held), change.at_s)
+        if not choice.moves:
+            self._brokers[at].local.add(added)
+            return
+        self.moves += 1
+        to = self._at[user] = int(choice.broker_id[1:])
+        self._brokers[to].note_arrival(name, change.at_s)
+        # First there, then no more here: nothing is missed.
+        self._brokers[to].local.add(follows)
+        self._brokers[at].local.remove(held)
+
+
+@cache
+def _key(topic: int) -> int:
+    return key_of(topic_name(topic))
 
 
 def run(spec: ChurnSpec, brokers: int, settings: SelectionSettings, seed: int) -> Outcome:
-    """One run; with `settings.enabled` off it is random assignment."""
+    """One run. With `settings.enabled` off, users stay where chance put them."""
     model = _Model(brokers, settings, seed)
     spreads: list[float] = []
     means: list[float] = []
-    settled_from_s = spec.seconds / 2
-    before_settled = 0
+    topics: list[int] = []
+    changes_by_half = 0
     next_sample_s = spec.arrival_s
     for change in changes(spec, seed):
         while next_sample_s <= change.at_s:
-            loads = model.loads()
-            spreads.append(statistics.pstdev(loads))
-            means.append(statistics.fmean(loads))
+            spreads.append(statistics.pstdev(model.loads))
+            means.append(statistics.fmean(model.loads))
+            topics.append(model.topics_held)
             next_sample_s += SAMPLE_S
-        if change.at_s < settled_from_s:
-            before_settled = model.changes
+        if change.at_s <= spec.seconds / 2:
+            changes_by_half = model.changes
         model.advance(change.at_s)
         model.apply(change)
-    messages, keys = model.sent()
     return Outcome(
-        model.changes,
-        model.changes - before_settled,
-        statistics.fmean(spreads),
-        statistics.fmean(means),
-        model.moves,
-        messages,
-        keys,
+        broker_subscription_changes=model.changes,
+        later_changes=model.changes - changes_by_half,
+        load_std=statistics.fmean(spreads),
+        load_mean=statistics.fmean(means),
+        topics_held=statistics.fmean(topics),
+        moves=model.moves,
+        summary_messages=model.count("summary_messages"),
+        summary_keys=model.count("summary_keys_sent"),
     )
 
 
