@@ -19,7 +19,7 @@ MODE_TOPICS = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChurnSpec:
     users: int = 400
-    topics: int = 200
+    topics: int = 300
     topics_per_user: int = 5
     seconds: float = 60.0
     # Users come within so long, evenly.

@@ -1,7 +1,7 @@
 """Which cluster a broker belongs to: brokers exchange summaries, and users, within one.
 
-By name, by a label, or by the cell of the map that it stands in; and a share of that, where it would
-still be too large.
+By name, by a label, or by the cell of the map that it stands in; and where that would be too large,
+by a share of it.
 """
 
 from __future__ import annotations

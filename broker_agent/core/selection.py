@@ -3,13 +3,13 @@
     Util(b, u) = Sim(b, u) - w_l L_b        Sim(b, u) = |S_b ∩ s_u| / |s_u|
 
 L_b is the broker's share of all subscriptions. Users with like interests come together; then a
-broker's own subscriptions seldom change, whatever a single user does. Asked is when a user comes and
-when its interests change, *before* they are subscribed to: a broker that takes in topics of a user
-who then moves has changed twice for nothing.
+broker's own subscriptions seldom change, whatever a single user does. It is asked when a user comes
+and when its interests change, *before* they are subscribed to: a broker that takes in topics of a
+user who then moves has changed twice for nothing.
 
-Each broker knows the others by their last summaries; whom it sent somewhere it counts there until it
-hears from there again. Utilities are those with the user there; it is no company to itself. Nothing
-here moves anybody.
+Each broker knows the others by their last summaries; whom it sent somewhere it counts there until
+it hears from there again. Utilities are those with the user there; it is no company to itself.
+Nothing here moves anybody.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class Selection:
         self._bucket = MoveBucket(settings.moves_per_s, settings.moves_burst)
         self._moved = MovedLately(settings.min_stay_s, settings.remembered_max)
         self._advice: Advice | None = None
+        self._advice_until_s = 0.0
 
     # ---- the cluster ----------------------------------------------------------------------------
 
@@ -128,9 +129,10 @@ class Selection:
         self.counters.summary_keys_sent += len(summary.keys)
         return summary
 
-    def advise(self, advice: Advice | None) -> None:
-        """From now on this advice, until it expires."""
+    def advise(self, advice: Advice | None, now_s: float) -> None:
+        """From now on this advice, while it is fresh."""
         self._advice = advice
+        self._advice_until_s = now_s + advice.fresh_for_s if advice is not None else 0.0
 
     def note_arrival(self, client_id: str, now_s: float) -> None:
         """Another broker has sent this user here: it stays for a while."""
@@ -209,13 +211,11 @@ class Selection:
         return similarity + bonus - self.settings.load_weight * load
 
     def _advised(self, user: User, sample: Sequence[int], now_s: float) -> str | None:
-        if self._advice is not None and now_s >= self._advice.expires_s:
+        if now_s >= self._advice_until_s:
             self._advice = None
         return self._advice.broker_for(user.client_id, sample) if self._advice else None
 
-    def _admitted(
-        self, user: User, better: Sequence[_Option], now_s: float
-    ) -> _Option | Reason:
+    def _admitted(self, user: User, better: Sequence[_Option], now_s: float) -> _Option | Reason:
         """The best of these within the limits, or what forbids all of them."""
         if self._moved.must_stay(user.client_id, now_s):
             return Reason.MOVED_LATELY

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from overlay.settings import setting
 
-
 _POSITIVE = (
     *("cluster_parts", "cluster_size_max", "update_period_s", "early_period_s", "stale_after_s"),
     *("summary_keys_max", "interests_max", "min_stay_s", "moves_per_s", "moves_burst"),
@@ -49,11 +48,11 @@ class SelectionSettings:
         2.0, "How often a broker tells its topics and load to its cluster (T_update)."
     )
     early_share: float = setting(
-        0.1,
+        0.05,
         "A broker whose topics changed by this share tells so before its period is over; 0: never. "
         "Users who come all at once are sorted in a second, not in some periods.",
     )
-    early_period_s: float = setting(0.25, "But not sooner than this after its last summary.")
+    early_period_s: float = setting(0.2, "But not sooner than this after its last summary.")
     summary_keys_max: int = setting(
         20_000,
         "Topics in one summary, 8 bytes each; of more, the lowest keys are sent, which are a fair "
@@ -66,7 +65,7 @@ class SelectionSettings:
         7.0, "No user is sent to a broker whose last summary is older than this."
     )
     load_weight: float = setting(
-        1.2,
+        0.9,
         "What a load of twice the average costs, in similarity. The paper's w_l is this times the "
         "number of brokers, so that it suits any number.",
     )
@@ -79,10 +78,10 @@ class SelectionSettings:
         0.5, "What fresh advice for a broker is worth, in similarity; 0: advice is ignored."
     )
     margin: float = setting(
-        0.15, "A user who is settled here moves only if its utility grows by more than this."
+        0.2, "A user who is settled here moves only if its utility grows by more than this."
     )
     join_margin: float = setting(0.02, "The same for one who has just come, and has little here.")
-    min_stay_s: float = setting(10.0, "A user who was moved is not moved again for this long.")
+    min_stay_s: float = setting(5.0, "A user who was moved is not moved again for this long.")
     moves_per_s: float = setting(
         50.0, "Users that a broker sends away each second; further ones stay for now."
     )
@@ -105,3 +104,25 @@ class SelectionSettings:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.stale_after_s <= self.update_period_s:
             raise ValueError("stale_after_s must be longer than update_period_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceSettings:
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    redis_url: str = setting(
+        "", "Where advice is, such as redis://10.0.0.9:6379/0. Empty: no advice is read."
+    )
+    period_s: float = setting(5.0, "How often new advice is looked for.")
+    timeout_s: float = setting(2.0, "Redis is taken for away if it gives no answer for this long.")
+    backoff_max_s: float = setting(
+        60.0, "While Redis is away pauses double up to this; the last advice serves while fresh."
+    )
+    entries_max: int = setting(
+        100_000, "Clients, and as many topics, whose advice is kept; the rest is left out, counted."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("period_s", "timeout_s", "backoff_max_s", "entries_max"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")

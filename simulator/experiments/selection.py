@@ -1,5 +1,5 @@
-"""Broker selection against random assignment, on one workload: what brokers subscribe to changes how
-often, and how even is the load?
+"""Broker selection against random assignment: how often brokers' subscriptions change, and how
+even the load is.
 
     python -m simulator.experiments.selection [--json] [--seeds N]
 
@@ -14,8 +14,8 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 
@@ -178,3 +178,106 @@ def compare(spec: ChurnSpec, brokers: int, settings: SelectionSettings, seed: in
         random=run(spec, brokers, replace(settings, enabled=False), seed),
         selected=run(spec, brokers, settings, seed),
     )
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    spec: ChurnSpec
+    brokers: int = 12
+    settings: SelectionSettings = field(default_factory=SelectionSettings)
+
+
+_USUAL = ChurnSpec()
+CASES = (
+    *(
+        Case(f"{b} brokers, {u} users, {t} topics", replace(_USUAL, users=u, topics=t), b)
+        for b in (8, 16)
+        for u, t in ((200, 100), (200, 200), (200, 500), (400, 200), (400, 500), (1000, 500))
+    ),
+    Case("usual: 12 brokers, 400 users, 300 topics", _USUAL),
+    Case("usual, two minutes", replace(_USUAL, seconds=120.0)),
+    Case("usual, changes every 3 s", replace(_USUAL, change_every_s=3.0)),
+    Case("usual, changes every 30 s", replace(_USUAL, change_every_s=30.0)),
+    Case("usual, all come within 1 s", replace(_USUAL, arrival_s=1.0)),
+    Case("usual, 1 of 4 changes is of mode", replace(_USUAL, mode_changes=0.25)),
+    Case("usual, no strays", replace(_USUAL, strays=0.0)),
+    Case("usual, 1 of 10 topics is a stray", replace(_USUAL, strays=0.1)),
+    Case("usual, skewed modes", replace(_USUAL, skew=0.8)),
+    Case("usual, T_update 1 s", _USUAL, settings=SelectionSettings(update_period_s=1.0)),
+    Case(
+        "usual, T_update 5 s",
+        _USUAL,
+        settings=SelectionSettings(update_period_s=5.0, stale_after_s=17.0),
+    ),
+    Case("usual, nothing before its time", _USUAL, settings=SelectionSettings(early_share=0.0)),
+    Case("usual, load weight 0", _USUAL, settings=SelectionSettings(load_weight=0.0)),
+    Case("usual, load weight 0.45", _USUAL, settings=SelectionSettings(load_weight=0.45)),
+    Case("usual, load weight 1.8", _USUAL, settings=SelectionSettings(load_weight=1.8)),
+    Case("8 brokers, 1000 users, 200 topics", replace(_USUAL, users=1000, topics=200), 8),
+    Case("8 brokers, 1000 users, 100 topics", replace(_USUAL, users=1000, topics=100), 8),
+)
+
+
+def measure(case: Case, seeds: int) -> dict[str, object]:
+    """The case as a row: means over the seeds, and the worst of them."""
+    results = [compare(case.spec, case.brokers, case.settings, s) for s in range(1, seeds + 1)]
+
+    def mean(of: Callable[[Comparison], float]) -> float:
+        return statistics.fmean(of(result) for result in results)
+
+    return {
+        "case": case.name,
+        "broker_subscription_changes_random": mean(lambda c: c.random.broker_subscription_changes),
+        "broker_subscription_changes": mean(lambda c: c.selected.broker_subscription_changes),
+        "fewer": mean(lambda c: c.reduction),
+        "fewer_worst": min(result.reduction for result in results),
+        "fewer_later": mean(lambda c: c.later_reduction),
+        "load_std_ratio": mean(lambda c: c.load_std_ratio),
+        "load_std_ratio_worst": max(result.load_std_ratio for result in results),
+        "topics_held_ratio": mean(lambda c: c.selected.topics_held / c.random.topics_held),
+        "moves": mean(lambda c: c.selected.moves),
+        "summary_messages": mean(lambda c: c.selected.summary_messages),
+    }
+
+
+_HEADINGS = {
+    "broker_subscription_changes_random": ("random", ".0f"),
+    "broker_subscription_changes": ("selection", ".0f"),
+    "fewer": ("fewer", ".2f"),
+    "fewer_worst": ("worst", ".2f"),
+    "fewer_later": ("later", ".2f"),
+    "load_std_ratio": ("std", ".2f"),
+    "load_std_ratio_worst": ("worst", ".2f"),
+    "topics_held_ratio": ("topics", ".2f"),
+    "moves": ("moves", ".0f"),
+    "summary_messages": ("messages", ".0f"),
+}
+
+
+def _lines(rows: Iterable[dict[str, object]]) -> Iterator[str]:
+    yield f"{'':42}" + "".join(f"{heading:>10}" for heading, _ in _HEADINGS.values())
+    for row in rows:
+        cells = (format(row[name], form) for name, (_, form) in _HEADINGS.items())
+        yield f"{row['case']:42}" + "".join(f"{cell:>10}" for cell in cells)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Broker selection against random assignment.")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of each case")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rows = (measure(case, arguments.seeds) for case in CASES if arguments.only in case.name)
+    text = [json.dumps(list(rows), indent=2)] if arguments.json else _lines(rows)
+    for line in text:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
