@@ -36,10 +36,11 @@ class ChurnSpec:
     skew: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.users > 0 and self.topics > 0 and self.seconds > 0):
-            raise ValueError("users, topics and seconds must be above 0")
+        for name in ("users", "topics", "seconds", "change_every_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if not 1 <= self.topics_per_user <= min(MODE_TOPICS, self.topics):
-            raise ValueError(f"topics_per_user must be between 1 and {MODE_TOPICS}, and not all")
+            raise ValueError(f"topics_per_user must be from 1 to {MODE_TOPICS}, and to topics")
         if not 1 <= self.replaced <= self.topics_per_user:
             raise ValueError("replaced must be between 1 and topics_per_user")
 
