@@ -63,7 +63,10 @@ class AdviceReader:
                 await self.look()
                 await asyncio.sleep(self.pause_s)
         finally:
-            await self._redis.aclose()
+            await self.close()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
 
     @property
     def pause_s(self) -> float:

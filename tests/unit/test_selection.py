@@ -56,6 +56,16 @@ def test_a_user_is_no_company_to_itself() -> None:
     assert (stays.reason, stays.own_utility) == (Reason.HERE_IS_BEST, 1.0)
 
 
+def test_load_here_is_with_the_user_there() -> None:
+    here = selection(SelectionSettings(load_weight=0.1, load_floor=0))
+    here.local.add(range(20, 28))
+    here.local.add(MINE)
+    here.on_summary(told("b", {*MINE, 5, 6, 7, 8}, load=8), 0.0)
+    choice = here.choose(User("u", {*MINE, 5, 6, 7, 8}, held=MINE), 0.0)
+    assert choice.own_utility == pytest.approx(-0.1 * 16 / 12)
+    assert choice.utility == pytest.approx(1.0 - 0.1 * 16 / 12)
+
+
 def test_it_is_less_loaded_elsewhere() -> None:
     here = selection()
     here.local.add(range(1, 100))

@@ -130,7 +130,7 @@ def test_unchanged_keys_are_kept_and_changed_ones_missed() -> None:
     here.on_summary(told("b", {1, 2}, load=2), 0.0)
     here.on_summary(without_keys(told("b", {1, 2}, load=9, number=2)), 2.0)
     (known,) = here.neighbours.fresh(2.0)
-    assert (known.keys, known.load, known.heard_s) == ({1, 2}, 9, 2.0)
+    assert (known.keys, known.load, known.heard_s) == (frozenset({1, 2}), 9, 2.0)
     here.on_summary(without_keys(told("b", {1, 2, 3}, number=3)), 4.0)
     assert here.neighbours.fresh(4.0) == []
     assert here.neighbours.keyless == ["b"]
