@@ -11,6 +11,7 @@ or ceases to subscribe to. Random assignment gives every user a broker drawn onc
 from __future__ import annotations
 
 import argparse
+import enum
 import json
 import statistics
 import sys
@@ -27,6 +28,28 @@ from overlay.identifiers import key_of
 
 TICK_S = 0.05
 SAMPLE_S = 1.0
+
+
+class Asking(enum.StrEnum):
+    """How users tell their broker of a change."""
+
+    TOGETHER = "together"
+    ADDED_FIRST = "added first"
+    ONE_BY_ONE = "one by one"
+
+    def split(self, change: Change) -> Iterator[Change]:
+        match self:
+            case Asking.TOGETHER:
+                yield change
+            case Asking.ADDED_FIRST:
+                yield replace(change, dropped=())
+                if change.dropped:
+                    yield replace(change, added=())
+            case Asking.ONE_BY_ONE:
+                for topic in change.dropped:
+                    yield replace(change, dropped=(topic,), added=())
+                for topic in change.added:
+                    yield replace(change, dropped=(), added=(topic,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +166,13 @@ def _key(topic: int) -> int:
     return key_of(topic_name(topic))
 
 
-def run(spec: ChurnSpec, brokers: int, settings: SelectionSettings, seed: int) -> Outcome:
+def run(
+    spec: ChurnSpec,
+    brokers: int,
+    settings: SelectionSettings,
+    seed: int,
+    asking: Asking = Asking.TOGETHER,
+) -> Outcome:
     """One run. With `settings.enabled` off, users stay where chance put them."""
     model = _Model(brokers, settings, seed)
     spreads: list[float] = []
@@ -160,7 +189,8 @@ def run(spec: ChurnSpec, brokers: int, settings: SelectionSettings, seed: int) -
         if change.at_s <= spec.seconds / 2:
             changes_by_half = model.changes
         model.advance(change.at_s)
-        model.apply(change)
+        for part in asking.split(change):
+            model.apply(part)
     return Outcome(
         broker_subscription_changes=model.changes,
         later_changes=model.changes - changes_by_half,
@@ -173,10 +203,16 @@ def run(spec: ChurnSpec, brokers: int, settings: SelectionSettings, seed: int) -
     )
 
 
-def compare(spec: ChurnSpec, brokers: int, settings: SelectionSettings, seed: int) -> Comparison:
+def compare(
+    spec: ChurnSpec,
+    brokers: int,
+    settings: SelectionSettings,
+    seed: int,
+    asking: Asking = Asking.TOGETHER,
+) -> Comparison:
     return Comparison(
         random=run(spec, brokers, replace(settings, enabled=False), seed),
-        selected=run(spec, brokers, settings, seed),
+        selected=run(spec, brokers, settings, seed, asking),
     )
 
 
@@ -189,6 +225,7 @@ class Case:
     spec: ChurnSpec
     brokers: int = 12
     settings: SelectionSettings = field(default_factory=SelectionSettings)
+    asking: Asking = Asking.TOGETHER
 
 
 _USUAL = ChurnSpec()
@@ -207,6 +244,8 @@ CASES = (
     Case("usual, no strays", replace(_USUAL, strays=0.0)),
     Case("usual, 1 of 10 topics is a stray", replace(_USUAL, strays=0.1)),
     Case("usual, skewed modes", replace(_USUAL, skew=0.8)),
+    Case("usual, topics dropped after others are added", _USUAL, asking=Asking.ADDED_FIRST),
+    Case("usual, topics told one by one", _USUAL, asking=Asking.ONE_BY_ONE),
     Case("usual, T_update 1 s", _USUAL, settings=SelectionSettings(update_period_s=1.0)),
     Case(
         "usual, T_update 5 s",
@@ -224,7 +263,10 @@ CASES = (
 
 def measure(case: Case, seeds: int) -> dict[str, object]:
     """The case as a row: means over the seeds, and the worst of them."""
-    results = [compare(case.spec, case.brokers, case.settings, s) for s in range(1, seeds + 1)]
+    results = [
+        compare(case.spec, case.brokers, case.settings, seed, case.asking)
+        for seed in range(1, seeds + 1)
+    ]
 
     def mean(of: Callable[[Comparison], float]) -> float:
         return statistics.fmean(of(result) for result in results)
@@ -259,10 +301,10 @@ _HEADINGS = {
 
 
 def _lines(rows: Iterable[dict[str, object]]) -> Iterator[str]:
-    yield f"{'':42}" + "".join(f"{heading:>10}" for heading, _ in _HEADINGS.values())
+    yield f"{'':46}" + "".join(f"{heading:>10}" for heading, _ in _HEADINGS.values())
     for row in rows:
         cells = (format(row[name], form) for name, (_, form) in _HEADINGS.items())
-        yield f"{row['case']:42}" + "".join(f"{cell:>10}" for cell in cells)
+        yield f"{row['case']:46}" + "".join(f"{cell:>10}" for cell in cells)
 
 
 def main() -> int:
