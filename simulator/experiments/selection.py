@@ -37,7 +37,7 @@ class Asking(enum.StrEnum):
     ADDED_FIRST = "added first"
     ONE_BY_ONE = "one by one"
 
-    def split(self, change: Change) -> Iterator[Change]:
+    def parts_of(self, change: Change) -> Iterator[Change]:
         match self:
             case Asking.TOGETHER:
                 yield change
@@ -189,7 +189,7 @@ def run(
         if change.at_s <= spec.seconds / 2:
             changes_by_half = model.changes
         model.advance(change.at_s)
-        for part in asking.split(change):
+        for part in asking.parts_of(change):
             model.apply(part)
     return Outcome(
         broker_subscription_changes=model.changes,
