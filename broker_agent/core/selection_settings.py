@@ -65,7 +65,7 @@ class SelectionSettings:
         7.0, "No user is sent to a broker whose last summary is older than this."
     )
     load_weight: float = setting(
-        0.9,
+        1.2,
         "What a load of twice the average costs, in similarity. The paper's w_l is this times the "
         "number of brokers, so that it suits any number.",
     )

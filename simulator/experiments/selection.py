@@ -1,7 +1,7 @@
 """Broker selection against random assignment: how often brokers' subscriptions change, and how
 even the load is.
 
-    python -m simulator.experiments.selection [--json] [--seeds N]
+    python -m simulator.experiments.selection [--json] [--seeds N] [--first N]
 
 The `Selection` that brokers run decides, with summaries that are a period old; the network between
 is left out: a summary takes `TICK_S`, a move no time. A change is a topic that a broker begins
@@ -15,7 +15,7 @@ import enum
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
@@ -254,19 +254,16 @@ CASES = (
     ),
     Case("usual, nothing before its time", _USUAL, settings=SelectionSettings(early_share=0.0)),
     Case("usual, load weight 0", _USUAL, settings=SelectionSettings(load_weight=0.0)),
-    Case("usual, load weight 0.45", _USUAL, settings=SelectionSettings(load_weight=0.45)),
-    Case("usual, load weight 1.8", _USUAL, settings=SelectionSettings(load_weight=1.8)),
+    Case("usual, load weight 0.6", _USUAL, settings=SelectionSettings(load_weight=0.6)),
+    Case("usual, load weight 2.4", _USUAL, settings=SelectionSettings(load_weight=2.4)),
     Case("8 brokers, 1000 users, 200 topics", replace(_USUAL, users=1000, topics=200), 8),
     Case("8 brokers, 1000 users, 100 topics", replace(_USUAL, users=1000, topics=100), 8),
 )
 
 
-def measure(case: Case, seeds: int) -> dict[str, object]:
+def measure(case: Case, seeds: Sequence[int]) -> dict[str, object]:
     """The case as a row: means over the seeds, and the worst of them."""
-    results = [
-        compare(case.spec, case.brokers, case.settings, seed, case.asking)
-        for seed in range(1, seeds + 1)
-    ]
+    results = [compare(case.spec, case.brokers, case.settings, seed, case.asking) for seed in seeds]
 
     def mean(of: Callable[[Comparison], float]) -> float:
         return statistics.fmean(of(result) for result in results)
@@ -310,10 +307,12 @@ def _lines(rows: Iterable[dict[str, object]]) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Broker selection against random assignment.")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="runs of each case")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="the first seed")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains it")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    rows = (measure(case, arguments.seeds) for case in CASES if arguments.only in case.name)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    rows = (measure(case, seeds) for case in CASES if arguments.only in case.name)
     text = [json.dumps(list(rows), indent=2)] if arguments.json else _lines(rows)
     for line in text:
         sys.stdout.write(f"{line}\n")

@@ -33,5 +33,5 @@ def test_without_weight_of_load_brokers_crowd() -> None:
 
 def test_one_seed_one_outcome_and_a_row() -> None:
     assert run(SPEC, 4, SETTINGS, seed=7) == run(SPEC, 4, SETTINGS, seed=7)
-    row = measure(replace(CASES[0], spec=replace(SPEC, users=40, seconds=10.0)), seeds=2)
+    row = measure(replace(CASES[0], spec=replace(SPEC, users=40, seconds=10.0)), seeds=(1, 2))
     assert row["case"] == CASES[0].name
