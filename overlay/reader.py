@@ -93,6 +93,16 @@ class TopicReader:
     def seen(self) -> list[TermSeq]:
         return [TermSeq(term=term, seq=seq) for term, seq in self._terms.items()]
 
+    def agrees_with(self, other: TopicReader) -> bool:
+        """Whether both stand at one position, and neither has read more of a term before it.
+
+        After a partition two readers may have come to one position over different histories.
+        """
+        if self.position != other.position:
+            return False
+        common = self._terms.keys() & other._terms.keys()
+        return all(self._terms[term] == other._terms[term] for term in common)
+
     # ---- input ----------------------------------------------------------------------------------
 
     def observe(self, position: Position) -> None:

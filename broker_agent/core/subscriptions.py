@@ -221,7 +221,7 @@ class Subscriptions:
             if feed.reader.is_behind or feed.reader.position < live.reader.position:
                 if not self.progress.is_asking(feed):
                     self.progress.ask(feed, now_s)
-            elif feed.reader.position == live.reader.position and not live.reader.is_behind:
+            elif feed.reader.agrees_with(live.reader) and not live.reader.is_behind:
                 entry.catching_up.remove(feed)
                 self.progress.forget([feed])
                 live.members.update(feed.members)
