@@ -13,6 +13,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from broker_agent.core.cluster_names import LATITUDE, LONGITUDE, coordinates
+from broker_agent.core.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.core.settings import CoreSettings
 from broker_agent.security import SecuritySettings
 from overlay.settings import OverlaySettings
@@ -93,6 +95,19 @@ class BrokerSettings(BaseModel):
     core: CoreSettings = Field(default_factory=CoreSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
     security: SecuritySettings = Field(default_factory=SecuritySettings)
+    selection: SelectionSettings = Field(default_factory=SelectionSettings)
+    advice: AdviceSettings = Field(default_factory=AdviceSettings)
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="What is known of the broker, such as region, latitude and longitude.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _are_labels(cls, value: dict[str, str]) -> dict[str, str]:
+        if LATITUDE in value and LONGITUDE in value:
+            coordinates(value)
+        return value
 
     @field_validator("listen", "advertise")
     @classmethod
@@ -149,6 +164,10 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"overlay.{field.name}", field.default, field.metadata["doc"]
     for field in fields(CoreSettings):
         yield f"core.{field.name}", field.default, field.metadata["doc"]
+    for field in fields(SelectionSettings):
+        yield f"selection.{field.name}", field.default, field.metadata["doc"]
+    for field in fields(AdviceSettings):
+        yield f"advice.{field.name}", field.default, field.metadata["doc"]
     for name, info in RuntimeSettings.model_fields.items():
         yield f"runtime.{name}", info.default, info.description or ""
     for name, info in SecuritySettings.model_fields.items():

@@ -12,13 +12,16 @@ takes session output when woken, and ticks it every few tens of milliseconds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 from broker_agent.core.access import Access
+from broker_agent.core.advice import Advice
 from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
+from broker_agent.core.cluster import Cluster
+from broker_agent.core.cluster_names import cluster_of
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
@@ -34,6 +37,8 @@ from broker_agent.core.gate import Gate
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import Reception
 from broker_agent.core.registry import Registry
+from broker_agent.core.selection import Selection
+from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
@@ -72,6 +77,7 @@ from overlay.identifiers import first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
 from overlay.reader import TERMS_MAX
+from overlay.ring import Status
 from overlay.settings import OverlaySettings
 
 
@@ -84,6 +90,16 @@ class Identity:
     incarnation: int
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """What a broker may be given besides; it runs without."""
+
+    # The rules of who may do what; without them, everyone everything.
+    access: Access | None = None
+    selection: SelectionSettings = field(default_factory=SelectionSettings)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
 class Broker:
     def __init__(
         self,
@@ -91,8 +107,10 @@ class Broker:
         overlay: OverlaySettings,
         settings: CoreSettings,
         rng: Random,
-        access: Access | None = None,
+        options: BrokerOptions | None = None,
     ) -> None:
+        options = options or BrokerOptions()
+        cluster = cluster_of(options.selection, identity.broker_id, options.labels)
         self.identity = identity
         self.settings = settings
         self.counters = BrokerCounters()
@@ -103,12 +121,25 @@ class Broker:
             incarnation=identity.incarnation,
         )
         self.node = Node(me, overlay, rng)
+        selection = Selection(
+            identity.broker_id,
+            identity.address,
+            identity.incarnation,
+            options.selection,
+            rng,
+        )
         self.registry = Registry(f"{identity.broker_id}/{identity.incarnation:x}", settings)
         self.subscriptions = Subscriptions(
-            settings, self.counters, overlay.catalogue_names_max // CATALOGUE_SHARDS
+            settings,
+            self.counters,
+            overlay.catalogue_names_max // CATALOGUE_SHARDS,
+            selection.local,
         )
+        self.cluster = Cluster(cluster, selection, f"{identity.broker_id}/{identity.incarnation}")
+        if selection.settings.enabled:
+            self.subscriptions.read_system_topic(self.cluster.topic, self.cluster.take)
         self.publishing = Publishing(settings, self.counters)
-        self.gate = Gate(access or Access(settings), settings, self.counters)
+        self.gate = Gate(options.access or Access(settings), settings, self.counters)
         self.reception = Reception(
             identity.broker_id,
             self.registry,
@@ -141,6 +172,8 @@ class Broker:
         for topic, newest_term in self.subscriptions.progress.due_corrections(now_s):
             effects += self.node.insist(topic, newest_term, now_s)
         self._to_publish += self.publishing.due(now_s)
+        if self.node.ring.status is Status.MEMBER:
+            self._to_publish += self.cluster.due(len(self.registry), now_s)
         for announcement in self.announcing.due(now_s):
             self.publishing.forget_rendezvous_point(announcement.topic)
             self._to_publish.append(announcement)
@@ -205,6 +238,10 @@ class Broker:
         self.reception.replace_access(access)
         return self._finish([], self._clock.at(reading_s))
 
+    def advise(self, advice: Advice | None, reading_s: float) -> None:
+        """What analytics say about where users should be."""
+        self.cluster.selection.advise(advice, self._clock.at(reading_s))
+
     def take_output(self, connection: ConnectionId, bytes_max: int) -> bytes:
         session = self.registry.connections.get(connection)
         if session is None or session.connection != connection:
@@ -230,6 +267,8 @@ class Broker:
                 session = self.reception.greet(connection, message, now_s)
                 if session is None:
                     break
+                if message.hello.redirected:
+                    self.cluster.selection.note_arrival(session.client_id, now_s)
                 self._tell_former_broker(session, message.hello)
             elif session.closing:
                 break
@@ -274,6 +313,11 @@ class Broker:
         accepted, problems = sort_filters(message.filters, session.filters, session.grant.settings)
         accepted, forbidden = self.gate.sort_filters(session.grant, accepted)
         problems += forbidden
+        dropped = readable_filters(message.drop, self.settings)
+        self.subscriptions.unsubscribe(session, dropped, now_s)
+        if self.cluster.redirect(session, accepted, now_s):
+            self._wake(session)
+            return
         self.counters.client_errors += len(problems)
         cursors = None
         if message.resume:

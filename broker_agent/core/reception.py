@@ -91,8 +91,7 @@ class Reception:
         else:
             self._counters.sessions_opened += 1
         self._welcome(connection, arrival.session, resumed=arrival.resumed)
-        if hello.redirected:
-            arrival.session.moved_s = now_s
+        arrival.session.movable = hello.movable
         return arrival.session
 
     def _welcome(self, connection: ConnectionId, session: Session, *, resumed: bool) -> None:

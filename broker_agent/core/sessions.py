@@ -49,7 +49,7 @@ class Session:
     __slots__ = (
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
         "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
-        "dropped", "expiry_s", "filters", "followed", "former_id", "grant", "moved_s", "owner",
+        "dropped", "expiry_s", "filters", "followed", "former_id", "grant", "movable", "owner",
         "paused", "policy", "saved", "serial", "session_id", "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
@@ -75,8 +75,8 @@ class Session:
         self.detached_s = 0.0
         # As it was called before the broker restarted.
         self.former_id = ""
-        # When it was last sent to another broker, or came from one.
-        self.moved_s = float("-inf")
+        # Whether it goes where a broker sends it.
+        self.movable = False
         # By pattern; one pattern may come with several conditions.
         self.filters: dict[str, tuple[Filter, ...]] = {}
         self.wildcards: tuple[Filter, ...] = ()

@@ -8,7 +8,7 @@ it can go on at any broker. What is lost for good is told to every subscriber.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from broker_agent.core.counters import BrokerCounters
@@ -17,11 +17,17 @@ from broker_agent.core.feeds import CursorKey, Feed, Progress
 from broker_agent.core.following import Following
 from broker_agent.core.sessions import Session, piece_of
 from broker_agent.core.settings import CoreSettings
+from broker_agent.core.summaries import LocalTopics
 from dynatops.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, Subscribed, TopicProblem
 from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run, TermSeq
+from overlay.catalogue import is_system
+from overlay.identifiers import key_of
 from overlay.publishers import Part
 from overlay.reader import TopicReader
+
+# Takes what is read of a topic of the system's own.
+Consumer = Callable[[list[Part], float], None]
 
 # A session that has caught up gets whatever comes late: its client knows what it has had.
 _ALWAYS_THERE = -1
@@ -48,7 +54,8 @@ class _Topic:
     catching_up: list[Feed] = field(default_factory=list)
     conditions: dict[Session, Condition] = field(default_factory=dict)
     waiting: list[_Request] = field(default_factory=list)
-    is_catalogue: bool = False
+    # Who reads a topic of the system's own, in place of sessions.
+    consumer: Consumer | None = None
 
     def feed_of(self, session: Session) -> Feed | None:
         if session in self.live.members:
@@ -62,8 +69,14 @@ class _Topic:
 
 class Subscriptions:
     def __init__(
-        self, settings: CoreSettings, counters: BrokerCounters, shard_names_max: int
+        self,
+        settings: CoreSettings,
+        counters: BrokerCounters,
+        shard_names_max: int,
+        local: LocalTopics,
     ) -> None:
+        # What sessions subscribe to, for broker selection.
+        self.local = local
         self.progress = Progress(settings, counters)
         self.delivery = Delivery(counters)
         self.following = Following()
@@ -79,7 +92,8 @@ class Subscriptions:
         self._wants: list[tuple[str, bool]] = []
 
     def __len__(self) -> int:
-        return len(self._topics)
+        """How many topics clients here subscribe to."""
+        return sum(1 for _ in self.topics())
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
@@ -91,7 +105,8 @@ class Subscriptions:
         return len(entry.live.members) + sum(len(f.members) for f in entry.catching_up)
 
     def topics(self) -> Iterable[str]:
-        return self._topics
+        """What clients here subscribe to; without the system's own."""
+        return (topic for topic in self._topics if not is_system(topic))
 
     def take_wants(self) -> list[tuple[str, bool]]:
         """Topics that the node is to join (or to leave), in order, since the last call."""
@@ -118,6 +133,8 @@ class Subscriptions:
         request = _Request(session, number, problems, {}, cursors=cursors)
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
             is_new = session.add_filter(wanted)
+            if is_new:
+                self.local.add([key_of(wanted.pattern)])
             if wanted.is_wildcard:
                 if is_new:
                     self.following.add(session, wanted.pattern)
@@ -237,6 +254,8 @@ class Subscriptions:
     def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> None:
         for unwanted in filters:
             is_gone = session.remove_filter(unwanted)
+            if is_gone:
+                self.local.remove([key_of(unwanted.pattern)])
             if not unwanted.is_wildcard:
                 self._reconsider(session, [unwanted.pattern], now_s)
                 continue
@@ -250,6 +269,7 @@ class Subscriptions:
         """The session is no more."""
         for pattern in dict.fromkeys(wildcard.pattern for wildcard in session.wildcards):
             self.following.remove(session, pattern)
+        self.local.remove(key_of(pattern) for pattern in session.filters)
         topics = [*session.filters, *(session.followed or ())]
         session.filters, session.wildcards, session.followed = {}, (), None
         self._reconsider(session, topics, now_s)
@@ -313,10 +333,16 @@ class Subscriptions:
         for shard in self.following.start():
             reader = TopicReader(shard, self._shard_names_max)
             reader.begin_at_start()
-            self._topics[shard] = _Topic(Feed(shard, 0, reader), is_catalogue=True)
+            self._topics[shard] = _Topic(Feed(shard, 0, reader), consumer=self._learn)
             self._wants.append((shard, True))
 
-    def _learn(self, shard: _Topic, parts: list[Part], now_s: float) -> None:
+    def read_system_topic(self, topic: str, consumer: Consumer) -> None:
+        """Read a topic of the system's own from now on."""
+        reader = TopicReader(topic, self._settings.publishers_per_topic_max)
+        self._topics[topic] = _Topic(Feed(topic, 0, reader), consumer=consumer)
+        self._wants.append((topic, True))
+
+    def _learn(self, parts: list[Part], now_s: float) -> None:
         names = (
             event.payload.decode(errors="replace")
             for part in parts
@@ -392,8 +418,8 @@ class Subscriptions:
     def _hand_on(self, entry: _Topic, feed: Feed, parts: list[Part], now_s: float) -> None:
         if not parts:
             return
-        if entry.is_catalogue:
-            self._learn(entry, parts, now_s)
+        if entry.consumer is not None:
+            entry.consumer(parts, now_s)
         else:
             self.delivery.deliver(feed, parts, entry.conditions, now_s)
             self.advanced[feed.topic] = None
@@ -401,5 +427,5 @@ class Subscriptions:
     def _after_input(self, entry: _Topic, now_s: float) -> None:
         if entry.catching_up:
             self._merge_or_ask(entry, now_s)
-        if entry.is_catalogue:
+        if entry.consumer == self._learn:
             self._note_catalogue(entry, now_s)

@@ -17,7 +17,8 @@ import time
 from collections.abc import Sequence
 
 from broker_agent.core.access import Access
-from broker_agent.core.broker import Broker, Identity
+from broker_agent.core.advice import AdviceCounters
+from broker_agent.core.broker import Broker, BrokerOptions, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -71,6 +72,8 @@ class Agent:
         self._connections: dict[ConnectionId, ClientConnection] = {}
         self._connections_opened = 0
         self._ticking: asyncio.Task[None] | None = None
+        self._advising: asyncio.Task[None] | None = None
+        self.advice_counters = AdviceCounters()
         self._left = asyncio.Event()
 
     def _now(self) -> float:
@@ -98,7 +101,7 @@ class Agent:
             settings.overlay,
             settings.core,
             random.Random(),
-            access,
+            BrokerOptions(access, settings.selection, settings.labels),
         )
         link_host = LinkHost(self.broker_id, self.address, self.on_peer_frame, self.on_unreachable)
         self.links = Links(link_host, settings.runtime, credentials)
@@ -106,7 +109,25 @@ class Agent:
         self._perform(self.core.start(settings.join, self._now()))
         self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
         await self._wait_for_membership()
+        self._advising = self._start_advising()
         log.info("broker %s is a member of the ring, at %s", self.broker_id, self.address)
+
+    def _start_advising(self) -> asyncio.Task[None] | None:
+        settings = self.settings.advice
+        if not settings.redis_url:
+            return None
+        try:
+            from broker_agent.runtime.advice import AdviceReader  # noqa: PLC0415  # an extra
+        except ImportError:
+            raise StartError(
+                "advice.redis_url is set, but redis is missing: pip install 'dynatops[redis]'"
+            ) from None
+        try:
+            reader = AdviceReader(settings, lambda advice: self.core.advise(advice, self._now()))
+        except ValueError as error:
+            raise StartError(f"advice.redis_url: {error}") from None
+        self.advice_counters = reader.counters
+        return asyncio.get_running_loop().create_task(reader.run())
 
     def _read_access(self) -> tuple[Access, LinkCredentials]:
         security = self.settings.security
@@ -172,8 +193,9 @@ class Agent:
 
     async def kill(self) -> None:
         """End at once, without a word to anyone."""
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for task in (self._ticking, self._advising):
+            if task is not None:
+                task.cancel()
         await self._server.stop()
         await self.links.close()
         self.stopped.set()

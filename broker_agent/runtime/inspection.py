@@ -82,6 +82,9 @@ class InspectionService(InspectionServicer):
         counters = {
             **core.node.counters.as_dict(),
             **core.counters.as_dict(),
+            **core.cluster.selection.counters.as_dict(),
+            **agent.advice_counters.as_dict(),
+            "broker_subscription_changes": core.cluster.selection.local.changes,
             **agent.links.counters.as_dict(),
         }
         return BrokerReport(

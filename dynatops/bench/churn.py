@@ -59,7 +59,7 @@ async def _session(
     latencies_us: list[float],
 ) -> None:
     async with dynatops.connect(
-        addresses[index % len(addresses)], timeout_s=60.0, **access()
+        addresses[index % len(addresses)], timeout_s=60.0, stay=True, **access()
     ) as client:
         held: list[dynatops.Subscription] = []
         while time.monotonic() < end_s:

@@ -85,7 +85,7 @@ async def _publish(
 
     following = [asyncio.create_task(follow(i)) for i in range(len(workers))]
     payload = bytes(plan.payload_bytes)
-    async with dynatops.connect(addresses, **access()) as client:
+    async with dynatops.connect(addresses, stay=True, **access()) as client:
         sent = 0
         while sent < plan.events:
             while (sent - plan.window) * plan.sessions >= sum(delivered):
@@ -135,7 +135,7 @@ class _Subscribers:
 
     async def _session(self, address: str) -> None:
         async with self._gate:
-            client = await dynatops.connect(address, timeout_s=60.0, **access())
+            client = await dynatops.connect(address, timeout_s=60.0, stay=True, **access())
             events = await client.subscribe(TOPIC)
         self._subscribed += 1
         if self._subscribed == self._sessions:

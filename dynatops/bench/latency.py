@@ -75,7 +75,7 @@ async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
 
 async def _pick_way(addresses: Sequence[str], hops: int) -> _Way:
     """The topic and the subscribing broker whose distance comes nearest to the hops wanted."""
-    async with Inspector(addresses, **access()) as inspector:
+    async with Inspector(addresses, stay=True, **access()) as inspector:
         reports = await inspector.brokers()
     by_node = {report.nodes[0].node.node_id: report.nodes[0].node.address for report in reports}
     geometry = RingGeometry(by_node)
@@ -99,7 +99,7 @@ async def _pick_way(addresses: Sequence[str], hops: int) -> _Way:
 async def _publish(address: str, topic: str, plan: LatencyPlan) -> None:
     payload = bytes(plan.payload_bytes)
     sent = 0
-    async with dynatops.connect(address, **access()) as client:
+    async with dynatops.connect(address, stay=True, **access()) as client:
         started_s = time.monotonic()
         while (elapsed_s := time.monotonic() - started_s) < plan.seconds + _WARM_UP_S:
             due = int(elapsed_s * plan.events_per_s) - sent
@@ -115,7 +115,10 @@ async def _publish(address: str, topic: str, plan: LatencyPlan) -> None:
 async def _subscribe(address: str, topic: str, plan: LatencyPlan) -> None:
     latencies: list[int] = []
     got = 0
-    async with dynatops.connect(address, **access()) as client, client.subscribe(topic) as events:
+    async with (
+        dynatops.connect(address, stay=True, **access()) as client,
+        client.subscribe(topic) as events,
+    ):
         say({"ready": True})
 
         async def take() -> None:

@@ -56,7 +56,10 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
 
 
 async def _subscribe(address: str, plan: PubSubPlan) -> None:
-    async with dynatops.connect(address, **access()) as client, client.subscribe(TOPIC) as events:
+    async with (
+        dynatops.connect(address, stay=True, **access()) as client,
+        client.subscribe(TOPIC) as events,
+    ):
         say({"ready": True})
         latencies: list[int] = []
         count = told = 0
@@ -86,7 +89,7 @@ async def _publish(address: str, plan: PubSubPlan) -> None:
     window = Window(plan.window)
     ack = dynatops.Ack[plan.ack.upper()]
     payload = bytes(plan.payload_bytes)
-    async with dynatops.connect(address, **access()) as client:
+    async with dynatops.connect(address, stay=True, **access()) as client:
         unacknowledged: set[asyncio.Task[None]] = set()
         sent = 0
         while sent < plan.events:
@@ -104,6 +107,8 @@ async def _publish(address: str, plan: PubSubPlan) -> None:
             sent += size
         await asyncio.gather(*unacknowledged)
         await client.flush()
+        # The subscriber still reports to this process, through the one that started both.
+        await window.ended()
 
 
 def main(arguments: list[str]) -> None:

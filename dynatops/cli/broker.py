@@ -51,6 +51,13 @@ def add_commands(commands: Commands) -> None:
         help="listen beyond loopback although not everyone is authenticated",
     )
     parser.add_argument(
+        "--label",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="what is known of the broker, such as region=eu or latitude=52.5; repeat for more",
+    )
+    parser.add_argument(
         "--set",
         metavar="NAME=VALUE",
         action="append",
@@ -74,6 +81,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
             values[name] = getattr(arguments, name)
     values["join"] = tuple(part for entry in arguments.join for part in entry.split(","))
     values["insecure"] = arguments.insecure
+    values["labels"] = dict(_label(entry) for entry in arguments.label)
     try:
         return BrokerSettings.model_validate(values)
     except ValidationError as error:
@@ -81,6 +89,13 @@ def settings_from(arguments: argparse.Namespace) -> Any:
         where = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         raise UsageError(f"{where}: {message}" if where else message) from None
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UsageError(f"--label {text}: write NAME=VALUE")
+    return name, value
 
 
 def nested(assignments: Iterable[str]) -> dict[str, Any]:
@@ -91,7 +106,7 @@ def nested(assignments: Iterable[str]) -> dict[str, Any]:
         group, dot, field = name.partition(".")
         if not (equals and dot and group and field):
             raise UsageError(f"--set {assignment}: write GROUP.NAME=VALUE")
-        if group not in ("overlay", "core", "runtime", "security"):
+        if group not in ("overlay", "core", "runtime", "security", "selection", "advice"):
             raise UsageError(f"--set {name}: there is no group {group!r} of settings")
         values.setdefault(group, {})[field] = value
     return values

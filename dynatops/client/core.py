@@ -54,6 +54,8 @@ class SessionWishes:
     # Not to go on with what there was of this client's.
     clean: bool = False
     token: str = ""
+    # To go where a broker sends it.
+    movable: bool = True
 
 
 class ClientCore:
@@ -93,6 +95,7 @@ class ClientCore:
             session_id=self.reading.session_id,
             former_broker=self._broker_address,
             redirected=redirected,
+            movable=self._wishes.movable,
         )
         self._connecting_to = address
         return ClientFrame(messages=[ClientMessage(hello=hello)])
@@ -129,21 +132,29 @@ class ClientCore:
 
     # ---- what the application wants -------------------------------------------------------------
 
-    def subscribe(self, filters: Iterable[FilterKey]) -> int:
-        """Ask for these filters; the request's number, which `Subscribed` will carry."""
-        wanted = list(filters)
+    def subscribe(self, filters: Iterable[FilterKey], drop: Iterable[FilterKey] = ()) -> int:
+        """Ask for these filters, and give others up with that; the request's number, which
+        `Subscribed` will carry."""
+        wanted, gone = list(filters), list(drop)
+        self._forget(gone)
         self.reading.add(wanted)
         self._request += 1
         self._pending_requests[self._request] = wanted
         if self.welcome is not None:
-            self._say(subscribe=Subscribe(request=self._request, filters=to_wire(wanted)))
+            subscribe = Subscribe(
+                request=self._request, filters=to_wire(wanted), drop=to_wire(gone)
+            )
+            self._say(subscribe=subscribe)
         return self._request
 
-    def unsubscribe(self, filters: Iterable[FilterKey]) -> None:
-        gone = list(filters)
+    def _forget(self, gone: list[FilterKey]) -> None:
         self.reading.remove(gone)
         for number, wanted in self._pending_requests.items():
             self._pending_requests[number] = [key for key in wanted if key not in gone]
+
+    def unsubscribe(self, filters: Iterable[FilterKey]) -> None:
+        gone = list(filters)
+        self._forget(gone)
         if self.welcome is not None:
             self._request += 1
             self._say(unsubscribe=Unsubscribe(request=self._request, filters=to_wire(gone)))

@@ -48,6 +48,7 @@ def connect(
     client_id: str = "",
     keep_s: int = 0,
     clean: bool = False,
+    stay: bool = False,
     token: str = "",
     tls: Tls | None = None,
     timeout_s: float = 10.0,
@@ -62,8 +63,10 @@ def connect(
 
     A `client_id` stands for one session; who connects with it takes it over. With `keep_s` the
     session, its subscriptions and what comes for them are kept for so many seconds without a
-    connection, also for a later process with the same id; `clean` begins anew. A subscriber that is
-    too slow misses events and is told so; with `disconnect_when_slow` its session ends instead.
+    connection, also for a later process with the same id; `clean` begins anew. A broker may send
+    the client to one that suits it better, and it goes there by itself, unless told to `stay`. A
+    subscriber that is too slow misses events and is told so; with `disconnect_when_slow` its
+    session ends instead.
     """
     parts = addresses.split(",") if isinstance(addresses, str) else addresses
     seeds = [part.strip() for part in parts if part.strip()]
@@ -74,6 +77,8 @@ def connect(
     policy = SlowPolicy.SLOW_POLICY_DROP_NEWEST
     if disconnect_when_slow:
         policy = SlowPolicy.SLOW_POLICY_DISCONNECT
-    wishes = SessionWishes(slow_policy=policy, expiry_s=keep_s, clean=clean, token=token)
+    wishes = SessionWishes(
+        slow_policy=policy, expiry_s=keep_s, clean=clean, token=token, movable=not stay
+    )
     name = client_id or f"client-{secrets.token_hex(8)}"
     return _Connecting(Client(seeds, name, wishes, tls), timeout_s)

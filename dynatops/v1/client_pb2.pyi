@@ -196,6 +196,7 @@ class Hello(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     FORMER_BROKER_FIELD_NUMBER: _builtins.int
     REDIRECTED_FIELD_NUMBER: _builtins.int
+    MOVABLE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
@@ -210,6 +211,8 @@ class Hello(_message.Message):
     former_broker: _builtins.str
     redirected: _builtins.bool
     """It was sent here by another broker: leave it in peace for a while."""
+    movable: _builtins.bool
+    """It goes where a broker sends it. Others are not sent anywhere."""
     def __init__(
         self,
         *,
@@ -222,10 +225,11 @@ class Hello(_message.Message):
         session_id: _builtins.str = ...,
         former_broker: _builtins.str = ...,
         redirected: _builtins.bool = ...,
+        movable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "protocol", b"protocol", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "movable", b"movable", "protocol", b"protocol", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -265,6 +269,7 @@ class Subscribe(_message.Message):
     FILTERS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     CURSORS_FIELD_NUMBER: _builtins.int
+    DROP_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     resume: _builtins.bool
     """These filters were confirmed before, by this broker or another: go on where the client stands."""
@@ -272,6 +277,10 @@ class Subscribe(_message.Message):
     def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Filter]: ...
     @_builtins.property
     def cursors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cursor]: ...
+    @_builtins.property
+    def drop(self) -> _containers.RepeatedCompositeFieldContainer[Global___Filter]:
+        """Given up in the same breath: a change of mind is judged, and made, as one."""
+
     def __init__(
         self,
         *,
@@ -279,10 +288,11 @@ class Subscribe(_message.Message):
         filters: _abc.Iterable[Global___Filter] | None = ...,
         resume: _builtins.bool = ...,
         cursors: _abc.Iterable[Global___Cursor] | None = ...,
+        drop: _abc.Iterable[Global___Filter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursors", b"cursors", "filters", b"filters", "request", b"request", "resume", b"resume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursors", b"cursors", "drop", b"drop", "filters", b"filters", "request", b"request", "resume", b"resume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -508,7 +518,9 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class Redirect(_message.Message):
-    """"You would be better off there": the client goes there by itself, and takes its cursors along."""
+    """"You would be better off there": the client goes there by itself, and takes its cursors along.
+    Comes in place of Subscribed: the request is to be made again there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

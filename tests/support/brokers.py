@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 
 from broker_agent.core.access import Access
-from broker_agent.core.broker import Broker, Identity
+from broker_agent.core.broker import Broker, BrokerOptions, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -15,6 +15,7 @@ from broker_agent.core.effects import (
     ResumeReading,
 )
 from broker_agent.core.reception import CLIENT_PROTOCOL
+from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
     ClientFrame,
@@ -41,7 +42,11 @@ class LoneBroker:
     ) -> None:
         identity = Identity("b0", "b0", 1)
         self.core = Broker(
-            identity, OverlaySettings(), settings or CoreSettings(), Random(1), access
+            identity,
+            OverlaySettings(),
+            settings or CoreSettings(),
+            Random(1),
+            BrokerOptions(access, SelectionSettings(enabled=False)),
         )
         self.now_s = 0.0
         self.effects: list[BrokerEffect] = []

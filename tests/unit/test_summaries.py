@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.clusters import cluster_of
+from broker_agent.core.cluster_names import cluster_of
 from broker_agent.core.selection import Selection
 from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.summaries import LocalTopics

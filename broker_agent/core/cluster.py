@@ -1,0 +1,77 @@
+"""Broker selection at work: summaries out and in, and sessions that are sent elsewhere.
+
+Summaries travel like events, on a topic of the system's own that every broker of the cluster reads.
+Nobody acknowledges them: the next one makes good for a lost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from google.protobuf.message import DecodeError
+
+from broker_agent.core.selection import Choice, Selection, User
+from broker_agent.core.sessions import Session
+from dynatops.filters import Filter
+from dynatops.v1.client_pb2 import Redirect, ServerMessage
+from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication
+from dynatops.v1.selection_pb2 import BrokerSummary
+from overlay.identifiers import key_of
+from overlay.publishers import Part
+
+
+class Cluster:
+    def __init__(self, name: str, selection: Selection, life: str) -> None:
+        self.topic = f"$cluster/{name}"
+        self.selection = selection
+        digest = blake2b(life.encode(), digest_size=8).digest()
+        self._publisher = int.from_bytes(digest, "big") | 1
+        self._published = 0
+
+    # ---- summaries ------------------------------------------------------------------------------
+
+    def due(self, sessions: int, now_s: float) -> Iterable[Publication]:
+        self.selection.local.sessions = sessions
+        summary = self.selection.summary(now_s)
+        if summary is None:
+            return
+        self._published += 1
+        event = Event(payload=summary.SerializeToString())
+        yield Publication(
+            topic=self.topic,
+            publisher=self._publisher,
+            first_number=self._published,
+            count=1,
+            settled=self._published - 1,
+            ack=AckLevel.ACK_LEVEL_NONE,
+            events=Events(events=[event]).SerializeToString(),
+        )
+
+    def take(self, parts: list[Part], now_s: float) -> None:
+        for part in parts:
+            for event in Events.FromString(part.run.events).events:
+                try:
+                    summary = BrokerSummary.FromString(event.payload)
+                except DecodeError:
+                    self.selection.counters.summaries_ignored += 1
+                    continue
+                self.selection.on_summary(summary, now_s)
+
+    # ---- sessions -------------------------------------------------------------------------------
+
+    def redirect(self, session: Session, added: Iterable[Filter], now_s: float) -> bool:
+        """Whether a session that is about to add filters is sent to another broker instead."""
+        held = {key_of(pattern) for pattern in session.filters}
+        interests = held | {key_of(wanted.pattern) for wanted in added}
+        if not session.movable or interests == held:
+            return False
+        choice = self.selection.choose(User(session.client_id, interests, held), now_s)
+        if choice.moves:
+            session.say(ServerMessage(redirect=_redirect(choice)))
+        return choice.moves
+
+
+def _redirect(choice: Choice) -> Redirect:
+    reason = f"{choice.reason}: utility {choice.utility:.2f} there, {choice.own_utility:.2f} here"
+    return Redirect(broker_id=choice.broker_id, address=choice.address, reason=reason)
