@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
+from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.runtime.agent import Agent, StartError
 from broker_agent.settings import BrokerSettings
 from overlay.geometry import RingGeometry
@@ -38,7 +39,12 @@ class LocalCluster:
     """Brokers in this process, in one event loop."""
 
     def __init__(
-        self, brokers: int, *, port: int = 0, overlay: OverlaySettings | None = None
+        self,
+        brokers: int,
+        *,
+        port: int = 0,
+        overlay: OverlaySettings | None = None,
+        selection: SelectionSettings | None = None,
     ) -> None:
         self.agents: list[Agent] = []
         # From the first broker's start until the ring was whole.
@@ -46,6 +52,7 @@ class LocalCluster:
         self._names = broker_names(brokers)
         self._port = port
         self._overlay = overlay or OverlaySettings()
+        self._selection = selection or SelectionSettings()
 
     @property
     def addresses(self) -> list[str]:
@@ -73,6 +80,7 @@ class LocalCluster:
             listen=f"{HOST}:{port}",
             join=tuple(seeds),
             overlay=self._overlay,
+            selection=self._selection,
         )
         agent = Agent(settings)
         await agent.start()

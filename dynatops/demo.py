@@ -2,25 +2,22 @@
 news.
 
 It is also a check of itself. Every event carries a number; every user writes down what came; in the
-end the two are compared. An event counts as owed to a subscription if it was published after the
-subscription was confirmed and acknowledged a moment before it was given up, so that what was under
-way just then counts neither way.
+end the two are compared (`ledger`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 import dynatops
 from dynatops.client.aio import Client
-from dynatops.client.subscription import Event
 from dynatops.cluster import LocalCluster
 from dynatops.inspection import Inspector, TreeNode
+from dynatops.ledger import FAREWELL_S, Ledger
 
 TOPIC_GROUPS = 6
 TOPICS_PER_GROUP = 4
@@ -29,38 +26,6 @@ TOPICS_PER_USER = 4
 PUBLISHERS = 4
 EVENTS_PER_S = 240.0
 CHANGE_EVERY_S = 4.0
-# Around giving up a subscription, for this long nothing is owed.
-FAREWELL_S = 1.0
-CATCH_UP_S = 5.0
-
-
-@dataclass(slots=True)
-class _Published:
-    topic: str
-    number: int
-    begun_s: float
-    acknowledged_s: float | None = None
-
-
-@dataclass(slots=True)
-class _Following:
-    """One user's interest in one topic, from confirmation to the end."""
-
-    topic: str
-    since_s: float
-    until_s: float | None = None
-    heard: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
-    reordered: int = 0
-    last: tuple[int, int] = (0, 0)
-    latencies_us: list[int] = field(default_factory=list)
-
-    def hear(self, event: Event) -> None:
-        self.latencies_us.append(time.time_ns() // 1_000 - event.published_us)
-        self.heard[int.from_bytes(event.payload[:8], "big")] += 1
-        place = (event.term, event.seq)
-        if place <= self.last:
-            self.reordered += 1
-        self.last = max(self.last, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +63,7 @@ class _Demo:
             for group in range(TOPIC_GROUPS)
         ]
         self._ends_s = time.monotonic() + seconds
-        self.published: list[_Published] = []
-        self.followings: list[_Following] = []
+        self.ledger = Ledger()
         self.changes = 0
 
     @property
@@ -117,7 +81,7 @@ class _Demo:
             publishing = [tasks.create_task(self._publisher()) for _ in range(PUBLISHERS)]
             following = [tasks.create_task(self._user()) for _ in range(users)]
             await asyncio.gather(*publishing)
-            await self._catch_up()
+            await self.ledger.catch_up()
             picture = await _largest_tree(self._cluster, self.topics)
             for task in following:
                 task.cancel()
@@ -133,17 +97,13 @@ class _Demo:
         async with dynatops.connect(self._address()) as client:
             pending: set[asyncio.Task[None]] = set()
             while not self._is_over:
-                task = asyncio.create_task(self._publish(client, self._rng.choice(self.topics)))
+                task = asyncio.create_task(
+                    self.ledger.publish(client, self._rng.choice(self.topics))
+                )
                 pending.add(task)
                 task.add_done_callback(pending.discard)
                 await asyncio.sleep(self._rng.expovariate(rate))
             await asyncio.gather(*pending)
-
-    async def _publish(self, client: Client, topic: str) -> None:
-        event = _Published(topic, len(self.published) + 1, time.monotonic())
-        self.published.append(event)
-        await client.publish(topic, event.number.to_bytes(8, "big") + bytes(92))
-        event.acknowledged_s = time.monotonic()
 
     # ---- users ----------------------------------------------------------------------------------
 
@@ -168,41 +128,13 @@ class _Demo:
 
     async def _follow(self, client: Client, topic: str, patience_s: float) -> None:
         async with client.subscribe(topic) as events:
-            following = _Following(topic, time.monotonic())
-            self.followings.append(following)
+            following = self.ledger.follow(topic)
             try:
                 async with asyncio.timeout(None if patience_s == float("inf") else patience_s):
                     async for event in events:
                         following.hear(event)
             except TimeoutError:
                 following.until_s = time.monotonic()
-
-    # ---- the reckoning --------------------------------------------------------------------------
-
-    async def _catch_up(self) -> None:
-        """Give what is under way a moment to arrive."""
-        deadline_s = time.monotonic() + CATCH_UP_S
-        while time.monotonic() < deadline_s:
-            expected, delivered = self.reckon()
-            if delivered == expected:
-                return
-            await asyncio.sleep(0.05)
-
-    def reckon(self) -> tuple[int, int]:
-        """How many deliveries are owed, and how many of these have been made."""
-        by_topic: defaultdict[str, list[_Published]] = defaultdict(list)
-        for event in self.published:
-            if event.acknowledged_s is not None:
-                by_topic[event.topic].append(event)
-        expected = delivered = 0
-        for following in self.followings:
-            until_s = (following.until_s or float("inf")) - FAREWELL_S
-            for event in by_topic[following.topic]:
-                assert event.acknowledged_s is not None
-                if following.since_s < event.begun_s and event.acknowledged_s < until_s:
-                    expected += 1
-                    delivered += event.number in following.heard
-        return expected, delivered
 
 
 async def run_demo(
@@ -227,15 +159,15 @@ async def _watch(demo: _Demo, progress: Callable[[float, int, int], None]) -> No
     started_s = time.monotonic()
     while True:
         await asyncio.sleep(1.0)
-        heard = sum(len(following.heard) for following in demo.followings)
-        progress(time.monotonic() - started_s, len(demo.published), heard)
+        heard = sum(len(following.heard) for following in demo.ledger.followings)
+        progress(time.monotonic() - started_s, len(demo.ledger.published), heard)
 
 
 def _result(
     cluster: LocalCluster, demo: _Demo, seconds: float, topic: str, tree: TreeNode
 ) -> DemoResult:
-    expected, delivered = demo.reckon()
-    latencies = sorted(us for following in demo.followings for us in following.latencies_us)
+    balance = demo.ledger.balance()
+    latencies = sorted(us for f in demo.ledger.followings for us in f.latencies_us)
     counters = [agent.core.node.counters for agent in cluster.agents]
     return DemoResult(
         brokers=len(cluster.agents),
@@ -243,12 +175,12 @@ def _result(
         topics=len(demo.topics),
         seconds=seconds,
         ready_s=cluster.ready_s,
-        published=len(demo.published),
-        expected=expected,
-        delivered=delivered,
-        lost=expected - delivered,
-        duplicated=sum(n - 1 for f in demo.followings for n in f.heard.values()),
-        reordered=sum(following.reordered for following in demo.followings),
+        published=balance.published,
+        expected=balance.expected,
+        delivered=balance.delivered,
+        lost=balance.lost,
+        duplicated=balance.duplicated,
+        reordered=balance.reordered,
         subscription_changes=demo.changes,
         tree_messages=sum(counter.tree_events for counter in counters),
         relay_messages=sum(counter.relayed_events for counter in counters),

@@ -75,7 +75,7 @@ async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
 
 async def _pick_way(addresses: Sequence[str], hops: int) -> _Way:
     """The topic and the subscribing broker whose distance comes nearest to the hops wanted."""
-    async with Inspector(addresses, stay=True, **access()) as inspector:
+    async with Inspector(addresses, **access()) as inspector:
         reports = await inspector.brokers()
     by_node = {report.nodes[0].node.node_id: report.nodes[0].node.address for report in reports}
     geometry = RingGeometry(by_node)

@@ -11,6 +11,7 @@ from dynatops.cli.common import Commands, add_command, positive, print_json, run
 from dynatops.cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from dynatops.churn_demo import ChurnResult
     from dynatops.demo import DemoResult
 
 BROKERS_MAX = 200
@@ -33,6 +34,22 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--seconds", type=positive(float), default=15.0, metavar="S", help="of load (default: 15)"
     )
+    parser.add_argument(
+        "--churn",
+        action="store_true",
+        help="instead, show broker selection: one workload of users who change their interests "
+        "(multimodal, as the paper's), with selection and at random",
+    )
+    parser.add_argument(
+        "--users", type=positive(int), default=400, metavar="U", help="with --churn (default: 400)"
+    )
+    parser.add_argument(
+        "--topics",
+        type=positive(int),
+        default=300,
+        metavar="T",
+        help="with --churn (default: 300)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the users' whims (default: 0)")
 
 
@@ -41,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.brokers > BROKERS_MAX:
         raise UsageError(f"--brokers {arguments.brokers}: at most {BROKERS_MAX} in one process")
+    if arguments.churn:
+        return _run_churn(arguments)
     quiet = arguments.json
     if not quiet:
         print(f"starting {arguments.brokers} brokers ...", flush=True)
@@ -59,6 +78,63 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _summarise(result)
     return 0 if result.ok else 1
+
+
+def _run_churn(arguments: argparse.Namespace) -> int:
+    from dynatops.churn_demo import run_churn_demo
+    from dynatops.churn_workload import ChurnSpec
+
+    seconds, shows_progress = arguments.seconds, not arguments.json and sys.stdout.isatty()
+    try:
+        spec = ChurnSpec(
+            users=arguments.users,
+            topics=arguments.topics,
+            seconds=seconds,
+            arrival_s=min(5.0, seconds / 4),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+    def show(what: str, at_s: float) -> None:
+        if shows_progress:
+            print(f"\r\033[K{what}: {at_s:3.0f} of {seconds:g} s", end="", flush=True)
+
+    if not arguments.json:
+        print(
+            f"{arguments.brokers} brokers, {spec.users} users, {spec.topics} topics,"
+            f" twice {seconds:g} s ...",
+            flush=True,
+        )
+    result: ChurnResult = run_async(run_churn_demo(arguments.brokers, spec, arguments.seed, show))
+    if arguments.json:
+        print_json(result.as_json())
+    else:
+        _summarise_churn(result)
+    return 0 if result.ok else 1
+
+
+def _summarise_churn(result: ChurnResult) -> None:
+    clear = "\r\033[K" if sys.stdout.isatty() else ""
+    mine, other = result.selected, result.random
+    rows = [
+        ("broker subscription changes", mine.broker_subscription_changes,
+         other.broker_subscription_changes),
+        ("subscriptions a broker, mean", round(mine.load_mean), round(other.load_mean)),
+        ("standard deviation of it", round(mine.load_std, 1), round(other.load_std, 1)),
+        ("users sent elsewhere", mine.moves, other.moves),
+        ("summaries received", mine.summary_messages, other.summary_messages),
+        ("events delivered", mine.balance.delivered, other.balance.delivered),
+        ("lost", mine.balance.lost, other.balance.lost),
+        ("duplicated", mine.balance.duplicated, other.balance.duplicated),
+        ("reordered", mine.balance.reordered, other.balance.reordered),
+    ]  # fmt: skip
+    print(f"{clear}  {'':<30}{'selection':>12}{'random':>12}")
+    for name, selected, random in rows:
+        print(f"  {name:<30}{selected:>12,}{random:>12,}")
+    print()
+    print(f"Selection avoids {result.reduction:.0%} of the brokers' subscription changes.")
+    if not result.ok:
+        print("SOMETHING WENT WRONG: see lost, duplicated and reordered above.")
 
 
 def _show_progress(seconds: float, published: int, delivered: int) -> None:

@@ -33,7 +33,7 @@ from dynatops.client.errors import (
 )
 from dynatops.client.inbox import Inbox
 from dynatops.client.publications import Ack, Confirmed, Rejected
-from dynatops.client.reading import Arrived
+from dynatops.client.reading import Arrived, FilterKey
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
 from dynatops.client.waiting import Waiting
 from dynatops.filters import Filter, Value, attributes_to_wire
@@ -414,29 +414,57 @@ class Client:
         bytes_max = welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX
         filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
         queue = EventQueue(filters, on_gap, self._inbox.on_empty)
-        return Subscription(queue, self._start_subscription, self._end_subscription)
+        return Subscription(
+            queue, self._start_subscription, self._end_subscription, self._change_subscription
+        )
 
-    async def _start_subscription(self, queue: EventQueue, timeout_s: float = 30.0) -> None:
+    async def _start_subscription(self, queue: EventQueue) -> None:
         self._raise_if_failed()
         new = self._inbox.add(queue)
         if not new:
             return
-        confirmation = self._waiting.subscribed(self._core.subscribe(new))
+        try:
+            await self._confirmed(queue, new, ())
+        except BaseException:
+            self._end_subscription(queue)
+            raise
+
+    async def _confirmed(
+        self,
+        queue: EventQueue,
+        new: Sequence[FilterKey],
+        gone: Sequence[FilterKey],
+        timeout_s: float = 30.0,
+    ) -> None:
+        confirmation = self._waiting.subscribed(self._core.subscribe(new, gone))
         self._inbox.claim(queue)
         self._has_output.set()
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await confirmation
-            if answer.problems:
-                reasons = "; ".join(problem.message for problem in answer.problems)
-                raise SubscribeError([problem.topic for problem in answer.problems], reasons)
         except TimeoutError:
-            self._end_subscription(queue)
             patterns = [pattern for pattern, _ in new]
             raise SubscribeError(patterns, f"not confirmed within {timeout_s:g} s") from None
-        except BaseException:
-            self._end_subscription(queue)
-            raise
+        if answer.problems:
+            reasons = "; ".join(problem.message for problem in answer.problems)
+            raise SubscribeError([problem.topic for problem in answer.problems], reasons)
+
+    async def _change_subscription(
+        self, queue: EventQueue, add: Sequence[str], drop: Sequence[str]
+    ) -> None:
+        self._raise_if_failed()
+        where = queue.filters[0].where if queue.filters else ""
+        added = [Filter.parse(pattern, where) for pattern in add]
+        before = self._inbox.remove(queue)
+        queue.filters = [f for f in queue.filters if f.pattern not in drop] + added
+        after = self._inbox.add(queue)
+        new = [key for key in after if key not in before]
+        gone = [key for key in before if key not in after]
+        if new:
+            await self._confirmed(queue, new, gone)
+        elif gone:
+            self._core.unsubscribe(gone)
+            self._has_output.set()
 
     def _end_subscription(self, queue: EventQueue) -> None:
         gone = self._inbox.remove(queue)

@@ -49,7 +49,6 @@ class EventQueue:
         self, filters: Sequence[Filter], on_gap: OnGap | None, on_empty: Callable[[], None]
     ) -> None:
         self.filters = list(filters)
-        self.filter_keys = list(dict.fromkeys((f.pattern, f.where) for f in filters))
         # Events known to have been missed; a gap of unknown size counts as one.
         self.missed = 0
         self._on_gap = on_gap
@@ -61,6 +60,10 @@ class EventQueue:
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._failure: Exception | None = None
+
+    @property
+    def filter_keys(self) -> list[tuple[str, str]]:
+        return list(dict.fromkeys((f.pattern, f.where) for f in self.filters))
 
     @property
     def is_full(self) -> bool:
@@ -148,10 +151,12 @@ class Subscription:
         queue: EventQueue,
         start: Callable[[EventQueue], Awaitable[None]],
         end: Callable[[EventQueue], None],
+        change: Callable[[EventQueue, Sequence[str], Sequence[str]], Awaitable[None]],
     ) -> None:
         self._queue = queue
         self._start = start
         self._end = end
+        self._change = change
 
     @property
     def topics(self) -> list[str]:
@@ -175,6 +180,10 @@ class Subscription:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def change(self, *, add: Sequence[str] = (), drop: Sequence[str] = ()) -> None:
+        """Take up patterns and give others up, as one change of mind."""
+        await self._change(self._queue, add, drop)
 
     def __aiter__(self) -> Self:
         return self
