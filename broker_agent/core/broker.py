@@ -42,7 +42,13 @@ from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
-from broker_agent.core.validation import problem_with, readable_filters, sort_filters, void
+from broker_agent.core.validation import (
+    cursors_of,
+    problem_with,
+    readable_filters,
+    sort_filters,
+    void,
+)
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -76,7 +82,6 @@ from overlay.effects import (
 from overlay.identifiers import first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
-from overlay.reader import TERMS_MAX
 from overlay.ring import Status
 from overlay.settings import OverlaySettings
 
@@ -321,10 +326,7 @@ class Broker:
         self.counters.client_errors += len(problems)
         cursors = None
         if message.resume:
-            cursors = {
-                cursor.topic: tuple((entry.term, entry.seq) for entry in cursor.seen[-TERMS_MAX:])
-                for cursor in message.cursors
-            }
+            cursors = cursors_of(message)
         self.subscriptions.subscribe(session, message.request, accepted, problems, cursors, now_s)
 
     def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:

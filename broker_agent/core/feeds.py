@@ -7,7 +7,7 @@ that stand at the same place), and joins the others when both stand at one posit
     live:        tree --> reader --> members
     catching up: rendezvous point --> reader --> members --same position--> live
 
-A reader that is behind asks the rendezvous point; one that is ahead of it tells it so.
+A reader that is behind asks the rendezvous point; a live one that is ahead of it tells it so.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Progress:
     def note(self, feed: Feed, now_s: float) -> None:
         """Something has come in."""
         reader = feed.reader
-        if not reader.is_ahead:
+        # Where a client says it stood is no reason to make a rendezvous point open newer terms.
+        if not reader.is_ahead or feed.number:
             self._ahead.pop(feed, None)
         else:
             self._ahead.setdefault(feed, now_s)

@@ -219,12 +219,7 @@ class Subscriptions:
         if feed is None:
             self._feeds_made += 1
             topic = entry.live.topic
-            reader = TopicReader(topic, self._settings.publishers_per_topic_max)
-            if start:
-                reader.resume(TermSeq(term=term, seq=seq) for term, seq in start)
-            else:
-                reader.begin_at_start()
-            feed = Feed(topic, self._feeds_made, reader)
+            feed = Feed(topic, self._feeds_made, self._reader_from(topic, start))
             entry.catching_up.append(feed)
             self._counters.catch_ups += 1
         feed.members[session] = _ALWAYS_THERE
@@ -400,6 +395,9 @@ class Subscriptions:
         feed = next((feed for feed in entry.feeds if feed.number == answer.reader), None)
         if feed is None:
             return
+        if feed.number and answer.position.term < feed.reader.newest_term:
+            self._begin_again(feed, answer, now_s)
+            return
         reading = feed.reader.fetched(answer)
         if reading.lost or reading.unknown_loss:
             self._counters.lost_events += reading.lost
@@ -414,6 +412,24 @@ class Subscriptions:
                 other.reader.observe(answer.position)
                 self.progress.note(other, now_s)
         self._after_input(entry, now_s)
+
+    def _begin_again(self, feed: Feed, answer: Fetched, now_s: float) -> None:
+        """A client was where the rendezvous point has never been: on the other side of a partition,
+        or so it says. Go on from the last place that both may know; the client drops repeats."""
+        common = [entry for entry in feed.reader.seen() if entry.term <= answer.position.term]
+        feed.reader = self._reader_from(feed.topic, tuple((e.term, e.seq) for e in common))
+        feed.reader.observe(answer.position)
+        self._counters.unknown_losses += 1
+        self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, 0, now_s)
+        self.progress.ask(feed, now_s)
+
+    def _reader_from(self, topic: str, start: CursorKey) -> TopicReader:
+        reader = TopicReader(topic, self._settings.publishers_per_topic_max)
+        if start:
+            reader.resume(TermSeq(term=term, seq=seq) for term, seq in start)
+        else:
+            reader.begin_at_start()
+        return reader
 
     def _hand_on(self, entry: _Topic, feed: Feed, parts: list[Part], now_s: float) -> None:
         if not parts:

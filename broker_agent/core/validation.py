@@ -11,10 +11,11 @@ from google.protobuf.message import DecodeError
 from broker_agent.core.settings import CoreSettings
 from dynatops.filters import Filter, FilterError
 from dynatops.topics import TopicError, check_topic
-from dynatops.v1.client_pb2 import ErrorCode, TopicProblem
+from dynatops.v1.client_pb2 import ErrorCode, Subscribe, TopicProblem
 from dynatops.v1.client_pb2 import Filter as WireFilter
 from dynatops.v1.overlay_pb2 import Events, Publication
 from overlay.identifiers import NUMBER_MAX
+from overlay.reader import TERMS_MAX
 
 # Conditions that one session may have on one pattern.
 CONDITIONS_MAX = 100
@@ -111,3 +112,17 @@ def readable_filters(filters: Iterable[WireFilter], settings: CoreSettings) -> l
         except FilterError:
             continue
     return readable
+
+
+def cursors_of(message: Subscribe) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Where a client says it stands, as far as that can be: (term, seq) by topic, oldest first."""
+    return {
+        cursor.topic: tuple(
+            sorted(
+                (entry.term, entry.seq)
+                for entry in cursor.seen[-TERMS_MAX:]
+                if 0 < entry.term <= NUMBER_MAX and entry.seq <= NUMBER_MAX
+            )
+        )
+        for cursor in message.cursors
+    }
