@@ -35,6 +35,8 @@ class Feed:
     reader: TopicReader
     # The reader's clock when each session joined: what is older does not concern it.
     members: dict[Session, int] = field(default_factory=dict)
+    # Whether the rendezvous point has been asked for what comes after its start.
+    asked: bool = False
 
     def stands_at(self, cursor: CursorKey) -> bool:
         """Whether it has read just what this cursor says."""
@@ -69,7 +71,9 @@ class Progress:
         else:
             self._ahead.setdefault(feed, now_s)
         if not reader.is_behind:
-            self._behind.pop(feed, None)
+            # One that catches up asks until it stands where the live one stands.
+            if not feed.number:
+                self._behind.pop(feed, None)
         elif feed not in self._behind:
             self._behind[feed] = now_s + self._settings.repair_delay_s
 
@@ -83,9 +87,9 @@ class Progress:
     def is_asking(self, feed: Feed) -> bool:
         return feed in self._behind
 
-    def ask(self, feed: Feed, now_s: float) -> None:
-        """Ask the rendezvous point, whether anything is known to be missing or not."""
-        self._behind[feed] = now_s
+    def ask(self, feed: Feed, at_s: float) -> None:
+        """Ask the rendezvous point then, whether anything is known to be missing or not."""
+        self._behind[feed] = at_s
 
     def forget(self, feeds: Iterable[Feed]) -> None:
         for feed in feeds:

@@ -230,13 +230,17 @@ class Subscriptions:
         """Sessions that stand where the live reader stands join it; the others read on."""
         live = entry.live
         for feed in list(entry.catching_up):
-            if feed.reader.is_behind or feed.reader.position < live.reader.position:
-                if not self.progress.is_asking(feed):
-                    self.progress.ask(feed, now_s)
-            elif feed.reader.agrees_with(live.reader) and not live.reader.is_behind:
+            is_behind = feed.reader.is_behind or live.reader.is_behind
+            if feed.reader.agrees_with(live.reader) and not is_behind:
                 entry.catching_up.remove(feed)
                 self.progress.forget([feed])
                 live.members.update(feed.members)
+            elif not self.progress.is_asking(feed):
+                # Where it stands on its own account, it asks again only now and then.
+                is_urgent = feed.reader.is_behind or not feed.asked
+                feed.asked = True
+                delay_s = 0.0 if is_urgent else self._settings.repair_retry_s
+                self.progress.ask(feed, now_s + delay_s)
 
     def _set_condition(self, entry: _Topic, session: Session) -> None:
         """What the session's filters together want of this topic."""

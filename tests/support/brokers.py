@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 from broker_agent.core.access import Access
 from broker_agent.core.broker import Broker, BrokerOptions, Identity
@@ -75,9 +76,16 @@ class LoneBroker:
         policy: SlowPolicy.ValueType = SlowPolicy.SLOW_POLICY_DROP_NEWEST,
         protocol: int = CLIENT_PROTOCOL,
         token: str = "",
+        client_id: str = "",
+        keep_s: int = 0,
+        **more: Any,
     ) -> None:
+        """`client` names the connection, and the client too unless that is named apart."""
         self.keep(self.core.open_connection(ConnectionId(client), self.now_s))
-        hello = Hello(protocol=protocol, client_id=client, slow_policy=policy, token=token)
+        hello = Hello(
+            protocol=protocol, client_id=client_id or client, slow_policy=policy, token=token,
+            expiry_s=keep_s, **more,
+        )  # fmt: skip
         self.say(client, hello=hello)
 
     def disconnect(self, client: str) -> None:

@@ -1,0 +1,292 @@
+"""Sessions that outlive their connections, at one broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_agent.core.effects import ConnectionId
+from broker_agent.core.sessions import Session
+from broker_agent.core.settings import CoreSettings
+from dynatops.v1.client_pb2 import (
+    Cursor,
+    ErrorCode,
+    Filter,
+    MissCause,
+    Received,
+    ServerFrame,
+    ServerMessage,
+    Subscribe,
+    Welcome,
+)
+from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, SessionMoved, TermSeq
+from tests.support.brokers import LoneBroker
+from tests.support.nodes import publication
+
+TOPIC = "quake/ca"
+
+
+@pytest.fixture
+def broker() -> LoneBroker:
+    lone = LoneBroker()
+    lone.run(0.3)
+    lone.connect("pub")
+    return lone
+
+
+def welcome_of(broker: LoneBroker, connection: str) -> Welcome:
+    return broker.hear(connection)[0].welcome
+
+
+def publish(broker: LoneBroker, *numbers: int, topic: str = TOPIC) -> None:
+    for number in numbers:
+        broker.publish("pub", publication(topic, number, publisher=5))
+    broker.run(0.2)
+
+
+def heard(messages: list[ServerMessage]) -> list[int]:
+    return [m.run.first_number for m in messages if m.HasField("run")]
+
+
+class TestComingBack:
+    def test_events_wait_for_a_session_that_is_kept(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.subscribe("c1", TOPIC)
+        first = welcome_of(broker, "c1")
+        broker.disconnect("c1")
+        publish(broker, 1, 2)
+        broker.connect("c2", client_id="ann", keep_s=60, session_id=first.session_id)
+        welcome, *rest = broker.hear("c2")
+        assert welcome.welcome.resumed
+        assert welcome.welcome.session_id == first.session_id
+        assert [f.pattern for f in welcome.welcome.filters] == [TOPIC]
+        assert heard(rest) == [1, 2]
+
+    def test_what_the_application_has_not_taken_is_sent_again(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.subscribe("c1", TOPIC)
+        publish(broker, 1, 2, 3)
+        assert heard(broker.hear("c1")) == [1, 2, 3]
+        # The first delivery says where the topic stands.
+        broker.say("c1", received=Received(serial=2))
+        broker.disconnect("c1")
+        broker.connect("c2", client_id="ann", keep_s=60)
+        welcome, *rest = broker.hear("c2")
+        assert welcome.welcome.serial == 3
+        assert heard(rest) == [2, 3]
+
+    def test_without_a_wish_to_be_kept_it_ends(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann")
+        broker.subscribe("c1", TOPIC)
+        broker.disconnect("c1")
+        assert TOPIC not in broker.core.subscriptions
+        broker.connect("c2", client_id="ann")
+        assert not welcome_of(broker, "c2").resumed
+
+    def test_it_expires(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann", keep_s=10)
+        broker.subscribe("c1", TOPIC)
+        broker.disconnect("c1")
+        broker.run(8.0)
+        assert TOPIC in broker.core.subscriptions
+        broker.run(4.0)
+        assert TOPIC not in broker.core.subscriptions
+        assert broker.core.counters.sessions_expired == 1
+
+    def test_clean_begins_anew(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.subscribe("c1", TOPIC)
+        broker.disconnect("c1")
+        broker.connect("c2", client_id="ann", keep_s=60, clean=True)
+        welcome = welcome_of(broker, "c2")
+        assert not welcome.resumed
+        assert not welcome.filters
+        assert TOPIC not in broker.core.subscriptions
+
+    def test_the_session_of_another_broker_is_not_this_one(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.disconnect("c1")
+        broker.connect("c2", client_id="ann", keep_s=60, session_id="elsewhere/1")
+        assert not welcome_of(broker, "c2").resumed
+
+    def test_a_second_connection_takes_over(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.subscribe("c1", TOPIC)
+        broker.hear("c1")
+        broker.connect("c2", client_id="ann", keep_s=60)
+        (goodbye,) = broker.hear("c1")
+        assert goodbye.goodbye.code == ErrorCode.ERROR_CODE_TAKEN_OVER
+        assert "'ann'" in goodbye.goodbye.message
+        assert broker.is_closing("c1")
+        assert welcome_of(broker, "c2").resumed
+        broker.disconnect("c1")
+        publish(broker, 1)
+        assert heard(broker.hear("c2")) == [1]
+
+    def test_a_client_that_went_elsewhere_is_not_kept(self, broker: LoneBroker) -> None:
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.subscribe("c1", TOPIC)
+        session_id = welcome_of(broker, "c1").session_id
+        broker.disconnect("c1")
+        for said in ("another", session_id):
+            moved = SessionMoved(client_id="ann", session_id=said)
+            frame = PeerFrame(messages=[PeerMessage(session_moved=moved)])
+            broker.keep(broker.core.on_peer_frame(frame, broker.now_s))
+            assert (TOPIC in broker.core.subscriptions) == (said == "another")
+
+
+class TestCursors:
+    """Coming from another broker, with a place in each topic."""
+
+    def resume(self, broker: LoneBroker, *seen: TermSeq) -> list[ServerMessage]:
+        broker.connect("c1", client_id="ann", session_id="elsewhere/1")
+        subscribe = Subscribe(
+            request=1,
+            filters=[Filter(pattern=TOPIC)],
+            resume=True,
+            cursors=[Cursor(topic=TOPIC, seen=seen)],
+        )
+        broker.say("c1", subscribe=subscribe)
+        broker.run(1.0)
+        return broker.hear("c1")
+
+    def stamps(self, broker: LoneBroker) -> list[TermSeq]:
+        """Three events, and where each is."""
+        broker.connect("w", client_id="watch")
+        broker.subscribe("w", TOPIC)
+        publish(broker, 1, 2, 3)
+        return [TermSeq(term=run.term, seq=run.first_seq) for run in broker.runs("w")]
+
+    def test_reading_goes_on_where_the_client_stood(self, broker: LoneBroker) -> None:
+        second = self.stamps(broker)[1]
+        assert heard(self.resume(broker, second)) == [3]
+        publish(broker, 4)
+        assert heard(broker.hear("c1")) == [4]
+
+    def test_one_that_has_everything_misses_nothing(self, broker: LoneBroker) -> None:
+        newest = self.stamps(broker)[2]
+        assert heard(self.resume(broker, newest)) == []
+        publish(broker, 4)
+        assert heard(broker.hear("c1")) == [4]
+
+    def test_a_term_that_nobody_knows_is_not_believed(self, broker: LoneBroker) -> None:
+        second = self.stamps(broker)[1]
+        invented = TermSeq(term=second.term + (1 << 40), seq=9)
+        messages = self.resume(broker, second, invented)
+        assert heard(messages) == [3]
+        missed = [m.missed for m in messages if m.HasField("missed")]
+        assert [(m.cause, m.count) for m in missed] == [(MissCause.MISS_CAUSE_NOT_RETAINED, 0)]
+        publish(broker, 4)
+        (run,) = broker.runs("c1")
+        assert run.term == second.term
+
+    def test_impossible_numbers_are_left_out(self, broker: LoneBroker) -> None:
+        self.stamps(broker)
+        impossible = TermSeq(term=(1 << 64) - 1, seq=(1 << 64) - 1)
+        assert heard(self.resume(broker, impossible)) == [1, 2, 3]
+
+
+class TestWildcards:
+    def test_a_new_topic_is_read_from_its_first_event(self, broker: LoneBroker) -> None:
+        broker.connect("c1")
+        broker.subscribe("c1", "quake/#")
+        broker.run(1.0)
+        assert broker.kinds("c1") == ["welcome", "subscribed"]
+        publish(broker, 1, 2, topic="quake/new")
+        publish(broker, 1, topic="fire/new")
+        broker.run(1.0)
+        runs = broker.runs("c1")
+        assert [(run.topic, run.first_number) for run in runs] == [
+            ("quake/new", 1),
+            ("quake/new", 2),
+        ]
+
+    def test_topics_that_exist_are_followed_from_now_on(self, broker: LoneBroker) -> None:
+        publish(broker, 1)
+        broker.connect("c1")
+        broker.subscribe("c1", "+/ca")
+        broker.run(1.0)
+        publish(broker, 2)
+        assert heard(broker.hear("c1")) == [2]
+
+    def test_two_filters_bring_an_event_once(self, broker: LoneBroker) -> None:
+        broker.connect("c1")
+        broker.subscribe("c1", "quake/#", "#", TOPIC)
+        broker.run(1.0)
+        broker.hear("c1")
+        publish(broker, 1)
+        broker.run(1.0)
+        assert heard(broker.hear("c1")) == [1]
+
+    def test_giving_one_up_keeps_what_the_other_wants(self, broker: LoneBroker) -> None:
+        broker.connect("c1")
+        broker.subscribe("c1", "quake/#", "+/ca")
+        publish(broker, 1)
+        publish(broker, 1, topic="quake/nv")
+        broker.run(1.0)
+        broker.unsubscribe("c1", "quake/#")
+        broker.hear("c1")
+        publish(broker, 2)
+        publish(broker, 2, topic="quake/nv")
+        assert [run.topic for run in broker.runs("c1")] == [TOPIC]
+        broker.unsubscribe("c1", "+/ca")
+        broker.disconnect("c1")
+        assert not len(broker.core.subscriptions)
+        assert not broker.core.subscriptions.following.is_active
+
+    def test_more_topics_than_a_session_may_follow(self) -> None:
+        broker = LoneBroker(CoreSettings(followed_topics_max=1))
+        broker.run(0.3)
+        broker.connect("pub")
+        broker.connect("c1")
+        broker.subscribe("c1", "#")
+        broker.run(1.0)
+        publish(broker, 1, topic="a")
+        publish(broker, 1, topic="b")
+        broker.run(1.0)
+        messages = broker.hear("c1")
+        assert heard(messages) == [1]
+        (missed,) = [m.missed for m in messages if m.HasField("missed")]
+        assert missed.cause == MissCause.MISS_CAUSE_TOO_MANY_TOPICS
+
+
+class TestQueue:
+    """A session by itself."""
+
+    def session(self, **settings: float) -> Session:
+        core_settings = CoreSettings(**settings)  # type: ignore[arg-type]
+        connection = ConnectionId("c")
+        return Session("s", "ann", 0, core_settings, connection=connection, expiry_s=60.0)
+
+    def test_a_window_bounds_what_is_under_way(self) -> None:
+        session = self.session(session_window_bytes=100)
+        for i in range(10):
+            session.offer("t", bytes(60), 1, float(i))
+        # The piece that fills the window goes out; the next do not.
+        assert len(session.take(60, 10.0)) == 60
+        assert len(session.take(60, 10.0)) == 60
+        assert session.take(60, 10.0) == b""
+        assert session.received(1)
+        assert len(session.take(60, 10.0)) == 60
+
+    def test_what_waited_too_long_is_counted(self) -> None:
+        session = self.session()
+        session.detach(0.0)
+        for i in range(5):
+            session.offer("t", b"", 2, float(i))
+        assert session.expire(3.0) == 6
+        assert session.queued_events == 4
+        session.attach(ConnectionId("d"))
+        session.offer("t", b"", 1, 9.0)
+        messages = ServerFrame.FromString(session.take(1_000, 9.0)).messages
+        assert [(m.missed.cause, m.missed.count) for m in messages if m.HasField("missed")] == [
+            (MissCause.MISS_CAUSE_EXPIRED, 6)
+        ]
+
+    def test_answers_do_not_outlive_their_connection(self) -> None:
+        session = self.session()
+        session.say(ServerMessage())
+        session.offer("t", b"x", 1, 0.0)
+        session.detach(1.0)
+        session.say(ServerMessage())
+        session.attach(ConnectionId("d"))
+        assert session.take(1_000, 2.0) == b"x"
