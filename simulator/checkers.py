@@ -221,11 +221,9 @@ def _check_order_of(who: str, events: list[HeardEvent], broken_s: float | None) 
             yield f"{who}: event {number} of {publisher:x} came {times} times"
     last_number: dict[int, int] = {}
     last_seq: dict[int, int] = {}
-    announced_late: set[tuple[int, int]] = set()
     for heard in events:
         publisher, number, at_s = heard.publisher, heard.number, heard.at_s
-        told = (broken_s is not None and broken_s <= at_s) or (publisher, number) in announced_late
-        announced_late |= {(publisher, number - i) for i in range(1, heard.missing + 1)}
+        told = heard.is_late or (broken_s is not None and broken_s <= at_s)
         if number <= last_number.get(publisher, 0) and not told:
             yield f"{who}: event {number} of {publisher:x} came after a later one, at {at_s:.3f} s"
         last_number[publisher] = max(number, last_number.get(publisher, 0))

@@ -39,8 +39,8 @@ class HeardEvent:
     term: int
     seq: int
     at_s: float
-    # So many numbers of its publisher before this one were said to be missing.
-    missing: int
+    # It was said to be missing, and to come late.
+    is_late: bool
     # Which of its lives the client was in: it remembers nothing of another.
     life: int
 
@@ -81,6 +81,8 @@ class SimulatedClient:
         self._lives = 0
         self._connections = 0
         self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}
+        # Topic, publisher and number of events that a history lacks.
+        self._said_missing: set[tuple[str, int, int]] = set()
         self._sent_to = ""
         self._be_born()
         self._tell()
@@ -255,11 +257,15 @@ class SimulatedClient:
     def _heard(self, item: Arrived) -> None:
         run, now_s = item.run, self._now()
         events = Events.FromString(run.events).events
+        said_missing = range(run.first_number - run.missing, run.first_number)
+        self._said_missing |= {(run.topic, run.publisher, number) for number in said_missing}
         for index, offset in item.places:
             size = events[index].attributes[0].whole
+            number = run.first_number + offset
+            is_late = (run.topic, run.publisher, number) in self._said_missing
             heard = HeardEvent(
-                run.topic, run.publisher, run.first_number + offset, run.term,
-                run.first_seq + offset, now_s, run.missing, self._lives,
+                run.topic, run.publisher, number, run.term,
+                run.first_seq + offset, now_s, is_late, self._lives,
             )  # fmt: skip
             for subscription in self.subscriptions.values():
                 if subscription.filter.matches(run.topic, {"size": size}):
