@@ -76,8 +76,8 @@ class Stream:
     """A client's connection, spoken to in frames."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        connect = channel.stream_stream("/dynatops.v1.PubSub/Connect")
-        self._call: Any = connect()
+        connect: Any = channel.stream_stream("/dynatops.v1.PubSub/Connect")
+        self._call = connect()
 
     async def say(self, *messages: ClientMessage) -> None:
         await self._call.write(ClientFrame(messages=messages).SerializeToString())
@@ -179,7 +179,11 @@ async def publish(address: str, topics: Iterable[str]) -> None:
 
 async def resident_bytes(broker: BrokerProcess) -> int:
     await asyncio.sleep(QUIET_S)
-    status = Path(f"/proc/{broker.process.pid}/status").read_text()
+    return _resident_bytes(broker.process.pid)
+
+
+def _resident_bytes(process_id: int) -> int:
+    status = Path(f"/proc/{process_id}/status").read_text()
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(resident.split()[1]) << 10
 
@@ -229,8 +233,10 @@ async def measure_streams(count: int) -> dict[str, Any]:
         empty = await resident_bytes(broker)
         async with channels_to(broker.address, count) as channels:
             # A call that nobody holds is cancelled.
-            streams = [Stream(channel) for channel in channels]
-            for i, stream in enumerate(streams):
+            streams: list[Stream] = []
+            for i, channel in enumerate(channels):
+                stream = Stream(channel)
+                streams.append(stream)
                 await stream.say(hello(i, kept=False))
                 await stream.hear_until(lambda message: message.HasField("welcome"))
             full = await resident_bytes(broker)
