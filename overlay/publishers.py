@@ -121,24 +121,29 @@ class Publishers:
 
     def __init__(self, publishers_max: int) -> None:
         self._max = publishers_max
-        self._windows: OrderedDict[PublisherId, Window] = OrderedDict()
+        # None while there are no publishers, as on most topics that anyone subscribes to.
+        self._windows: OrderedDict[PublisherId, Window] | None = None
 
     def window(self, publisher: int) -> Window:
         key = PublisherId(publisher)
-        window = self._windows.get(key)
+        windows = self._windows
+        if windows is None:
+            windows = self._windows = OrderedDict()
+        window = windows.get(key)
         if window is None:
-            window = self._windows[key] = Window()
-            if len(self._windows) > self._max:
-                self._windows.popitem(last=False)
+            window = windows[key] = Window()
+            if len(windows) > self._max:
+                windows.popitem(last=False)
         else:
-            self._windows.move_to_end(key)
+            windows.move_to_end(key)
         return window
 
     def forget(self, publisher: int) -> None:
-        self._windows.pop(PublisherId(publisher), None)
+        if self._windows is not None:
+            self._windows.pop(PublisherId(publisher), None)
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return len(self._windows or ())
 
     def admit(self, run: Run, *, only_newer: bool = False, clock: int = 0) -> list[Part]:
         """The parts of a stamped run whose events have not been seen yet (and follow all seen)."""
@@ -161,17 +166,17 @@ class Publishers:
                 high=window.high,
                 holes=[bound for hole in window.holes for bound in (hole.low, hole.high)],
             )
-            for publisher, window in self._windows.items()
+            for publisher, window in (self._windows or {}).items()
         ]
 
     def load(self, states: Iterable[PublisherState]) -> None:
         for state in states:
             bounds = zip(state.holes[0::2], state.holes[1::2], strict=False)
-            holes = (Hole(low, high) for low, high in bounds)
-            self._windows[PublisherId(state.publisher)] = Window(state.high, holes)
+            window = self.window(state.publisher)
+            window.high, window.holes = state.high, tuple(Hole(low, high) for low, high in bounds)
 
     def cover(self, other: Publishers) -> None:
-        for publisher, window in other._windows.items():
+        for publisher, window in (other._windows or {}).items():
             self.window(publisher).cover(window.high)
 
 

@@ -37,11 +37,24 @@ class Reading:
     unknown_loss: bool = False
 
 
+# Where a reader stands in each term it has seen: (term, last event seen), oldest term first.
+Cursor = tuple[tuple[int, int], ...]
+
+
 class TopicReader:
+    # A broker has one for each topic: what a quiet one does not have takes no memory.
+    __slots__ = (
+        "_broken_at", "_former", "_from_start", "_known", "_lost_terms", "_parked", "_parked_bytes",
+        "_publishers", "clock", "is_ahead", "position", "topic",
+    )  # fmt: skip
+
     def __init__(self, topic: str, publishers_max: int) -> None:
         self.topic = topic
-        # term -> last event seen, ascending; empty until the topic's position is known.
-        self._terms: dict[int, int] = {}
+        # The newest term seen, and the last event seen of it; (0, 0) until the topic's position is
+        # known.
+        self.position: tuple[int, int] = (0, 0)
+        # The same of the terms before it.
+        self._former: Cursor = ()
         self._from_start = False
         # Whether a newer term has been seen than the rendezvous point uses: its events would be
         # taken for old ones.
@@ -53,8 +66,8 @@ class TopicReader:
         self._broken_at = 0
         self._lost_terms: frozenset[int] = frozenset()
         # The newest position known to exist.
-        self._known = (0, 0)
-        self._parked: dict[tuple[int, int], Run] = {}
+        self._known: tuple[int, int] = (0, 0)
+        self._parked: dict[tuple[int, int], Run] | None = None
         self._parked_bytes = 0
         self._publishers = Publishers(publishers_max)
 
@@ -73,14 +86,12 @@ class TopicReader:
     @property
     def started(self) -> bool:
         """Whether it is known where reading begins: whatever is stamped later will come."""
-        return bool(self._terms) or (self._from_start and self._known != (0, 0))
+        return bool(self.position[0]) or (self._from_start and self._known != (0, 0))
 
     @property
-    def position(self) -> tuple[int, int]:
-        if not self._terms:
-            return (0, 0)
-        term = next(reversed(self._terms))
-        return (term, self._terms[term])
+    def cursor(self) -> Cursor:
+        """Where it stands; with this, another reader can go on (`resume`)."""
+        return (*self._former, self.position) if self.position[0] else ()
 
     @property
     def is_behind(self) -> bool:
@@ -91,7 +102,8 @@ class TopicReader:
         return max(self.position[0], self._known[0])
 
     def seen(self) -> list[TermSeq]:
-        return [TermSeq(term=term, seq=seq) for term, seq in self._terms.items()]
+        """The same, for the wire."""
+        return [TermSeq(term=term, seq=seq) for term, seq in self.cursor]
 
     def agrees_with(self, other: TopicReader) -> bool:
         """Whether both stand at one position, and neither has read more of a term before it.
@@ -100,24 +112,27 @@ class TopicReader:
         """
         if self.position != other.position:
             return False
-        common = self._terms.keys() & other._terms.keys()
-        return all(self._terms[term] == other._terms[term] for term in common)
+        if self._former == other._former:
+            return True
+        mine, others = dict(self._former), dict(other._former)
+        return all(mine[term] == others[term] for term in mine.keys() & others.keys())
 
     # ---- input ----------------------------------------------------------------------------------
 
     def observe(self, position: Position) -> None:
         """The topic stands here, says its rendezvous point."""
         reached = (position.term, position.seq)
-        if not self._terms and not self._from_start:
+        if not self.position[0] and not self._from_start:
             self._mark(*reached)
-            self._known = reached
+            self._known = self.position
         self.is_ahead = position.term < self.newest_term
         self._enter(position.term, (position.prev_term, position.prev_seq))
-        self._known = max(self._known, reached)
+        if reached > self._known:
+            self._known = reached
 
     def offer(self, run: Run) -> list[Part]:
         """A run has come by; what may be handed on because of it."""
-        if not self._terms and not self._from_start:
+        if not self.position[0] and not self._from_start:
             return []
         last_seq = run.first_seq + run.count - 1
         self.is_ahead = run.term < self.newest_term
@@ -137,13 +152,13 @@ class TopicReader:
         """The rendezvous point's answer to `seen`."""
         ready: list[Part] = []
         if answer.unknown_loss and not self._lost_terms:
-            self._broken_at, self._lost_terms = self.clock, frozenset(self._terms)
+            self._broken_at, self._lost_terms = self.clock, frozenset(t for t, _ in self.cursor)
         elif answer.anchor_term in self._lost_terms:
             self._lost_terms = frozenset()
         for entry in answer.gone:
             self._mark(entry.term, entry.seq)
         for run in answer.runs:
-            seq = self._terms.get(run.term, 0)
+            seq = self._seen_of(run.term)
             if run.first_seq + run.count - 1 > seq:
                 # Of a log that has nothing in common with what was read, only what is newer than
                 # anything heard of its publisher: the rest is from before this reader began.
@@ -160,16 +175,30 @@ class TopicReader:
 
     def _enter(self, term: int, origin: tuple[int, int]) -> None:
         """A newer term that began exactly where this reader stands is simply the next."""
-        if self._terms and term > self.position[0] and origin == self.position:
+        if self.position[0] and term > self.position[0] and origin == self.position:
             self._mark(term, 0)
+
+    def _seen_of(self, term: int) -> int:
+        """The last event seen of a term; 0 if none was, or the term is forgotten."""
+        if term == self.position[0]:
+            return self.position[1]
+        return next((seq for former, seq in self._former if former == term), 0)
 
     def _mark(self, term: int, seq: int) -> None:
         if term == 0:
             return
-        is_new = term not in self._terms
-        self._terms[term] = max(seq, self._terms.get(term, 0))
-        if is_new:
-            self._terms = dict(sorted(self._terms.items())[-TERMS_MAX:])
+        newest_term, newest_seq = self.position
+        if term == newest_term:
+            if seq > newest_seq:
+                self.position = (term, seq)
+        elif term > newest_term:
+            if newest_term:
+                self._former = (*self._former, self.position)[1 - TERMS_MAX :]
+            self.position = (term, seq)
+        else:
+            seen = dict(self._former)
+            seen[term] = max(seq, seen.get(term, 0))
+            self._former = tuple(sorted(seen.items())[1 - TERMS_MAX :])
 
     def _take(self, run: Run, seen_seq: int, *, only_newer: bool = False) -> list[Part]:
         repeats = max(0, seen_seq + 1 - run.first_seq)
@@ -182,6 +211,8 @@ class TopicReader:
 
     def _park(self, run: Run) -> None:
         key = (run.term, run.first_seq)
+        if self._parked is None:
+            self._parked = {}
         if key in self._parked or len(self._parked) >= PARKED_RUNS_MAX:
             return
         if self._parked_bytes + len(run.events) > PARKED_BYTES_MAX:
@@ -193,19 +224,21 @@ class TopicReader:
 
     def _unpark(self) -> list[Part]:
         ready: list[Part] = []
-        for key in sorted(self._parked):
-            run = self._parked[key]
+        parked = self._parked or {}
+        for key in sorted(parked):
+            run = parked[key]
             last_seq = run.first_seq + run.count - 1
             if run.first_seq == 1 or run.prev_term:
                 self._enter(run.term, (run.prev_term, run.prev_seq))
             term, seq = self.position
             if (run.term, last_seq) <= (term, seq):
-                self._drop_parked([key])
+                self._drop_parked(parked, key)
             elif run.term == term and run.first_seq <= seq + 1:
                 ready += self._take(run, seq)
-                self._drop_parked([key])
+                self._drop_parked(parked, key)
+        if not parked:
+            self._parked = None
         return ready
 
-    def _drop_parked(self, keys: Iterable[tuple[int, int]]) -> None:
-        for key in keys:
-            self._parked_bytes -= len(self._parked.pop(key).events)
+    def _drop_parked(self, parked: dict[tuple[int, int], Run], key: tuple[int, int]) -> None:
+        self._parked_bytes -= len(parked.pop(key).events)

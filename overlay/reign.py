@@ -5,7 +5,7 @@ by.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Acknowledged
 from overlay.identifiers import Key, NodeId
@@ -26,15 +26,13 @@ class Reign:
     state_sent: bool = False
     confirmed: tuple[int, int] = (0, 0)
     sent_s: float = 0.0
-    # Acknowledgements that wait for that: position, whom to tell, what.
-    waiting: deque[tuple[tuple[int, int], Peer, Acknowledged]] = field(default_factory=deque)
+    # Acknowledgements that wait for that: position, whom to tell, what. None while none does.
+    waiting: deque[tuple[tuple[int, int], Peer, Acknowledged]] | None = None
     # Whether the host was asked to announce the topic.
     announcing: bool = False
     # Acknowledgements that wait for that, by whom to tell and publisher: the position that must be
-    # confirmed too, whom to tell, what.
-    held: dict[tuple[NodeId, int], tuple[tuple[int, int], Peer, Acknowledged]] = field(
-        default_factory=dict
-    )
+    # confirmed too, whom to tell, what. None while none does.
+    held: dict[tuple[NodeId, int], tuple[tuple[int, int], Peer, Acknowledged]] | None = None
     # Repeats of the position since the last event.
     beat: int = 0
     beat_pause_s: float = 0.0

@@ -119,6 +119,8 @@ class Replication:
         if self._ring.successor is None or reign.confirmed >= position:
             self._acks.setdefault(origin, []).append(acknowledged)
         else:
+            if reign.waiting is None:
+                reign.waiting = deque()
             reign.waiting.append((position, origin, acknowledged))
 
     def _hold(
@@ -135,7 +137,8 @@ class Replication:
         one of a publication that needs none waits too, behind others of that publisher.
         """
         key = (origin.node_id, acknowledged.publisher)
-        before = reign.held.pop(key, None)
+        held = reign.held if reign.held is not None else {}
+        before = held.pop(key, None)
         if before is None and level == AckLevel.ACK_LEVEL_NONE:
             return False
         self._counters.acknowledgements_held += 1
@@ -143,17 +146,18 @@ class Replication:
             position = max(position, before[0])
             if before[2].number > acknowledged.number:
                 acknowledged = before[2]
-        reign.held[key] = (position, origin, acknowledged)
-        if len(reign.held) > self._settings.publishers_max:
+        held[key] = (position, origin, acknowledged)
+        reign.held = held
+        if len(held) > self._settings.publishers_max:
             # Its broker will try again.
-            del reign.held[next(iter(reign.held))]
+            del held[next(iter(held))]
         return True
 
     def release_held(self, reign: Reign) -> None:
         """The topic is in the catalogue: acknowledge what waited for that alone."""
-        for position, origin, acknowledged in reign.held.values():
+        held, reign.held = reign.held, None
+        for position, origin, acknowledged in (held or {}).values():
             self._acknowledge_at(position, reign, origin, acknowledged)
-        reign.held.clear()
 
     def successor_changed(self) -> None:
         """Another node holds the copies from now on, or none does."""
@@ -178,9 +182,12 @@ class Replication:
             self._release_waiting(reign, reign.confirmed)
 
     def _release_waiting(self, reign: Reign, confirmed: tuple[int, int]) -> None:
-        while reign.waiting and reign.waiting[0][0] <= confirmed:
-            _, origin, acknowledged = reign.waiting.popleft()
+        waiting = reign.waiting
+        while waiting and waiting[0][0] <= confirmed:
+            _, origin, acknowledged = waiting.popleft()
             self._acks.setdefault(origin, []).append(acknowledged)
+        if not waiting:
+            reign.waiting = None
 
     def on_replica_pull(self, sender: Peer, message: ReplicaPull, now_s: float) -> None:
         successor = self._ring.successor

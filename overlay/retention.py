@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from overlay.catalogue import CATALOGUE_SHARDS, is_catalogue
@@ -28,10 +29,17 @@ class Retention:
 
     @classmethod
     def of(cls, topic: str, settings: OverlaySettings) -> Retention:
-        if is_catalogue(topic):
-            names_max = settings.catalogue_names_max // CATALOGUE_SHARDS
-            return cls(names_max, settings.catalogue_part_bytes_max, names_max, is_catalogue=True)
-        return cls(settings.log_events_max, settings.log_bytes_max, settings.publishers_max)
+        return _retention(settings, is_catalogue(topic))
+
+
+@lru_cache(maxsize=64)
+def _retention(settings: OverlaySettings, is_catalogue: bool) -> Retention:
+    """One object for all topics of a kind."""
+    if is_catalogue:
+        names_max = settings.catalogue_names_max // CATALOGUE_SHARDS
+        bytes_max = settings.catalogue_part_bytes_max
+        return Retention(names_max, bytes_max, names_max, is_catalogue=True)
+    return Retention(settings.log_events_max, settings.log_bytes_max, settings.publishers_max)
 
 
 class LogBudget:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
 from overlay.catalogue import is_system
@@ -55,7 +56,16 @@ class Fork:
     end: int
 
 
+_NO_FORKS: Mapping[int, Fork] = MappingProxyType({})
+
+
 class TopicLog:
+    # Most topics are quiet and have one term: what they do not have takes no memory.
+    __slots__ = (
+        "_budget", "_settings", "announced", "entries", "events", "forks", "lineage", "nbytes",
+        "newest_term", "origin", "publishers", "retention", "seq", "term", "topic", "uncertain",
+    )  # fmt: skip
+
     def __init__(self, topic: str, settings: OverlaySettings, budget: LogBudget) -> None:
         self.topic = topic
         self.term = Term(0)
@@ -63,12 +73,12 @@ class TopicLog:
         # The newest term heard of, even if nothing of it is kept: it must not be used again.
         self.newest_term = 0
         self.origin = (0, 0)
-        self.lineage: list[tuple[int, int]] = []
+        self.lineage: tuple[tuple[int, int], ...] = ()
         # Terms whose events were stamped again here.
-        self.forks: dict[int, Fork] = {}
+        self.forks: Mapping[int, Fork] = _NO_FORKS
         # Terms that began with what may have been an outdated copy.
-        self.uncertain: set[int] = set()
-        self.entries: deque[Run] = deque()
+        self.uncertain: frozenset[int] = frozenset()
+        self.entries: deque[Run] | tuple[()] = ()
         self.events = 0
         self.nbytes = 0
         self.retention = Retention.of(topic, settings)
@@ -103,11 +113,11 @@ class TopicLog:
         if term <= self.term:
             raise ValueError(f"term {term} of {self.topic!r} does not follow {self.term}")
         if self.term:
-            self.lineage.append((self.term, self.seq))
+            self.lineage = (*self.lineage, (self.term, self.seq))
             self._forget_terms()
         self.origin = (self.term, self.seq) if certain else (0, 0)
         if not certain:
-            self.uncertain.add(term)
+            self.uncertain |= {term}
         self.term, self.seq = term, 0
         self.newest_term = max(self.newest_term, term)
 
@@ -116,10 +126,10 @@ class TopicLog:
         beginning needs them."""
         first_retained = self.entries[0].term if self.entries else self.term
         old = self.lineage[:-LINEAGE_MAX]
-        kept = [(term, end) for term, end in old if end and term >= first_retained]
+        kept = tuple((term, end) for term, end in old if end and term >= first_retained)
         if len(kept) < len(old):
             self.lineage = kept + self.lineage[-LINEAGE_MAX:]
-            self.uncertain.intersection_update(term for term, _ in self.lineage)
+            self.uncertain = self.uncertain.intersection(term for term, _ in self.lineage)
 
     def open_next_term(self, owner: NodeId, newer_than: int = 0, *, certain: bool = True) -> None:
         """Begin a reign of this node: its term is newer than any heard of."""
@@ -211,6 +221,8 @@ class TopicLog:
 
     def _keep(self, run: Run) -> None:
         nbytes = len(run.events) + _ENTRY_OVERHEAD_BYTES
+        if not self.entries:
+            self.entries = deque()
         self.entries.append(run)
         self.events += run.count
         self.nbytes += nbytes
@@ -222,8 +234,10 @@ class TopicLog:
             self.drop_oldest(1)
 
     def drop_oldest(self, runs: int) -> None:
-        for _ in range(min(runs, len(self.entries))):
-            run = self.entries.popleft()
+        entries = self.entries
+        while entries and runs > 0:
+            runs -= 1
+            run = entries.popleft()
             nbytes = len(run.events) + _ENTRY_OVERHEAD_BYTES
             self.events -= run.count
             self.nbytes -= nbytes
@@ -231,11 +245,13 @@ class TopicLog:
             if self.retention.is_catalogue:
                 # Should the name be announced again it is a new one.
                 self.publishers.forget(run.publisher)
+        if not entries:
+            self.entries = ()
 
     def discard(self) -> None:
         """The log is given up: its bytes are free."""
         self._budget.release(self)
-        self.entries.clear()
+        self.entries = ()
         self.events = self.nbytes = 0
 
     # ---- reading --------------------------------------------------------------------------------
@@ -318,9 +334,10 @@ class TopicLog:
         self.term, self.seq = Term(state.position.term), state.position.seq
         self.newest_term = max(self.newest_term, self.term)
         self.origin = (state.position.prev_term, state.position.prev_seq)
-        self.lineage = [(entry.term, entry.seq) for entry in state.lineage]
-        self.forks = {f.term: Fork((f.prev_term, f.prev_seq), f.seq) for f in state.forks}
-        self.uncertain = set(state.uncertain_terms)
+        self.lineage = tuple((entry.term, entry.seq) for entry in state.lineage)
+        forks = {f.term: Fork((f.prev_term, f.prev_seq), f.seq) for f in state.forks}
+        self.forks = forks or _NO_FORKS
+        self.uncertain = frozenset(state.uncertain_terms)
         self.publishers = Publishers(self.retention.publishers_max)
         self.publishers.load(state.publishers)
         self.announced |= state.announced
@@ -362,15 +379,15 @@ class TopicLog:
                 restamped.append(again)
         self.publishers.cover(other.publishers)
         # What this log lacked was in the other, if anywhere.
-        self.uncertain.clear()
+        self.uncertain = frozenset()
         return Merging.JOINED, restamped
 
     def _note_forks(self, other: TopicLog, ends: Mapping[int, int]) -> None:
         before = (0, 0)
+        forks = dict(self.forks)
         for term, end in other.ends().items():
             if term not in ends:
-                self.forks[term] = Fork(before, end)
+                forks[term] = Fork(before, end)
             before = (term, end)
-        self.forks.update(other.forks)
-        for term in list(self.forks)[:-FORKS_MAX]:
-            del self.forks[term]
+        forks.update(other.forks)
+        self.forks = dict(list(forks.items())[-FORKS_MAX:]) or _NO_FORKS

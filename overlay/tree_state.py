@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, KeysView
 from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import Position
@@ -23,29 +24,49 @@ def _mix(key: int, member: int) -> int:
 class Edge:
     """The (topic, member) pairs that one node entrusted to another, as either end sees it."""
 
-    __slots__ = ("digests", "heard_s", "pairs", "topics")
+    __slots__ = ("_members", "digests", "heard_s", "pairs")
 
     def __init__(self) -> None:
-        self.topics: dict[str, set[NodeId]] = {}
+        # Most topics have one member behind an edge: a set for it alone would take the most memory
+        # of all that a node remembers of a topic.
+        self._members: dict[str, NodeId | set[NodeId]] = {}
         self.digests = [0] * BUCKETS
         self.pairs = 0
         self.heard_s = 0.0
 
+    @property
+    def topics(self) -> KeysView[str]:
+        return self._members.keys()
+
+    def members(self, topic: str) -> Collection[NodeId]:
+        found = self._members.get(topic)
+        if found is None:
+            return ()
+        return found if isinstance(found, set) else (found,)
+
     def add(self, topic: str, key: Key, member: NodeId) -> bool:
-        members = self.topics.setdefault(topic, set())
-        if member in members:
+        present = self._members.get(topic)
+        if present is None:
+            self._members[topic] = member
+        elif isinstance(present, set):
+            if member in present:
+                return False
+            present.add(member)
+        elif present == member:
             return False
-        members.add(member)
+        else:
+            self._members[topic] = {present, member}
         self._toggle(key, member, 1)
         return True
 
     def remove(self, topic: str, key: Key, member: NodeId) -> bool:
-        members = self.topics.get(topic)
-        if members is None or member not in members:
+        present = self._members.get(topic)
+        if present is None or member not in self.members(topic):
             return False
-        members.remove(member)
-        if not members:
-            del self.topics[topic]
+        if isinstance(present, set) and len(present) > 1:
+            present.remove(member)
+        else:
+            del self._members[topic]
         self._toggle(key, member, -1)
         return True
 

@@ -120,7 +120,7 @@ class Trees:
 
     def members(self, topic: str) -> list[NodeId]:
         """At the root: every member of the topic."""
-        return sorted(self._parents[self._me.node_id].topics.get(topic, ()))
+        return sorted(self._parents[self._me.node_id].members(topic))
 
     # ---- what parents say -----------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Trees:
         told = {change.topic: set(map(NodeId, change.add)) for change in message.topics}
         for topic in [t for t in edge.topics if key_of(t) >> BUCKET_SHIFT == message.bucket]:
             tree = self._tree(topic)
-            for member in sorted(edge.topics[topic] - told.get(topic, set())):
+            for member in sorted(set(edge.members(topic)) - told.get(topic, set())):
                 self._release(sender.node_id, tree, member)
             self._forget_if_empty(tree)
         for change in message.topics:
@@ -171,9 +171,9 @@ class Trees:
         edge = self._parents.get(node_id)
         if edge is None or node_id == self._me.node_id:
             return
-        for topic, members in list(edge.topics.items()):
+        for topic in list(edge.topics):
             tree = self._tree(topic)
-            for member in sorted(members):
+            for member in sorted(edge.members(topic)):
                 self._release(node_id, tree, member)
             self._forget_if_empty(tree)
         del self._parents[node_id]
@@ -190,12 +190,11 @@ class Trees:
 
     def _content(self, edge: Edge, bucket: int) -> TreeContent:
         content = TreeContent(bucket=bucket)
-        for topic, members in edge.topics.items():
+        for topic in edge.topics:
             tree = self.topics[topic]
             if tree.key >> BUCKET_SHIFT == bucket:
-                content.topics.add(
-                    topic=topic, add=sorted(members), position=tree.position_message()
-                )
+                members = sorted(edge.members(topic))
+                content.topics.add(topic=topic, add=members, position=tree.position_message())
         return content
 
     # ---- entrusting and delegating --------------------------------------------------------------

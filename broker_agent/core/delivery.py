@@ -70,7 +70,11 @@ class Delivery:
         self.slow: dict[Session, None] = {}
 
     def deliver(
-        self, feed: Feed, parts: list[Part], conditions: Mapping[Session, Condition], now_s: float
+        self,
+        feed: Feed,
+        parts: list[Part],
+        conditions: Mapping[Session, Condition] | None,
+        now_s: float,
     ) -> None:
         for part in parts:
             selection = _Selection(part.run)
@@ -109,9 +113,11 @@ class Delivery:
 
     def tell_position(self, session: Session, feed: Feed, now_s: float) -> None:
         """Where the session begins to read the topic."""
-        term, seq = feed.reader.position
-        beat = Run(topic=feed.topic, term=term, first_seq=seq + 1)
-        session.tell(feed.topic, piece_of(ServerMessage(run=beat)), now_s)
+        position = feed.reader.position
+        if feed.beginning is None or feed.beginning[0] != position:
+            beat = Run(topic=feed.topic, term=position[0], first_seq=position[1] + 1)
+            feed.beginning = (position, piece_of(ServerMessage(run=beat)))
+        session.tell(feed.topic, feed.beginning[1], now_s)
         self.touched[session] = None
 
     def tell_missed(self, feed: Feed, cause: MissCause.ValueType, count: int, now_s: float) -> None:

@@ -19,10 +19,10 @@ from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.overlay_pb2 import TermSeq
-from overlay.reader import TopicReader
+from overlay.reader import Cursor, TopicReader
 
-# A cursor as a key: (term, seq) pairs, oldest first; empty stands for the topic's beginning.
-CursorKey = tuple[tuple[int, int], ...]
+# Empty stands for the topic's beginning.
+CursorKey = Cursor
 
 
 @dataclass(slots=True, eq=False)
@@ -37,10 +37,12 @@ class Feed:
     members: dict[Session, int] = field(default_factory=dict)
     # Whether the rendezvous point has been asked for what comes after its start.
     asked: bool = False
+    # What was said last about where it begins: many sessions come while the topic is quiet.
+    beginning: tuple[tuple[int, int], bytes] | None = None
 
     def stands_at(self, cursor: CursorKey) -> bool:
         """Whether it has read just what this cursor says."""
-        return self.reader.seen() == [TermSeq(term=term, seq=seq) for term, seq in cursor]
+        return self.reader.cursor == cursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ says that its application took them, and sends those again that a broken connect
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from operator import attrgetter
 from typing import NamedTuple
 
 from broker_agent.core.access import Grant
@@ -43,6 +45,9 @@ class Piece(NamedTuple):
     serial: int
     topic: str
     queued_s: float
+
+
+_serial_of = attrgetter("serial")
 
 
 class Session:
@@ -96,10 +101,11 @@ class Session:
         self._closes_when_slow = policy == SlowPolicy.SLOW_POLICY_DISCONNECT
         self._settings = settings
         # Queues exist while there is something in them: most sessions are quiet most of the time.
-        self._pieces: deque[Piece] | None = None
+        # They are lists, as most that exist are short: a deque begins with 760 bytes.
+        self._pieces: list[Piece] | None = None
         self._bytes = 0
         self._events = 0
-        self._sent: deque[Piece] | None = None
+        self._sent: list[Piece] | None = None
         self._sent_bytes = 0
         # Events dropped since the subscriber was last told, by topic and cause.
         self._untold: dict[tuple[str, MissCause.ValueType], int] | None = None
@@ -152,9 +158,9 @@ class Session:
         self.detached_s = now_s
         self.paused = False
         waiting = [piece for piece in self._pieces or () if piece.serial]
-        unconfirmed = list(self._sent or ())
+        unconfirmed = self._sent or ()
         self._sent, self._sent_bytes = None, 0
-        self._pieces = deque([*unconfirmed, *waiting]) or None
+        self._pieces = [*unconfirmed, *waiting] or None
         self._events = sum(piece.events for piece in self._pieces or ())
         self._bytes = sum(len(piece.data) for piece in self._pieces or ())
 
@@ -162,9 +168,10 @@ class Session:
         """The application took deliveries up to this serial; whether that makes room to send."""
         self.acknowledged = max(self.acknowledged, min(serial, self.serial))
         was_full = self._is_waiting
-        sent = self._sent
-        while sent and sent[0].serial <= serial:
-            self._sent_bytes -= len(sent.popleft().data)
+        sent = self._sent or []
+        taken = bisect_right(sent, serial, key=_serial_of)
+        self._sent_bytes -= sum(len(piece.data) for piece in sent[:taken])
+        del sent[:taken]
         if not sent:
             self._sent = None
         return was_full and not self._is_waiting
@@ -193,9 +200,9 @@ class Session:
     # ---- output ---------------------------------------------------------------------------------
 
     @property
-    def _queue(self) -> deque[Piece]:
+    def _queue(self) -> list[Piece]:
         if self._pieces is None:
-            self._pieces = deque()
+            self._pieces = []
         return self._pieces
 
     def say(self, message: ServerMessage) -> None:
@@ -206,7 +213,7 @@ class Session:
     def say_first(self, message: ServerMessage) -> None:
         """An answer that goes before whatever waits."""
         data = piece_of(message)
-        self._queue.appendleft(Piece(data, 0, 0, "", 0.0))
+        self._queue.insert(0, Piece(data, 0, 0, "", 0.0))
         self._bytes += len(data)
 
     def tell(self, topic: str, piece: bytes, now_s: float) -> None:
@@ -241,38 +248,46 @@ class Session:
         pieces = self._pieces
         if not pieces or self._is_waiting:
             return b""
-        keep = self.is_kept
-        taken: list[bytes] = []
-        size = 0
-        while pieces and (not taken or size + len(pieces[0].data) <= bytes_max):
-            piece = pieces.popleft()
+        count = size = 0
+        for piece in pieces:
+            size_with_it = size + len(piece.data)
+            if count and size_with_it > bytes_max:
+                break
+            count, size = count + 1, size_with_it
             self._events -= piece.events
-            size += len(piece.data)
-            taken.append(piece.data)
-            if keep and piece.serial:
-                if self._sent is None:
-                    self._sent = deque()
-                self._sent.append(piece)
-                self._sent_bytes += len(piece.data)
+        taken = pieces[:count]
+        del pieces[:count]
         self._bytes -= size
         if not pieces:
             self._pieces = None
-        return b"".join(taken)
+        if self.is_kept:
+            self._note_sent(taken)
+        return b"".join([piece.data for piece in taken])
+
+    def _note_sent(self, taken: list[Piece]) -> None:
+        """Deliveries are kept until the application has them."""
+        deliveries = [piece for piece in taken if piece.serial]
+        self._sent_bytes += sum(len(piece.data) for piece in deliveries)
+        if self._sent is not None:
+            self._sent += deliveries
+        elif deliveries:
+            self._sent = deliveries
 
     def expire(self, before_s: float) -> int:
         """Drop what has waited since before this time for an absent client; how many events."""
-        dropped = 0
         pieces = self._pieces
-        while pieces and pieces[0].queued_s < before_s:
-            piece = pieces.popleft()
+        if pieces is None:
+            return 0
+        old = list(takewhile(lambda piece: piece.queued_s < before_s, pieces))
+        for piece in old:
             self._bytes -= len(piece.data)
             self._events -= piece.events
-            dropped += piece.events
             if piece.events:
                 self._note_dropped(piece.topic, MissCause.MISS_CAUSE_EXPIRED, piece.events)
+        del pieces[: len(old)]
         if not pieces:
             self._pieces = None
-        return dropped
+        return sum(piece.events for piece in old)
 
     def close(self, code: ErrorCode.ValueType, message: str, alternatives: Iterable[str]) -> None:
         """Say goodbye after what is queued; nothing more is queued."""

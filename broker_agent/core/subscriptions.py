@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.delivery import Condition, Delivery
@@ -51,9 +52,11 @@ class _Request:
 @dataclass(slots=True)
 class _Topic:
     live: Feed
-    catching_up: list[Feed] = field(default_factory=list)
-    conditions: dict[Session, Condition] = field(default_factory=dict)
-    waiting: list[_Request] = field(default_factory=list)
+    # Most topics have nothing of what follows most of the time, and a broker has many topics.
+    catching_up: tuple[Feed, ...] = ()
+    conditions: dict[Session, Condition] | None = None
+    # Requests that wait for the topic to be in place, by session.
+    waiting: dict[Session, list[_Request]] | None = None
     # Who reads a topic of the system's own, in place of sessions.
     consumer: Consumer | None = None
 
@@ -63,8 +66,17 @@ class _Topic:
         return next((f for f in self.catching_up if session in f.members), None)
 
     @property
-    def feeds(self) -> list[Feed]:
-        return [self.live, *self.catching_up]
+    def feeds(self) -> tuple[Feed, ...]:
+        return (self.live, *self.catching_up)
+
+    def wait(self, request: _Request) -> None:
+        if self.waiting is None:
+            self.waiting = {}
+        self.waiting.setdefault(request.session, []).append(request)
+
+    def give_up(self, feed: Feed) -> None:
+        """The feed catches up no more."""
+        self.catching_up = tuple(f for f in self.catching_up if f is not feed)
 
 
 class Subscriptions:
@@ -86,7 +98,7 @@ class Subscriptions:
         self._counters = counters
         self._shard_names_max = shard_names_max
         self._topics: dict[str, _Topic] = {}
-        self._waiting_for_catalogue: dict[_Request, None] = {}
+        self._waiting_for_catalogue: dict[Session, list[_Request]] = {}
         self._feeds_made = 0
         # What the node is to be told: topics that are wanted now, and that nobody wants any more.
         self._wants: list[tuple[str, bool]] = []
@@ -143,18 +155,17 @@ class Subscriptions:
                     self._read_catalogue()
             if self._must_wait(wanted, session):
                 request.held.append(wanted)
-                self._waiting_for_catalogue[request] = None
             else:
                 self._bring_in(wanted, request, now_s)
+        if request.held:
+            self._waiting_for_catalogue.setdefault(session, []).append(request)
         self._confirm_if_complete(request, now_s)
 
     def _must_wait(self, wanted: Filter, session: Session) -> bool:
         if not self.following.is_active or self.following.is_complete:
             return False
-        waiting = self._waiting_for_catalogue
-        return wanted.is_wildcard or any(
-            request.session is session and request.cursors is not None for request in waiting
-        )
+        waiting = self._waiting_for_catalogue.get(session, ())
+        return wanted.is_wildcard or any(request.cursors is not None for request in waiting)
 
     def _bring_in(self, wanted: Filter, request: _Request, now_s: float) -> None:
         if wanted.is_wildcard:
@@ -203,7 +214,7 @@ class Subscriptions:
         self._set_condition(entry, session)
         if request is not None and not entry.live.reader.started:
             request.missing[topic] = None
-            entry.waiting.append(request)
+            entry.wait(request)
 
     def _start_of(self, topic: str, request: _Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
@@ -216,38 +227,40 @@ class Subscriptions:
 
     def _catch_up(self, entry: _Topic, session: Session, start: CursorKey, now_s: float) -> None:
         feed = next((feed for feed in entry.catching_up if feed.stands_at(start)), None)
-        if feed is None:
-            self._feeds_made += 1
-            topic = entry.live.topic
-            feed = Feed(topic, self._feeds_made, self._reader_from(topic, start))
-            entry.catching_up.append(feed)
-            self._counters.catch_ups += 1
-        feed.members[session] = _ALWAYS_THERE
-        if entry.live.reader.started:
-            self._merge_or_ask(entry, now_s)
+        if feed is not None:
+            feed.members[session] = _ALWAYS_THERE
+            return
+        self._feeds_made += 1
+        topic = entry.live.topic
+        reader = self._reader_from(topic, start)
+        feed = Feed(topic, self._feeds_made, reader, {session: _ALWAYS_THERE})
+        self._counters.catch_ups += 1
+        if not (entry.live.reader.started and self._merge_or_ask(entry.live, feed, now_s)):
+            entry.catching_up += (feed,)
 
-    def _merge_or_ask(self, entry: _Topic, now_s: float) -> None:
-        """Sessions that stand where the live reader stands join it; the others read on."""
-        live = entry.live
-        for feed in list(entry.catching_up):
-            is_behind = feed.reader.is_behind or live.reader.is_behind
-            if feed.reader.agrees_with(live.reader) and not is_behind:
-                entry.catching_up.remove(feed)
-                self.progress.forget([feed])
-                live.members.update(feed.members)
-            elif not self.progress.is_asking(feed):
-                # Where it stands on its own account, it asks again only now and then.
-                is_urgent = feed.reader.is_behind or not feed.asked
-                feed.asked = True
-                delay_s = 0.0 if is_urgent else self._settings.repair_retry_s
-                self.progress.ask(feed, now_s + delay_s)
+    def _merge_or_ask(self, live: Feed, feed: Feed, now_s: float) -> bool:
+        """Sessions that stand where the live reader stands join it; the others read on. Whether
+        they have joined it."""
+        is_behind = feed.reader.is_behind or live.reader.is_behind
+        if feed.reader.agrees_with(live.reader) and not is_behind:
+            self.progress.forget([feed])
+            live.members.update(feed.members)
+            return True
+        if not self.progress.is_asking(feed):
+            # Where it stands on its own account, it asks again only now and then.
+            is_urgent = feed.reader.is_behind or not feed.asked
+            feed.asked = True
+            delay_s = 0.0 if is_urgent else self._settings.repair_retry_s
+            self.progress.ask(feed, now_s + delay_s)
+        return False
 
     def _set_condition(self, entry: _Topic, session: Session) -> None:
         """What the session's filters together want of this topic."""
         filters = session.filters_on(entry.live.topic)
         if filters and all(f.predicate is not None for f in filters):
+            entry.conditions = entry.conditions or {}
             entry.conditions[session] = tuple(filters)
-        else:
+        elif entry.conditions:
             entry.conditions.pop(session, None)
 
     def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> None:
@@ -275,11 +288,12 @@ class Subscriptions:
         self._withdraw_wildcards(session, now_s)
 
     def _withdraw_wildcards(self, session: Session, now_s: float) -> None:
-        for request in [r for r in self._waiting_for_catalogue if r.session is session]:
+        waiting = self._waiting_for_catalogue.pop(session, [])
+        for request in waiting:
             request.held = [f for f in request.held if f in session.filters.get(f.pattern, ())]
-            if not request.held:
-                del self._waiting_for_catalogue[request]
-                self._confirm_if_complete(request, now_s)
+            self._confirm_if_complete(request, now_s)
+        if remaining := [request for request in waiting if request.held]:
+            self._waiting_for_catalogue[session] = remaining
         if self.following.is_idle:
             for shard in self.following.stop():
                 self._drop(shard)
@@ -303,15 +317,15 @@ class Subscriptions:
 
     def _part(self, entry: _Topic, feed: Feed, session: Session, now_s: float) -> None:
         del feed.members[session]
-        entry.conditions.pop(session, None)
+        if entry.conditions:
+            entry.conditions.pop(session, None)
         self.delivery.forget(session, feed.topic)
-        for request in [r for r in entry.waiting if r.session is session]:
-            entry.waiting.remove(request)
+        for request in entry.waiting.pop(session, ()) if entry.waiting else ():
             request.missing.pop(feed.topic, None)
             self._confirm_if_complete(request, now_s)
         if feed is not entry.live and not feed.members:
             self.progress.forget([feed])
-            entry.catching_up.remove(feed)
+            entry.give_up(feed)
 
     def _drop(self, topic: str) -> None:
         entry = self._topics.pop(topic, None)
@@ -356,8 +370,8 @@ class Subscriptions:
         if reader.is_behind or not reader.started:
             return
         if self.following.shard_read(shard.live.topic):
-            requests, self._waiting_for_catalogue = self._waiting_for_catalogue, {}
-            for request in requests:
+            waiting, self._waiting_for_catalogue = self._waiting_for_catalogue, {}
+            for request in chain.from_iterable(waiting.values()):
                 held, request.held = request.held, []
                 for wanted in held:
                     self._bring_in(wanted, request, now_s)
@@ -378,8 +392,8 @@ class Subscriptions:
             for session in entry.live.members:
                 self.delivery.tell_position(session, entry.live, now_s)
         self._after_input(entry, now_s)
-        waiting, entry.waiting = entry.waiting, []
-        for request in waiting:
+        waiting, entry.waiting = entry.waiting or {}, None
+        for request in chain.from_iterable(waiting.values()):
             request.missing.pop(topic, None)
             self._confirm_if_complete(request, now_s)
 
@@ -446,6 +460,8 @@ class Subscriptions:
 
     def _after_input(self, entry: _Topic, now_s: float) -> None:
         if entry.catching_up:
-            self._merge_or_ask(entry, now_s)
+            entry.catching_up = tuple(
+                f for f in entry.catching_up if not self._merge_or_ask(entry.live, f, now_s)
+            )
         if entry.consumer == self._learn:
             self._note_catalogue(entry, now_s)

@@ -21,6 +21,7 @@ from dynatops.v1.client_pb2 import ClientFrame
 
 METHOD = "/dynatops.v1.PubSub/Connect"
 _UNTAKEN_GOODBYE_S = 5.0
+_UNTAKEN_OUTPUT_S = 5.0
 
 
 def parse_client_frame(raw: bytes) -> ClientFrame | None:
@@ -77,6 +78,11 @@ class ClientConnection:
         writing = asyncio.create_task(self._write_all(take_output))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            self._gone = True
+            self._work.set()
+            # A stream that is in the middle of a write cannot be ended: gRPC would refuse, and the
+            # client wait for ever.
+            await asyncio.wait((writing,), timeout=_UNTAKEN_OUTPUT_S)
         finally:
             self._gone = True
             self._flushed.set()
@@ -101,8 +107,10 @@ class ClientConnection:
         while True:
             await self._work.wait()
             self._work.clear()
-            while output := take_output():
+            while not self._gone and (output := take_output()):
                 await self._context.write(output)
+            if self._gone:
+                return
             if not self._work.is_set():
                 self._flushed.set()
                 if self._ending:
