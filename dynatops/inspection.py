@@ -19,9 +19,13 @@ from dynatops.tls import Tls, TlsFileError, explain, open_channel
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
+    DescribeSessionRequest,
     DescribeTreeRequest,
+    ListSessionsRequest,
     ListTopicsRequest,
     NodeReport,
+    SessionDetails,
+    SessionReport,
     TopicReport,
     TreeReport,
 )
@@ -156,6 +160,53 @@ class Inspector:
             if not page.more:
                 return topics
 
+    async def sessions(self, prefix: str = "") -> list[tuple[BrokerReport, SessionReport]]:
+        """Every session with its broker, in the order of client ids, which begin with `prefix`."""
+        brokers = await self.brokers()
+        lists = await asyncio.gather(*(self._sessions_of(b.address, prefix) for b in brokers))
+        found = [
+            (report, session)
+            for report, sessions in zip(brokers, lists, strict=True)
+            for session in sessions
+        ]
+        return sorted(found, key=lambda pair: (pair[1].client_id, pair[0].broker_id))
+
+    async def _sessions_of(self, address: str, prefix: str) -> list[SessionReport]:
+        sessions: list[SessionReport] = []
+        while True:
+            after = sessions[-1].client_id if sessions else ""
+            request = ListSessionsRequest(after=after, prefix=prefix)
+            try:
+                async with self._gate:
+                    page = await self._stub(address).ListSessions(
+                        request, timeout=TIMEOUT_S, metadata=self._metadata
+                    )
+            except grpc.aio.AioRpcError as error:
+                raise _failure(address, error) from None
+            sessions += page.sessions
+            if not page.more:
+                return sessions
+
+    async def session(self, client_id: str) -> list[tuple[BrokerReport, SessionDetails]]:
+        """The client's session, with its broker; a client that moves may have one more, where it
+        was before."""
+        brokers = await self.brokers()
+        details = await asyncio.gather(
+            *(self._describe_session(report.address, client_id) for report in brokers)
+        )
+        pairs = zip(brokers, details, strict=True)
+        return [(report, found) for report, found in pairs if found.HasField("session")]
+
+    async def _describe_session(self, address: str, client_id: str) -> SessionDetails:
+        try:
+            async with self._gate:
+                request = DescribeSessionRequest(client_id=client_id)
+                return await self._stub(address).DescribeSession(
+                    request, timeout=TIMEOUT_S, metadata=self._metadata
+                )
+        except grpc.aio.AioRpcError as error:
+            raise _failure(address, error) from None
+
     async def tree(self, topic: str) -> TreeNode:
         """The topic's tree, from its rendezvous point down."""
         report = await self._find_rendezvous_point(topic)
@@ -180,9 +231,7 @@ class Inspector:
                     request, timeout=TIMEOUT_S, metadata=self._metadata
                 )
         except grpc.aio.AioRpcError as error:
-            _raise_if_not_let_in(error)
-            reason = error.details() or str(error.code())
-            raise InspectionError(f"broker at {address} does not answer: {reason}") from None
+            raise _failure(address, error) from None
 
     async def _subtree(self, topic: str, report: TreeReport, seen: set[int]) -> TreeNode:
         tree = TreeNode(report.node, report.subscribes, report.is_rendezvous_point)
@@ -194,6 +243,13 @@ class Inspector:
         for child in reports:
             tree.children.append(await self._subtree(topic, child, seen))
         return tree
+
+
+def _failure(address: str, error: grpc.aio.AioRpcError) -> InspectionError:
+    """What to raise for it; raises AccessError itself."""
+    _raise_if_not_let_in(error)
+    reason = error.details() or str(error.code())
+    return InspectionError(f"broker at {address} does not answer: {reason}")
 
 
 def _raise_if_not_let_in(error: grpc.aio.AioRpcError) -> None:

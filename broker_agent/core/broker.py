@@ -160,6 +160,11 @@ class Broker:
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
 
+    @property
+    def now_s(self) -> float:
+        """As of the last input."""
+        return self._clock.now_s
+
     # ---- inputs ---------------------------------------------------------------------------------
 
     def start(self, seeds: Sequence[str], reading_s: float) -> list[BrokerEffect]:

@@ -45,6 +45,11 @@ class Registry:
         return len(self.clients)
 
     @property
+    def generation(self) -> tuple[int, int]:
+        """Another one whenever a session has come or gone."""
+        return self._opened, len(self.clients)
+
+    @property
     def is_full(self) -> bool:
         return len(self.clients) >= self._settings.sessions_max
 

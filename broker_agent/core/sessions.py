@@ -120,6 +120,15 @@ class Session:
         return self._events
 
     @property
+    def queued_bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Sent, and not known to have been taken by the application."""
+        return self._sent_bytes
+
+    @property
     def has_output(self) -> bool:
         return bool(self._pieces or self._untold)
 

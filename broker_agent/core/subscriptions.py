@@ -8,7 +8,7 @@ it can go on at any broker. What is lost for good is told to every subscriber.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -130,6 +130,13 @@ class Subscriptions:
         entry = self._topics.get(topic)
         feed = entry.feed_of(session) if entry is not None else None
         return feed.reader.seen() if feed is not None else []
+
+    def catching_up(self, session: Session) -> Iterator[str]:
+        """Topics that it has not read up to where the others stand."""
+        for topic in (*session.filters, *(session.followed or ())):
+            entry = self._topics.get(topic)
+            if entry is not None and any(session in feed.members for feed in entry.catching_up):
+                yield topic
 
     # ---- clients --------------------------------------------------------------------------------
 

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from broker_agent.core.access import Refusal, RefusalReason
+from broker_agent.core.session_reports import SessionReports
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
+    DescribeSessionRequest,
     DescribeTreeRequest,
+    ListSessionsRequest,
     ListTopicsRequest,
     NodeReport,
+    SessionDetails,
+    SessionsReport,
     TopicReport,
     TopicsReport,
     TreeReport,
@@ -76,6 +81,8 @@ def _refusing(refusal: Refusal) -> grpc.RpcMethodHandler[Any, Any]:
 class InspectionService(InspectionServicer):
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        # Made when first asked: by then the broker runs.
+        self._sessions: SessionReports | None = None
 
     async def DescribeBroker(self, request: DescribeBrokerRequest, context: Any) -> BrokerReport:
         agent, core = self._agent, self._agent.core
@@ -122,6 +129,19 @@ class InspectionService(InspectionServicer):
             position=tree.position_message() if tree is not None else None,
             towards_rendezvous_point=hop.ref,
         )
+
+    async def ListSessions(self, request: ListSessionsRequest, context: Any) -> SessionsReport:
+        return self._session_reports().page(request)
+
+    async def DescribeSession(
+        self, request: DescribeSessionRequest, context: Any
+    ) -> SessionDetails:
+        return self._session_reports().describe(request)
+
+    def _session_reports(self) -> SessionReports:
+        if self._sessions is None:
+            self._sessions = SessionReports(self._agent.core)
+        return self._sessions
 
 
 def _report_on(node: Node) -> NodeReport:

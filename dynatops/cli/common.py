@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from dynatops.cli.access import add_access
-from dynatops.cli.errors import CommandError, UsageError
+from dynatops.cli.access import access_options, add_access
+from dynatops.cli.errors import CommandError, UsageError, explain_filter
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 ADDRESS_VARIABLE = "DYNATOPS_BROKER"
@@ -95,18 +95,33 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
         print(line(row))
 
 
+def ask_network(arguments: argparse.Namespace, question: str, *details: object) -> Any:
+    """What `Inspector` answers to one of its questions."""
+    from dynatops.inspection import Inspector
+
+    access = access_options(arguments)
+
+    async def ask() -> Any:
+        async with Inspector(arguments.broker, **access) as inspector:
+            return await getattr(inspector, question)(*details)
+
+    return run_async(ask())
+
+
 def run_async(work: Coroutine[Any, Any, Any]) -> Any:
     """Run until done; failures of the client and of brokers become messages."""
     from broker_agent.runtime.agent import StartError
     from dynatops.client.errors import DynatopsError
-    from dynatops.filters import FilterError
+    from dynatops.filters import AttributesError, FilterError
     from dynatops.topics import TopicError
 
     try:
         return asyncio.run(_interruptible(work))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    except (FilterError, TopicError) as error:
+    except FilterError as error:
+        raise UsageError(explain_filter(error)) from None
+    except (AttributesError, TopicError) as error:
         raise UsageError(str(error)) from None
     except (DynatopsError, StartError) as error:
         raise CommandError(str(error)) from None

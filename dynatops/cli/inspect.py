@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from dynatops.cli.access import access_options
 from dynatops.cli.common import (
     Commands,
     add_address,
     add_command,
+    ask_network,
     print_json,
     print_table,
-    run_async,
 )
+from dynatops.cli.durations import brief_duration
 from dynatops.cli.errors import CommandError
 
 if TYPE_CHECKING:
@@ -43,23 +43,11 @@ def add_commands(commands: Commands) -> None:
     )
 
 
-def _ask(arguments: argparse.Namespace, question: str, *details: Any) -> Any:
-    from dynatops.inspection import Inspector
-
-    access = access_options(arguments)
-
-    async def ask() -> Any:
-        async with Inspector(arguments.broker, **access) as inspector:
-            return await getattr(inspector, question)(*details)
-
-    return run_async(ask())
-
-
 # ---- brokers -------------------------------------------------------------------------------------
 
 
 def run_brokers(arguments: argparse.Namespace) -> int:
-    reports: list[BrokerReport] = _ask(arguments, "brokers")
+    reports: list[BrokerReport] = ask_network(arguments, "brokers")
     if arguments.json:
         print_json([_broker_as_json(report) for report in reports])
         return 0
@@ -74,7 +62,7 @@ def run_brokers(arguments: argparse.Namespace) -> int:
             report.counters["published_events"],
             report.counters["delivered_events"],
             report.counters["relayed_events"],
-            _duration(report.uptime_s),
+            brief_duration(report.uptime_s),
         )
         for report in reports
     ]
@@ -114,22 +102,11 @@ def _broker_as_json(report: BrokerReport) -> dict[str, Any]:
     }
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}d {hours}h"
-    if hours:
-        return f"{hours}h {minutes}m"
-    return f"{minutes}m {rest}s" if minutes else f"{rest}s"
-
-
 # ---- topics --------------------------------------------------------------------------------------
 
 
 def run_topics(arguments: argparse.Namespace) -> int:
-    found = _ask(arguments, "topics")
+    found = ask_network(arguments, "topics")
     if arguments.json:
         print_json(
             [
@@ -162,7 +139,7 @@ def run_topics(arguments: argparse.Namespace) -> int:
 
 
 def run_tree(arguments: argparse.Namespace) -> int:
-    tree: TreeNode = _ask(arguments, "tree", arguments.topic)
+    tree: TreeNode = ask_network(arguments, "tree", arguments.topic)
     if arguments.json:
         print_json({"topic": arguments.topic, "tree": _tree_as_json(tree)})
         return 0
@@ -207,7 +184,7 @@ def _tree_as_json(tree: TreeNode) -> dict[str, Any]:
 def run_ring(arguments: argparse.Namespace) -> int:
     from dynatops.inspection import ring_problems
 
-    reports: list[BrokerReport] = _ask(arguments, "brokers")
+    reports: list[BrokerReport] = ask_network(arguments, "brokers")
     problems = ring_problems(reports)
     if arguments.json:
         print_json({"nodes": [_node_as_json(report) for report in reports], "problems": problems})

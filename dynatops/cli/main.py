@@ -19,6 +19,7 @@ from dynatops.cli import (
     inspect,
     instance,
     pubsub,
+    sessions,
     settings,
     simulate,
     solve,
@@ -41,7 +42,8 @@ Try it:
 
 # In the order of `--help`.
 _MODULES = (
-    demo, up, broker, token, pubsub, inspect, solve, instance, compare, simulate, bench, settings,
+    demo, up, broker, token, pubsub, inspect, sessions, solve, instance, compare, simulate, bench,
+    settings,
 )  # fmt: skip
 
 

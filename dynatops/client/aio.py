@@ -334,14 +334,19 @@ class Client:
         topic: str,
         payloads: Iterable[bytes],
         *,
+        attributes: Mapping[str, Value] | None = None,
         ack: Ack = Ack.REPLICATED,
         timeout_s: float = 30.0,
     ) -> None:
-        """Publish events in this order, and wait once, until the last has reached its level."""
+        """Publish events in this order, and wait once, until the last has reached its level.
+
+        Each of them has these `attributes`.
+        """
         self._check_topic(topic)
+        wire = attributes_to_wire(attributes) if attributes else None
         number = 0
         for payload in payloads:
-            number = await self._take_for_sending(topic, payload, ack)
+            number = await self._take_for_sending(topic, payload, ack, wire)
         if number and ack is not Ack.NONE:
             await self._confirmation(topic, number, timeout_s)
 
@@ -387,6 +392,8 @@ class Client:
     async def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until a broker has taken everything published so far, acknowledged or not."""
         self._raise_if_failed()
+        # A kept session is not to be sent again what the application has had.
+        self._core.taken(self._inbox.taken())
         echo = self._waiting.echo(self._core.echo())
         self._has_output.set()
         try:

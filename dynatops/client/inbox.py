@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dynatops.client.errors import SubscribeError
@@ -40,8 +41,10 @@ class Inbox:
         self._routes = Routes()
         self._taking = Taking()
         self._touched: dict[EventQueue, None] = {}
-        # Events of a session kept from before, for filters that nobody has asked for yet.
+        # Events of a session kept from before, for filters that nobody has asked for yet; and what
+        # was missed of them, by topic and cause.
         self._unclaimed: list[Event] = []
+        self._unclaimed_gaps: dict[tuple[str, str], int] = {}
 
     # ---- subscriptions --------------------------------------------------------------------------
 
@@ -56,18 +59,27 @@ class Inbox:
         return gone
 
     def claim(self, queue: EventQueue) -> None:
-        """Hand over what has come for this subscription before it was asked for."""
+        """Hand over what has come for this subscription before it was asked for.
+
+        What filters want that are still to be asked for is kept for them too.
+        """
+        remaining = self._unclaimed_filters()
         waiting, self._unclaimed = self._unclaimed, []
-        claimed: list[Event] = []
-        for event in waiting:
-            wanted = any(f.matches(event.topic, event.attributes) for f in queue.filters)
-            (claimed if wanted else self._unclaimed).append(event)
+        claimed = [event for event in waiting if _is_wanted(event, queue.filters)]
+        self._unclaimed = [event for event in waiting if _is_wanted(event, remaining)]
         if claimed:
             queue.put(claimed)
             self._taking.require(queue)
-        if not self._reading.unclaimed:
-            self._unclaimed.clear()
+        gaps, self._unclaimed_gaps = self._unclaimed_gaps, {}
+        for (topic, reason), count in gaps.items():
+            if any(pattern_matches(f.pattern, topic) for f in queue.filters):
+                queue.tell_gap(Gap(topic, count, reason))
+            if any(pattern_matches(f.pattern, topic) for f in remaining):
+                self._unclaimed_gaps[topic, reason] = count
         self.on_empty()
+
+    def _unclaimed_filters(self) -> list[Filter]:
+        return [_filter_of(key) for key in self._reading.unclaimed]
 
     def fail(self, failure: Exception) -> None:
         for queue in self._routes:
@@ -91,7 +103,7 @@ class Inbox:
     def put(self, arrived: Arrived) -> None:
         events = _events_of(arrived)
         if self._reading.unclaimed:
-            self._keep(arrived.run.topic, events)
+            self._keep(events)
         for queue, condition in self._routes.to(arrived.run.topic):
             wanted = events
             if condition:
@@ -101,17 +113,20 @@ class Inbox:
             if queue.is_full:
                 self.has_room.clear()
 
-    def _keep(self, topic: str, events: list[Event]) -> None:
-        if any(pattern_matches(pattern, topic) for pattern, _ in self._reading.unclaimed):
-            self._unclaimed += events
-            if len(self._unclaimed) >= QUEUE_EVENTS_MAX:
-                self.has_room.clear()
+    def _keep(self, events: list[Event]) -> None:
+        filters = self._unclaimed_filters()
+        self._unclaimed += [event for event in events if _is_wanted(event, filters)]
+        if len(self._unclaimed) >= QUEUE_EVENTS_MAX:
+            self.has_room.clear()
 
     def tell_gap(self, missed: Missed) -> None:
         reason = _MISS_REASONS.get(missed.cause, "the broker did not say why")
         gap = Gap(missed.topic, missed.count, reason)
         for queue, _ in self._routes.to(gap.topic):
             queue.tell_gap(gap)
+        if any(pattern_matches(pattern, gap.topic) for pattern, _ in self._reading.unclaimed):
+            before = self._unclaimed_gaps.get((gap.topic, reason), 0)
+            self._unclaimed_gaps[gap.topic, reason] = before + gap.count
 
     def end_of_frame(self, *, kept: bool) -> None:
         """All of a frame has been put. A broker that keeps the session wants to know of it."""
@@ -142,6 +157,15 @@ def _events_of(arrived: Arrived) -> list[Event]:
         Event(topic, event.payload, event.published_us, term, seq)
         for seq, event in enumerate(chosen, first + arrived.start)
     ]
+
+
+@lru_cache(maxsize=1_000)
+def _filter_of(key: FilterKey) -> Filter:
+    return Filter.parse(*key)
+
+
+def _is_wanted(event: Event, filters: Iterable[Filter]) -> bool:
+    return any(f.matches(event.topic, event.attributes) for f in filters)
 
 
 def _holds(filter_: Filter, event: Event) -> bool:

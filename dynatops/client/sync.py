@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from dynatops.client.aio import Client
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
 from dynatops.client.publications import Ack
-from dynatops.client.subscription import Event, Subscription
+from dynatops.client.subscription import Event, OnGap, Subscription
+from dynatops.filters import Filter, Value
 from dynatops.tls import Tls
 
 _T = TypeVar("_T")
@@ -79,25 +80,60 @@ class SyncClient:
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    @property
+    def client_id(self) -> str:
+        return self._client.client_id
+
+    @property
+    def broker(self) -> str:
+        """The broker that this client is connected to; empty if to none."""
+        return self._client.broker
+
+    @property
+    def resumed(self) -> list[Filter]:
+        """Filters of a kept session that this client has not subscribed with yet."""
+        return self._run(_resumed(self._client))
+
     def publish(
-        self, topic: str, payload: bytes, *, ack: Ack = Ack.REPLICATED, timeout_s: float = 30.0
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        attributes: Mapping[str, Value] | None = None,
+        ack: Ack = Ack.REPLICATED,
+        timeout_s: float = 30.0,
     ) -> None:
-        self._run(self._client.publish(topic, payload, ack=ack, timeout_s=timeout_s))
+        self._run(
+            self._client.publish(
+                topic, payload, attributes=attributes, ack=ack, timeout_s=timeout_s
+            )
+        )
 
     def publish_many(
         self,
         topic: str,
         payloads: Iterable[bytes],
         *,
+        attributes: Mapping[str, Value] | None = None,
         ack: Ack = Ack.REPLICATED,
         timeout_s: float = 30.0,
     ) -> None:
-        self._run(self._client.publish_many(topic, list(payloads), ack=ack, timeout_s=timeout_s))
+        self._run(
+            self._client.publish_many(
+                topic, list(payloads), attributes=attributes, ack=ack, timeout_s=timeout_s
+            )
+        )
 
-    def subscribe(self, *topics: str) -> SyncSubscription:
-        """Subscribe; returns when every event published from now on will come."""
-        subscription = self._run(_await(self._client.subscribe(*topics)))
-        return SyncSubscription(self._run, subscription)
+    def subscribe(
+        self, *patterns: str, where: str = "", on_gap: OnGap | None = None
+    ) -> SyncSubscription:
+        """Subscribe; returns when every event published from now on will come.
+
+        `on_gap` is called in the client's own thread.
+        """
+        return SyncSubscription(
+            self._run, self._run(_subscribed(self._client, patterns, where, on_gap))
+        )
 
     def flush(self, timeout_s: float = 30.0) -> None:
         self._run(self._client.flush(timeout_s))
@@ -125,15 +161,39 @@ async def _await(awaitable: Any) -> Any:
     return await awaitable
 
 
+async def _resumed(client: Client) -> list[Filter]:
+    return client.resumed
+
+
+async def _subscribed(
+    client: Client, patterns: Sequence[str], where: str, on_gap: OnGap | None
+) -> Subscription:
+    return await client.subscribe(*patterns, where=where, on_gap=on_gap)
+
+
 def connect_sync(
     addresses: str | Iterable[str] = DEFAULT_ADDRESS,
     *,
     client_id: str = "",
+    keep_s: int = 0,
+    clean: bool = False,
+    stay: bool = False,
     token: str = "",
     tls: Tls | None = None,
     timeout_s: float = 10.0,
+    disconnect_when_slow: bool = False,
 ) -> SyncClient:
     """Connect to a network of brokers from code that is not asynchronous. See `connect`."""
     return SyncClient(
-        lambda: connect(addresses, client_id=client_id, token=token, tls=tls, timeout_s=timeout_s)
+        lambda: connect(
+            addresses,
+            client_id=client_id,
+            keep_s=keep_s,
+            clean=clean,
+            stay=stay,
+            token=token,
+            tls=tls,
+            timeout_s=timeout_s,
+            disconnect_when_slow=disconnect_when_slow,
+        )
     )

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from dynatops.v1 import client_pb2 as _client_pb2
 from dynatops.v1 import overlay_pb2 as _overlay_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -288,3 +289,173 @@ class TreeReport(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TreeReport: _TypeAlias = TreeReport  # noqa: Y015
+
+@_typing.final
+class ListSessionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    after: _builtins.str
+    """Client ids that sort after this one; empty for the first page."""
+    limit: _builtins.int
+    """At most 1,000, which 0 means too."""
+    prefix: _builtins.str
+    """Only client ids that begin so."""
+    def __init__(
+        self,
+        *,
+        after: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        prefix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest  # noqa: Y015
+
+@_typing.final
+class SessionsReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionReport]: ...
+    def __init__(
+        self,
+        *,
+        sessions: _abc.Iterable[Global___SessionReport] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionsReport: _TypeAlias = SessionsReport  # noqa: Y015
+
+@_typing.final
+class SessionReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    CONNECTED_FIELD_NUMBER: _builtins.int
+    ABSENT_S_FIELD_NUMBER: _builtins.int
+    KEEP_S_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_S_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    FOLLOWED_TOPICS_FIELD_NUMBER: _builtins.int
+    QUEUED_EVENTS_FIELD_NUMBER: _builtins.int
+    QUEUED_BYTES_FIELD_NUMBER: _builtins.int
+    UNTAKEN_BYTES_FIELD_NUMBER: _builtins.int
+    DELIVERED_EVENTS_FIELD_NUMBER: _builtins.int
+    DROPPED_EVENTS_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    session_id: _builtins.str
+    connected: _builtins.bool
+    absent_s: _builtins.float
+    """Since its connection went, if it is not connected."""
+    keep_s: _builtins.float
+    """How long it is kept without a connection, and how much of that is left."""
+    expires_in_s: _builtins.float
+    filters: _builtins.int
+    followed_topics: _builtins.int
+    """Topics that its wildcards have brought in."""
+    queued_events: _builtins.int
+    """Waiting to be sent; and sent, but not known to have been taken by the application."""
+    queued_bytes: _builtins.int
+    untaken_bytes: _builtins.int
+    delivered_events: _builtins.int
+    """Events put into its queue ever, and events that it missed: there was no room, or they waited
+    for too long.
+    """
+    dropped_events: _builtins.int
+    token: _builtins.str
+    """The name of the token that let it in; empty where brokers ask for none."""
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        connected: _builtins.bool = ...,
+        absent_s: _builtins.float = ...,
+        keep_s: _builtins.float = ...,
+        expires_in_s: _builtins.float = ...,
+        filters: _builtins.int = ...,
+        followed_topics: _builtins.int = ...,
+        queued_events: _builtins.int = ...,
+        queued_bytes: _builtins.int = ...,
+        untaken_bytes: _builtins.int = ...,
+        delivered_events: _builtins.int = ...,
+        dropped_events: _builtins.int = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_s", b"absent_s", "client_id", b"client_id", "connected", b"connected", "delivered_events", b"delivered_events", "dropped_events", b"dropped_events", "expires_in_s", b"expires_in_s", "filters", b"filters", "followed_topics", b"followed_topics", "keep_s", b"keep_s", "queued_bytes", b"queued_bytes", "queued_events", b"queued_events", "session_id", b"session_id", "token", b"token", "untaken_bytes", b"untaken_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionReport: _TypeAlias = SessionReport  # noqa: Y015
+
+@_typing.final
+class DescribeSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeSessionRequest: _TypeAlias = DescribeSessionRequest  # noqa: Y015
+
+@_typing.final
+class SessionDetails(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    CATCHING_UP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___SessionReport:
+        """Absent if the client has no session here."""
+
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[_client_pb2.Filter]:
+        """The first 1,000."""
+
+    @_builtins.property
+    def catching_up(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Topics that it has not read up to where they stand; the first 1,000."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___SessionReport | None = ...,
+        filters: _abc.Iterable[_client_pb2.Filter] | None = ...,
+        catching_up: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catching_up", b"catching_up", "filters", b"filters", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionDetails: _TypeAlias = SessionDetails  # noqa: Y015

@@ -50,6 +50,16 @@ class InspectionStub:
                 request_serializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTreeRequest.SerializeToString,
                 response_deserializer=dynatops_dot_v1_dot_inspection__pb2.TreeReport.FromString,
                 _registered_method=True)
+        self.ListSessions = channel.unary_unary(
+                '/dynatops.v1.Inspection/ListSessions',
+                request_serializer=dynatops_dot_v1_dot_inspection__pb2.ListSessionsRequest.SerializeToString,
+                response_deserializer=dynatops_dot_v1_dot_inspection__pb2.SessionsReport.FromString,
+                _registered_method=True)
+        self.DescribeSession = channel.unary_unary(
+                '/dynatops.v1.Inspection/DescribeSession',
+                request_serializer=dynatops_dot_v1_dot_inspection__pb2.DescribeSessionRequest.SerializeToString,
+                response_deserializer=dynatops_dot_v1_dot_inspection__pb2.SessionDetails.FromString,
+                _registered_method=True)
 
 
 class InspectionServicer:
@@ -76,6 +86,20 @@ class InspectionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSessions(self, request, context):
+        """The sessions that are here, connected or kept, in the order of their clients' ids.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeSession(self, request, context):
+        """What a client's session here subscribes to, and what waits for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InspectionServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -93,6 +117,16 @@ def add_InspectionServicer_to_server(servicer, server):
                     servicer.DescribeTree,
                     request_deserializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTreeRequest.FromString,
                     response_serializer=dynatops_dot_v1_dot_inspection__pb2.TreeReport.SerializeToString,
+            ),
+            'ListSessions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSessions,
+                    request_deserializer=dynatops_dot_v1_dot_inspection__pb2.ListSessionsRequest.FromString,
+                    response_serializer=dynatops_dot_v1_dot_inspection__pb2.SessionsReport.SerializeToString,
+            ),
+            'DescribeSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeSession,
+                    request_deserializer=dynatops_dot_v1_dot_inspection__pb2.DescribeSessionRequest.FromString,
+                    response_serializer=dynatops_dot_v1_dot_inspection__pb2.SessionDetails.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -177,6 +211,60 @@ class Inspection:
             '/dynatops.v1.Inspection/DescribeTree',
             dynatops_dot_v1_dot_inspection__pb2.DescribeTreeRequest.SerializeToString,
             dynatops_dot_v1_dot_inspection__pb2.TreeReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dynatops.v1.Inspection/ListSessions',
+            dynatops_dot_v1_dot_inspection__pb2.ListSessionsRequest.SerializeToString,
+            dynatops_dot_v1_dot_inspection__pb2.SessionsReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dynatops.v1.Inspection/DescribeSession',
+            dynatops_dot_v1_dot_inspection__pb2.DescribeSessionRequest.SerializeToString,
+            dynatops_dot_v1_dot_inspection__pb2.SessionDetails.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,10 @@ class InspectionStub:
     """The topics whose rendezvous point is here."""
     DescribeTree: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTreeRequest, _inspection_pb2.TreeReport]
     """This broker's part of one topic tree, and where the topic's rendezvous point is."""
+    ListSessions: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.ListSessionsRequest, _inspection_pb2.SessionsReport]
+    """The sessions that are here, connected or kept, in the order of their clients' ids."""
+    DescribeSession: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.DescribeSessionRequest, _inspection_pb2.SessionDetails]
+    """What a client's session here subscribes to, and what waits for it."""
 
 @_typing.type_check_only
 class InspectionAsyncStub(InspectionStub):
@@ -49,6 +53,10 @@ class InspectionAsyncStub(InspectionStub):
     """The topics whose rendezvous point is here."""
     DescribeTree: _aio.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTreeRequest, _inspection_pb2.TreeReport]  # type: ignore[assignment]
     """This broker's part of one topic tree, and where the topic's rendezvous point is."""
+    ListSessions: _aio.UnaryUnaryMultiCallable[_inspection_pb2.ListSessionsRequest, _inspection_pb2.SessionsReport]  # type: ignore[assignment]
+    """The sessions that are here, connected or kept, in the order of their clients' ids."""
+    DescribeSession: _aio.UnaryUnaryMultiCallable[_inspection_pb2.DescribeSessionRequest, _inspection_pb2.SessionDetails]  # type: ignore[assignment]
+    """What a client's session here subscribes to, and what waits for it."""
 
 class InspectionServicer(metaclass=_abc_1.ABCMeta):
     """What a broker tells operators and the reconfiguration manager about itself. Rare, so unary."""
@@ -75,5 +83,21 @@ class InspectionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inspection_pb2.TreeReport, _abc.Awaitable[_inspection_pb2.TreeReport]]:
         """This broker's part of one topic tree, and where the topic's rendezvous point is."""
+
+    @_abc_1.abstractmethod
+    def ListSessions(
+        self,
+        request: _inspection_pb2.ListSessionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.SessionsReport, _abc.Awaitable[_inspection_pb2.SessionsReport]]:
+        """The sessions that are here, connected or kept, in the order of their clients' ids."""
+
+    @_abc_1.abstractmethod
+    def DescribeSession(
+        self,
+        request: _inspection_pb2.DescribeSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.SessionDetails, _abc.Awaitable[_inspection_pb2.SessionDetails]]:
+        """What a client's session here subscribes to, and what waits for it."""
 
 def add_InspectionServicer_to_server(servicer: InspectionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
