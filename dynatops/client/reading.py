@@ -44,17 +44,14 @@ class Arrived:
 class TopicCursor:
     """How far one topic has been read."""
 
-    __slots__ = ("_first_term", "_publishers", "_seen")
+    __slots__ = ("_publishers", "_seen")
 
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
-        self._first_term = 0
         self._publishers = Publishers(_PUBLISHERS_MAX)
 
     def begin(self, term: int, seq: int) -> None:
         """The topic stands here, and is read from here on."""
-        if not self._seen:
-            self._first_term = term
         self._mark(term, seq)
 
     def admit(self, run: Run) -> Iterator[Arrived]:
@@ -62,10 +59,8 @@ class TopicCursor:
         if last_seq <= self._seen.get(run.term, 0):
             return
         self._mark(run.term, last_seq)
-        # What is missing from the term in which reading began is from before.
-        missing = run.missing if run.term > self._first_term else 0
         window = self._publishers.window(run.publisher)
-        for new in window.admit(run.first_number, run.count, missing):
+        for new in window.admit(run.first_number, run.count, run.missing):
             start = new.first - run.first_number
             yield Arrived(run, start, start + new.count)
 
