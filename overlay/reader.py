@@ -39,6 +39,8 @@ class Reading:
 
 # Where a reader stands in each term it has seen: (term, last event seen), oldest term first.
 Cursor = tuple[tuple[int, int], ...]
+# Python makes a new empty one, of 216 bytes, whenever it is asked to.
+_NO_TERMS: frozenset[int] = frozenset()
 
 
 class TopicReader:
@@ -64,7 +66,7 @@ class TopicReader:
         # Clock when the topic's history broke off, and the terms read until then: the rendezvous
         # point has none of them. Nothing once it has.
         self._broken_at = 0
-        self._lost_terms: frozenset[int] = frozenset()
+        self._lost_terms: frozenset[int] = _NO_TERMS
         # The newest position known to exist.
         self._known: tuple[int, int] = (0, 0)
         self._parked: dict[tuple[int, int], Run] | None = None
@@ -154,7 +156,7 @@ class TopicReader:
         if answer.unknown_loss and not self._lost_terms:
             self._broken_at, self._lost_terms = self.clock, frozenset(t for t, _ in self.cursor)
         elif answer.anchor_term in self._lost_terms:
-            self._lost_terms = frozenset()
+            self._lost_terms = _NO_TERMS
         for entry in answer.gone:
             self._mark(entry.term, entry.seq)
         for run in answer.runs:

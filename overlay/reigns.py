@@ -35,6 +35,10 @@ from overlay.trees import Trees
 # (key, sender of the message, hops so far) -> the frame to put it in, or None to give it up.
 Onward = Callable[[Key, NodeId, int], PeerFrame | None]
 
+# Many topics may be due at once, when many were subscribed to or taken over at once; the rest can
+# wait.
+_BEATS_PER_TICK = 250
+
 
 class Reigns:
     def __init__(
@@ -272,7 +276,9 @@ class Reigns:
         heapq.heappush(self._beats, (due_s, reign.log.topic))
 
     def tick(self, now_s: float) -> None:
-        while self._beats and self._beats[0][0] <= now_s:
+        for _ in range(_BEATS_PER_TICK):
+            if not self._beats or self._beats[0][0] > now_s:
+                break
             due_s, topic = heapq.heappop(self._beats)
             reign = self.by_topic.get(topic)
             if reign is None or reign.beat_due_s != due_s:

@@ -54,6 +54,8 @@ class Replication:
         self._unknown_history = unknown_history
         self._reigns = reigns
         self.copies: dict[str, Copy] = {}
+        # Topics of those in this node's own range: every tick asks for them, and copies are many.
+        self._in_range: dict[str, None] = {}
         self._unsent: deque[str] = deque()
         self._unconfirmed: dict[str, None] = {}
         self._acks: dict[Peer, list[Acknowledged]] = {}
@@ -293,10 +295,27 @@ class Replication:
             log, key_of(log.topic), owner, dict.fromkeys(members), heard_s=now_s, needed_s=now_s
         )
         self.copies[log.topic] = copy
+        if self._ring.is_responsible(copy.key):
+            self._in_range[log.topic] = None
         return copy
 
+    def range_changed(self) -> None:
+        """To be said before `copies_in_range` is asked for the copies in another range."""
+        responsible = self._ring.is_responsible
+        self._in_range = {t: None for t, copy in self.copies.items() if responsible(copy.key)}
+
+    def copies_in_range(self) -> list[Copy]:
+        """Copies of topics that are this node's business by now."""
+        copies = [self.copies[topic] for topic in self._in_range if topic in self.copies]
+        return [copy for copy in copies if self._ring.is_responsible(copy.key)]
+
+    def take(self, topic: str) -> Copy | None:
+        """The copy, which is none any more: its history goes on elsewhere."""
+        self._in_range.pop(topic, None)
+        return self.copies.pop(topic, None)
+
     def drop(self, topic: str) -> None:
-        copy = self.copies.pop(topic, None)
+        copy = self.take(topic)
         if copy is not None:
             copy.log.discard()
 

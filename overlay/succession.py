@@ -139,6 +139,7 @@ class Succession:
     # ---- the range changes ----------------------------------------------------------------------
 
     def range_changed(self, now_s: float) -> None:
+        self._replication.range_changed()
         if self._ring.status is not Status.MEMBER:
             return
         if not self._reigns.ready:
@@ -163,16 +164,13 @@ class Succession:
             topic = copy.log.topic
             if self._is_gone(copy.owner):
                 self._handing.pop((topic, *copy.log.position), None)
-                del self._replication.copies[topic]
+                self._replication.take(topic)
                 self._counters.takeovers += 1
                 certain = self._is_current(copy, now_s)
                 self._reigns.begin(copy.log, copy.members, now_s, certain=certain)
 
     def _copies_in_range(self) -> list[Copy]:
-        if not self._reigns.ready:
-            return []
-        copies = self._replication.copies.values()
-        return [copy for copy in copies if self._ring.is_responsible(copy.key)]
+        return self._replication.copies_in_range() if self._reigns.ready else []
 
     def _is_gone(self, owner: NodeId) -> bool:
         return (
@@ -311,7 +309,7 @@ class Succession:
 
     def _inherit(self, history: TopicLog, members: list[NodeId], now_s: float) -> None:
         topic = history.topic
-        copy = self._replication.copies.pop(topic, None)
+        copy = self._replication.take(topic)
         if copy is not None:
             history.merge(copy.log, self._ring.me.node_id)
             members = list(dict.fromkeys([*members, *copy.members]))

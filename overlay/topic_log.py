@@ -57,6 +57,8 @@ class Fork:
 
 
 _NO_FORKS: Mapping[int, Fork] = MappingProxyType({})
+# Python makes a new empty one, of 216 bytes, whenever it is asked to.
+_NO_TERMS: frozenset[int] = frozenset()
 
 
 class TopicLog:
@@ -77,7 +79,7 @@ class TopicLog:
         # Terms whose events were stamped again here.
         self.forks: Mapping[int, Fork] = _NO_FORKS
         # Terms that began with what may have been an outdated copy.
-        self.uncertain: frozenset[int] = frozenset()
+        self.uncertain: frozenset[int] = _NO_TERMS
         self.entries: deque[Run] | tuple[()] = ()
         self.events = 0
         self.nbytes = 0
@@ -337,7 +339,7 @@ class TopicLog:
         self.lineage = tuple((entry.term, entry.seq) for entry in state.lineage)
         forks = {f.term: Fork((f.prev_term, f.prev_seq), f.seq) for f in state.forks}
         self.forks = forks or _NO_FORKS
-        self.uncertain = frozenset(state.uncertain_terms)
+        self.uncertain = frozenset(state.uncertain_terms) or _NO_TERMS
         self.publishers = Publishers(self.retention.publishers_max)
         self.publishers.load(state.publishers)
         self.announced |= state.announced
@@ -379,7 +381,7 @@ class TopicLog:
                 restamped.append(again)
         self.publishers.cover(other.publishers)
         # What this log lacked was in the other, if anywhere.
-        self.uncertain = frozenset()
+        self.uncertain = _NO_TERMS
         return Merging.JOINED, restamped
 
     def _note_forks(self, other: TopicLog, ends: Mapping[int, int]) -> None:

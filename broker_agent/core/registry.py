@@ -7,8 +7,9 @@ A client that remembers a session of another broker begins anew here, and tells 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.sessions import Session
@@ -16,6 +17,8 @@ from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import Hello
 
 _EXPIRY_PERIOD_S = 1.0
+# In one tick; with 100,000 of them, a round takes 5 s.
+_LOOKED_AFTER_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,10 @@ class Registry:
         self._opened = 0
         self._detached: dict[Session, None] = {}
         self._check_s = 0.0
+        # Detached sessions that are still to be looked after in this round, and those whose turn
+        # it is.
+        self._round: Iterator[Session] = iter(())
+        self._turn: list[Session] = []
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -52,9 +59,6 @@ class Registry:
     @property
     def is_full(self) -> bool:
         return len(self.clients) >= self._settings.sessions_max
-
-    def detached(self) -> Iterable[Session]:
-        return self._detached
 
     def arrive(self, connection: ConnectionId, hello: Hello, now_s: float) -> Arrival:
         client_id = hello.client_id or str(connection)
@@ -113,16 +117,25 @@ class Registry:
             del self.clients[session.client_id]
         self._detached.pop(session, None)
 
+    # ---- the absent, a few in each tick, as they are many ----------------------------------------
+
     def is_check_due(self, now_s: float) -> bool:
-        """Whether it is time to look after detached sessions; not every tick, as they are many."""
-        if now_s < self._check_s:
-            return False
-        self._check_s = now_s + _EXPIRY_PERIOD_S
-        return True
+        """Whether some detached sessions are to be looked after now: it is the turn of others at
+        each call, and of all again once a second at most."""
+        self._turn = list(islice(self._round, _LOOKED_AFTER_AT_ONCE))
+        if not self._turn and now_s >= self._check_s:
+            self._check_s = now_s + _EXPIRY_PERIOD_S
+            self._round = iter(list(self._detached))
+            self._turn = list(islice(self._round, _LOOKED_AFTER_AT_ONCE))
+        return bool(self._turn)
+
+    def detached(self) -> Iterable[Session]:
+        """Those whose turn it is."""
+        return [session for session in self._turn if session in self._detached]
 
     def expired(self, now_s: float) -> list[Session]:
-        """Sessions that nobody came back to in time. They are removed."""
-        gone = [s for s in self._detached if s.detached_s + s.expiry_s <= now_s]
+        """Those whose turn it is, and that nobody came back to in time. They are removed."""
+        gone = [s for s in self.detached() if s.detached_s + s.expiry_s <= now_s]
         for session in gone:
             self.remove(session)
         return gone
