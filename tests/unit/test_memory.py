@@ -37,7 +37,7 @@ def grown(sessions: int, topics: int) -> int:
 
 
 def come_and_go(broker: LoneBroker, client: str, topics: list[str]) -> None:
-    broker.core.open_connection(ConnectionId(client))
+    broker.keep(broker.core.open_connection(ConnectionId(client), broker.now_s))
     broker.say(client, hello=Hello(protocol=1, client_id=client, expiry_s=3_600))
     broker.subscribe(client, *topics)
     broker.hear_all(client)

@@ -17,7 +17,7 @@ def test_sessions_that_expire_together_end_a_part_at_a_time() -> None:
     broker = LoneBroker(CoreSettings(sessions_max=2 * MANY))
     for i in range(MANY):
         client = f"c{i}"
-        broker.core.open_connection(ConnectionId(client))
+        broker.keep(broker.core.open_connection(ConnectionId(client), broker.now_s))
         broker.say(client, hello=Hello(protocol=1, client_id=client, expiry_s=10))
         broker.disconnect(client)
     broker.run(9.9)
@@ -36,7 +36,7 @@ def test_a_session_that_is_back_does_not_expire_in_its_turn() -> None:
     broker = LoneBroker()
     for i in range(MANY):
         client = f"c{i}"
-        broker.core.open_connection(ConnectionId(client))
+        broker.keep(broker.core.open_connection(ConnectionId(client), broker.now_s))
         broker.say(client, hello=Hello(protocol=1, client_id=client, expiry_s=10))
         broker.disconnect(client)
     broker.run(9.9)
@@ -44,7 +44,7 @@ def test_a_session_that_is_back_does_not_expire_in_its_turn() -> None:
         broker.run(0.05)
     # The round has begun; this one is among the last.
     last = f"c{MANY - 1}"
-    broker.core.open_connection(ConnectionId("back"))
+    broker.keep(broker.core.open_connection(ConnectionId("back"), broker.now_s))
     broker.say("back", hello=Hello(protocol=1, client_id=last, expiry_s=10))
     broker.run(5.0)
     assert list(broker.core.registry.clients) == [last]
