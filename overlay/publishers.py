@@ -146,14 +146,15 @@ class Publishers:
         return len(self._windows or ())
 
     def admit(self, run: Run, *, only_newer: bool = False, clock: int = 0) -> list[Part]:
-        """The parts of a stamped run whose events have not been seen yet (and follow all seen)."""
+        """The parts of a stamped run whose events have not been seen yet; of these only those that
+        follow all seen, or are known to be missing, if `only_newer`."""
         if run.count == 0:
             return []
         window = self.window(run.publisher)
         high = window.high
         ranges = window.admit(run.first_number, run.count, run.missing, clock)
         if only_newer:
-            ranges = [new for new in ranges if new.first > high]
+            ranges = [new for new in ranges if new.first > high or new.opened is not None]
         return [
             Part(part_of_run(run, new.first - run.first_number, new.count), new.opened)
             for new in ranges
