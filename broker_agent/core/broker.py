@@ -325,7 +325,8 @@ class Broker:
         problems += forbidden
         dropped = readable_filters(message.drop, self.settings)
         self.subscriptions.unsubscribe(session, dropped, now_s)
-        if self.cluster.redirect(session, accepted, now_s):
+        if session.redirected or self.cluster.redirect(session, accepted, now_s):
+            # Whatever else it asks for, it will ask for there: what it goes on with comes first.
             self._wake(session)
             return
         self.counters.client_errors += len(problems)

@@ -67,6 +67,7 @@ class Cluster:
         if not session.movable or interests == held:
             return False
         choice = self.selection.choose(User(session.client_id, interests, held), now_s)
+        session.redirected = choice.moves
         if choice.moves:
             session.say(ServerMessage(redirect=_redirect(choice)))
         return choice.moves

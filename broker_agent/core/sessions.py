@@ -55,7 +55,8 @@ class Session:
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
         "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
         "dropped", "expiry_s", "filters", "followed", "former_id", "grant", "movable", "owner",
-        "paused", "policy", "saved", "serial", "session_id", "unsettled_bytes", "wildcards",
+        "paused", "policy", "redirected", "saved", "serial", "session_id", "unsettled_bytes",
+        "wildcards",
     )  # fmt: skip
 
     def __init__(
@@ -80,8 +81,9 @@ class Session:
         self.detached_s = 0.0
         # As it was called before the broker restarted.
         self.former_id = ""
-        # Whether it goes where a broker sends it.
+        # Whether it goes where a broker sends it, and whether it has been sent.
         self.movable = False
+        self.redirected = False
         # By pattern; one pattern may come with several conditions.
         self.filters: dict[str, tuple[Filter, ...]] = {}
         self.wildcards: tuple[Filter, ...] = ()
@@ -160,6 +162,7 @@ class Session:
     def attach(self, connection: ConnectionId) -> None:
         self.connection = connection
         self.closing = False
+        self.redirected = False
 
     def detach(self, now_s: float) -> None:
         """The connection is gone: answers are void, deliveries not yet taken go out again."""

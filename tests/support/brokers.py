@@ -40,6 +40,7 @@ class LoneBroker:
         *,
         joining: bool = False,
         access: Access | None = None,
+        selection: SelectionSettings | None = None,
     ) -> None:
         identity = Identity("b0", "b0", 1)
         self.core = Broker(
@@ -47,7 +48,7 @@ class LoneBroker:
             OverlaySettings(),
             settings or CoreSettings(),
             Random(1),
-            BrokerOptions(access, SelectionSettings(enabled=False)),
+            BrokerOptions(access, selection or SelectionSettings(enabled=False)),
         )
         self.now_s = 0.0
         self.effects: list[BrokerEffect] = []

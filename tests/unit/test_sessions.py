@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker_agent.core.effects import ConnectionId
+from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
+from broker_agent.core.summaries import digest_of
 from dynatops.v1.client_pb2 import (
     Cursor,
     ErrorCode,
@@ -19,6 +21,8 @@ from dynatops.v1.client_pb2 import (
     Welcome,
 )
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, SessionMoved, TermSeq
+from dynatops.v1.selection_pb2 import BrokerSummary
+from overlay.identifiers import key_of
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 
@@ -247,6 +251,53 @@ class TestWildcards:
         assert heard(messages) == [1]
         (missed,) = [m.missed for m in messages if m.HasField("missed")]
         assert missed.cause == MissCause.MISS_CAUSE_TOO_MANY_TOPICS
+
+
+class TestRedirection:
+    def broker(self) -> LoneBroker:
+        """One that knows of another whose users follow `TOPIC`."""
+        broker = LoneBroker(selection=SelectionSettings(load_weight=0.0))
+        broker.run(0.3)
+        key = key_of(TOPIC)
+        summary = BrokerSummary(
+            broker_id="b1", address="b1:7400", incarnation=1, number=1,
+            subscriptions=1, sessions=1, full=True, digest=digest_of([key]), keys=[key],
+        )  # fmt: skip
+        broker.core.cluster.selection.on_summary(summary, broker.now_s)
+        return broker
+
+    def test_comes_in_place_of_a_confirmation(self) -> None:
+        broker = self.broker()
+        broker.connect("c1", movable=True)
+        broker.hear("c1")
+        broker.subscribe("c1", TOPIC)
+        (answer,) = broker.hear("c1")
+        assert (answer.redirect.broker_id, answer.redirect.address) == ("b1", "b1:7400")
+        assert "more_alike" in answer.redirect.reason
+        assert TOPIC not in broker.core.subscriptions
+
+    def test_nothing_is_begun_for_who_is_sent_away(self) -> None:
+        broker = self.broker()
+        broker.connect("c1", movable=True)
+        broker.subscribe("c1", TOPIC)
+        broker.hear("c1")
+        broker.subscribe("c1", "fire", request=2)
+        assert broker.hear("c1") == []
+        assert "fire" not in broker.core.subscriptions
+
+    def test_who_does_not_follow_is_not_sent(self) -> None:
+        broker = self.broker()
+        broker.connect("c1")
+        broker.subscribe("c1", TOPIC)
+        broker.run(0.3)
+        assert broker.kinds("c1") == ["welcome", "subscribed"]
+
+    def test_who_was_just_sent_here_stays(self) -> None:
+        broker = self.broker()
+        broker.connect("c1", movable=True, redirected=True)
+        broker.subscribe("c1", TOPIC)
+        broker.run(0.3)
+        assert broker.kinds("c1") == ["welcome", "subscribed"]
 
 
 class TestQueue:
