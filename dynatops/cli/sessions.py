@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dynatops.cli.common import (
@@ -61,8 +62,13 @@ def _list(arguments: argparse.Namespace) -> int:
     elif not found:
         print("no sessions" + (f" of clients {arguments.prefix}…" if arguments.prefix else ""))
     else:
-        print_table(_HEADINGS, [_row(broker.broker_id, session) for broker, session in found])
+        print_sessions((broker.broker_id, session) for broker, session in found)
     return 0
+
+
+def print_sessions(sessions: Iterable[tuple[str, SessionReport]]) -> None:
+    """Of pairs of a broker and a session."""
+    print_table(_HEADINGS, [_row(broker_id, session) for broker_id, session in sessions])
 
 
 def _row(broker_id: str, session: SessionReport) -> tuple[object, ...]:
