@@ -143,10 +143,13 @@ def describe_session(broker_id: str, details: SessionDetails) -> list[str]:
         ("session", f"{session.session_id} on {broker_id}"),
         ("state", _state_in_full(session)),
         ("token", session.token or "none asked for"),
-        ("queued", f"{_events(session.queued_events)}, {session.queued_bytes:,} bytes"),
+        ("queued", f"{_counted(session.queued_events, 'event')}, {session.queued_bytes:,} bytes"),
         ("sent", f"{session.untaken_bytes:,} bytes not taken by the application yet"),
-        ("delivered", f"{_events(session.delivered_events)}, {session.dropped_events:,} dropped"),
-        ("follows", f"{session.followed_topics:,} topics by its wildcards"),
+        (
+            "delivered",
+            f"{_counted(session.delivered_events, 'event')}, {session.dropped_events:,} dropped",
+        ),
+        ("follows", f"{_counted(session.followed_topics, 'topic')} by its wildcards"),
         ("catching up", _names(list(details.catching_up)) or "no topic"),
         ("filters", f"{session.filters:,}"),
     ]
@@ -164,8 +167,8 @@ def _state_in_full(session: SessionReport) -> str:
     return f"{_state(session)}; ends in {brief_duration(session.expires_in_s)}"
 
 
-def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count:,} events"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _names(names: list[str]) -> str:
