@@ -145,6 +145,8 @@ async def _subscribe(arguments: argparse.Namespace) -> None:
         arguments.broker,
         client_id=arguments.client_id,
         keep_s=arguments.keep,
+        # Another command finds the session only at the broker that has it.
+        stay=arguments.keep > 0,
         clean=arguments.clean,
         **access_options(arguments),
     ) as client:

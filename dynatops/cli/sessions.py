@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dynatops.cli.common import (
@@ -61,8 +62,13 @@ def _list(arguments: argparse.Namespace) -> int:
     elif not found:
         print("no sessions" + (f" of clients {arguments.prefix}…" if arguments.prefix else ""))
     else:
-        print_table(_HEADINGS, [_row(broker.broker_id, session) for broker, session in found])
+        print_sessions((broker.broker_id, session) for broker, session in found)
     return 0
+
+
+def print_sessions(sessions: Iterable[tuple[str, SessionReport]]) -> None:
+    """Of pairs of a broker and a session."""
+    print_table(_HEADINGS, [_row(broker_id, session) for broker_id, session in sessions])
 
 
 def _row(broker_id: str, session: SessionReport) -> tuple[object, ...]:
@@ -137,10 +143,13 @@ def describe_session(broker_id: str, details: SessionDetails) -> list[str]:
         ("session", f"{session.session_id} on {broker_id}"),
         ("state", _state_in_full(session)),
         ("token", session.token or "none asked for"),
-        ("queued", f"{_events(session.queued_events)}, {session.queued_bytes:,} bytes"),
+        ("queued", f"{_counted(session.queued_events, 'event')}, {session.queued_bytes:,} bytes"),
         ("sent", f"{session.untaken_bytes:,} bytes not taken by the application yet"),
-        ("delivered", f"{_events(session.delivered_events)}, {session.dropped_events:,} dropped"),
-        ("follows", f"{session.followed_topics:,} topics by its wildcards"),
+        (
+            "delivered",
+            f"{_counted(session.delivered_events, 'event')}, {session.dropped_events:,} dropped",
+        ),
+        ("follows", f"{_counted(session.followed_topics, 'topic')} by its wildcards"),
         ("catching up", _names(list(details.catching_up)) or "no topic"),
         ("filters", f"{session.filters:,}"),
     ]
@@ -158,8 +167,8 @@ def _state_in_full(session: SessionReport) -> str:
     return f"{_state(session)}; ends in {brief_duration(session.expires_in_s)}"
 
 
-def _events(count: int) -> str:
-    return "1 event" if count == 1 else f"{count:,} events"
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _names(names: list[str]) -> str:

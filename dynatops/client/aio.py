@@ -57,7 +57,7 @@ _HELLO_TIMEOUT_S = 5.0
 _BACKOFF_MIN_S = 0.05
 _BACKOFF_MAX_S = 2.0
 # The broker of a kept session hears at least this often of what the application has taken.
-_TELL_PERIOD_S = 0.2
+TELL_PERIOD_S = 0.2
 # Before it goes to another broker, the client gives this one so long to take what is under way.
 _REDIRECT_PATIENCE_S = 2.0
 _CLOSED_BY_US = "the client is closed"
@@ -94,6 +94,8 @@ class Client:
         # Where a broker has sent this client.
         self._redirect = ""
         self._has_output = asyncio.Event()
+        # The broker is to hear what has been taken, though there is nothing else to say.
+        self._should_tell = False
         # Set while: not too much is unacknowledged; a broker has said welcome.
         self._window_open = asyncio.Event()
         self._window_open.set()
@@ -212,7 +214,7 @@ class Client:
                 for work in (
                     self._read_all(connection),
                     self._write_all(connection),
-                    self._tell_all(connection),
+                    self._tell_all(),
                 )
             ]
             try:
@@ -236,20 +238,21 @@ class Client:
         while True:
             await self._has_output.wait()
             self._has_output.clear()
-            while (frame := self._core.take_frame(_FRAME_BYTES_MAX)) is not None:
+            tell, self._should_tell = self._should_tell, False
+            while (frame := self._core.take_frame(_FRAME_BYTES_MAX, tell=tell)) is not None:
                 self._adjust_window()
                 await connection.write(frame)
 
-    async def _tell_all(self, connection: Connection) -> None:
+    async def _tell_all(self) -> None:
         """Tell the broker of a kept session now and then what has been taken; and go where it
         sends this client."""
         while not self._redirect:
-            await asyncio.sleep(_TELL_PERIOD_S)
+            await asyncio.sleep(TELL_PERIOD_S)
             self._core.taken(self._inbox.taken())
-            if self._core.has_untold and not self._core.has_output:
-                frame = self._core.take_frame(_FRAME_BYTES_MAX, tell=True)
-                if frame is not None:
-                    await connection.write(frame)
+            if self._core.has_untold:
+                # Only one task may write: the connection does not bear two at a time.
+                self._should_tell = True
+                self._has_output.set()
         try:
             async with asyncio.timeout(_REDIRECT_PATIENCE_S):
                 await self.flush()

@@ -129,6 +129,96 @@ class TestPubSub:
         assert listener.returncode == 130
 
 
+def subscribed(*arguments: str) -> subprocess.Popen[str]:
+    """A `sub` that is in place."""
+    process = subprocess.Popen(
+        [*COMMAND, "sub", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("subscribed to ")
+    return process
+
+
+class TestFiltersAndSessions:
+    def test_a_pattern_with_a_condition(self, cluster: Cluster) -> None:
+        arguments = [
+            "shop/+/pc",
+            "--where",
+            'price < 1500 and brand startswith "I"',
+            "--count",
+            "2",
+        ]
+        process = subscribed(*arguments, "--broker", cluster.addresses[2])
+        offers = [
+            ["price=1600", "brand=IBM"], ["price=1499", "brand=IBM", "new=true"], ["price=7"],
+            ["price=-1.5", 'brand="I B"'],
+        ]  # fmt: skip
+        for i, offer in enumerate(offers):
+            attributes = [part for text in offer for part in ("--attribute", text)]
+            assert run("pub", f"shop/{i}/pc", f"offer {i}", *attributes).returncode == 0
+        out, _ = process.communicate(timeout=20)
+        assert out.splitlines() == [
+            "shop/1/pc  offer 1  [price=1499 brand=IBM new=true]",
+            'shop/3/pc  offer 3  [price=-1.5 brand="I B"]',
+        ]
+
+    def test_a_kept_session(self, cluster: Cluster) -> None:
+        name = ["--client-id", "watch", "--keep", "60", "--count", "1"]
+        process = subscribed("kept/#", *name)
+        (session,) = run_json("sessions", "--prefix", "watch")
+        assert (session["connected"], session["broker_id"], session["filters"]) == (True, "b0", 1)
+        for payload in ("one", "two", "three"):
+            assert run("pub", "kept/x", payload).returncode == 0
+        out, _ = process.communicate(timeout=20)
+        assert out == "kept/x  one\n"
+        table = run("sessions", "--prefix", "watch").stdout.splitlines()
+        assert re.fullmatch(r"watch +b0 +absent for \ds +1 +1 +2 +3 +0", table[2])
+        (details,) = run_json("sessions", "watch")
+        assert details["filters"] == [{"pattern": "kept/#", "where": ""}]
+        assert details["queued_events"] == 2
+        assert 0 < details["expires_in_s"] <= 60
+        page = run("sessions", "watch").stdout
+        assert "absent for" in page
+        assert "    kept/#\n" in page
+
+        found = run("sub", "kept/#", *name)
+        assert found.stdout == "kept/x  two\n"
+        assert "the session was kept, with kept/#\n" in found.stderr
+        assert run("pub", "kept/y", "four", "--attribute", "n=1").returncode == 0
+        other = run("sub", "kept/y", "--json", *name)
+        assert other.returncode == 0
+        assert json.loads(other.stdout)["payload"] == "four"
+        assert json.loads(other.stdout)["attributes"] == {"n": 1}
+        (details,) = run_json("sessions", "watch")
+        assert details["filters"] == [{"pattern": "kept/y", "where": ""}]
+
+        process = subscribed("kept/y", *name, "--clean")
+        assert run("pub", "kept/y", "new").returncode == 0
+        out, errors = process.communicate(timeout=20)
+        assert (out, errors) == ("kept/y  new\n", "")
+
+    def test_ctrl_c_leaves_a_kept_session_as_it_was_printed(self, cluster: Cluster) -> None:
+        name = ["--client-id", "stopped", "--keep", "60"]
+        process = subscribed("stop", *name)
+        assert run("pub", "stop", "one").returncode == 0
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stop  one\n"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+        assert process.returncode == 130
+        assert run("pub", "stop", "two").returncode == 0
+        assert run("sub", "stop", *name, "--count", "1").stdout == "stop  two\n"
+
+    def test_nobody_with_such_an_id(self, cluster: Cluster) -> None:
+        outcome = run("sessions", "nobody")
+        assert outcome.returncode == 1
+        assert outcome.stderr == "dynatops: no broker has a session of 'nobody'\n"
+        assert run_json("sessions", "--prefix", "nobody") == []
+        outcome = run("sessions", "--prefix", "nobody")
+        assert (outcome.returncode, outcome.stdout) == (0, "no sessions of clients nobody…\n")
+
+
 class TestLooking:
     def test_brokers(self, cluster: Cluster) -> None:
         reports = run_json("brokers")
@@ -192,6 +282,14 @@ class TestMistakes:
             (["up", "--brokers", "9999"], "at most 500"),
             (["up", "--port", "70000"], "ports end at 65535"),
             (["pub", "x", "--count", "3"], "--count goes with a payload"),
+            (["pub", "x", "y", "--attribute", "price"], "'price': write NAME=VALUE"),
+            (["pub", "x", "y", "--attribute", "`=1"], "has a backquote"),
+            (["pub", "x", "y", "--attribute", f"n={1 << 64}"], "beyond 64 bits"),
+            (["sub", "x", "--where", "price = 5"], "character 7\n  price = 5\n        ^\n"),
+            (["sub", "a/#/b"], "filter 'a/#/b' has '#' in level 2"),
+            (["sub", "x", "--keep", "5"], "go with --client-id"),
+            (["sub", "x", "--client-id", "me", "--keep", "0"], "0 is not above zero"),
+            (["sessions", "me", "--prefix", "m"], "--prefix is for lists"),
             (["simulate", "--minutes", "0.1"], "at least 1"),
             (["simulate", "--seeds", "2", "--trace", "x"], "one seed"),
             (["broker", "--listen", "here"], "write host:port"),
@@ -223,7 +321,16 @@ class TestMistakes:
 
     @pytest.mark.parametrize(
         "command",
-        [["pub", "x", "y"], ["sub", "x"], ["brokers"], ["topics"], ["tree", "x"], ["ring"]],
+        [
+            ["pub", "x", "y"],
+            ["sub", "x"],
+            ["brokers"],
+            ["topics"],
+            ["tree", "x"],
+            ["ring"],
+            ["sessions"],
+            ["sessions", "me"],
+        ],
     )
     def test_nobody_there_exits_with_1(self, command: list[str]) -> None:
         outcome = run(*command, "--broker", "127.0.0.1:1")
@@ -254,7 +361,8 @@ class TestOthers:
     def test_every_command_helps(self, capsys: pytest.CaptureFixture[str]) -> None:
         commands = [
             ["demo"], ["up"], ["broker"], ["pub"], ["sub"], ["brokers"], ["topics"], ["tree"],
-            ["ring"], ["simulate"], ["settings"], ["solve"], ["instance"], ["compare"],
+            ["ring"], ["sessions"], ["simulate"], ["settings"], ["solve"], ["instance"],
+            ["compare"],
             *(["bench", kind] for kind in ("pubsub", "fanout", "latency", "churn")),
         ]  # fmt: skip
         for command in commands:

@@ -280,6 +280,7 @@ class TestSyncClient:
                 with pytest.raises(TimeoutError):
                     events.next(timeout_s=0.05)
                 assert events.missed == 0
+            _keep_a_session(addresses[0])
         finally:
             finished.set()
             server.join()
@@ -287,6 +288,28 @@ class TestSyncClient:
     def test_its_errors_are_the_same(self) -> None:
         with pytest.raises(dynatops.ConnectError):
             dynatops.connect_sync("127.0.0.1:1", timeout_s=0.5)
+
+
+def _keep_a_session(address: str) -> None:
+    """With conditions and attributes, from one client of a name to the next."""
+    with dynatops.connect_sync(address, client_id="ann", keep_s=60, stay=True) as client:
+        assert (client.client_id, client.broker) == ("ann", "b0")
+        client.subscribe("quake/#", where="magnitude >= 5")
+    gaps: list[dynatops.Gap] = []
+    with dynatops.connect_sync(address) as publisher:
+        for magnitude in (4.9, 5.1, 5.2):
+            publisher.publish(TOPIC, b"%.1f" % magnitude, attributes={"magnitude": magnitude})
+        publisher.publish_many("quake/new", [b"a", b"b"], attributes={"magnitude": 9})
+    with dynatops.connect_sync(address, client_id="ann", keep_s=60, stay=True) as client:
+        assert [str(f) for f in client.resumed] == ["quake/# where magnitude >= 5"]
+        events = client.subscribe("quake/#", where="magnitude >= 5", on_gap=gaps.append)
+        heard = [events.next(timeout_s=5) for _ in range(4)]
+        assert [event.payload for event in heard] == [b"5.1", b"5.2", b"a", b"b"]
+        assert heard[0].attributes == {"magnitude": 5.1}
+        assert gaps == []
+        assert client.resumed == []
+    with dynatops.connect_sync(address, client_id="ann", clean=True) as client:
+        assert client.resumed == []
 
 
 def test_the_package_offers_what_it_says() -> None:

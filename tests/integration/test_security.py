@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.message import Message
 
 import dynatops
 from broker_agent.runtime.agent import JoinError, StartError
@@ -20,7 +22,9 @@ from dynatops.cli.main import main
 from dynatops.client.errors import AccessError, ConnectError
 from dynatops.cluster import BrokerProcess
 from dynatops.inspection import Inspector, ring_problems
-from dynatops.tls import Tls
+from dynatops.tls import Tls, open_channel
+from dynatops.v1.inspection_pb2 import DescribeSessionRequest, ListSessionsRequest
+from dynatops.v1.inspection_pb2_grpc import InspectionStub
 from tests.support.security import (
     CLIENT,
     ENCRYPTED,
@@ -282,7 +286,44 @@ class TestTokens:
                     assert len(await inspector.brokers()) == 1
                     assert await inspector.topics() == []
                     assert (await inspector.tree("x")).node.broker_id == "b0"
+                    assert await inspector.sessions() == []
+                    assert await inspector.session("x") == []
                 assert agent.core.counters.inspect_refused == 2
+
+        asyncio.run(scenario())
+
+    @pytest.mark.parametrize(
+        ("method", "request_"),
+        [
+            ("ListSessions", ListSessionsRequest()),
+            ("DescribeSession", DescribeSessionRequest(client_id="ann")),
+        ],
+    )
+    def test_so_does_looking_at_sessions(
+        self, tokens: Path, method: str, request_: Message
+    ) -> None:
+        async def scenario() -> None:
+            async with (
+                running(security={"tokens": str(tokens)}) as agent,
+                open_channel(agent.address, None) as channel,
+            ):
+                ask = getattr(InspectionStub(channel), method)
+                denied = grpc.StatusCode.PERMISSION_DENIED
+                for token, code in (("app-token", denied), ("", grpc.StatusCode.UNAUTHENTICATED)):
+                    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+                    with pytest.raises(grpc.aio.AioRpcError) as refused:
+                        await ask(request_, metadata=metadata)
+                    assert refused.value.code() is code
+                async with (
+                    dynatops.connect(agent.address, token="app-token", client_id="ann") as client,
+                    client.subscribe("app/x"),
+                    Inspector(agent.address, token="ops-token") as inspector,
+                ):
+                    ((broker, session),) = await inspector.sessions()
+                    assert (broker.broker_id, session.client_id) == ("b0", "ann")
+                    assert session.token == "app"
+                    ((_, details),) = await inspector.session("ann")
+                    assert [f.pattern for f in details.filters] == ["app/x"]
 
         asyncio.run(scenario())
 

@@ -10,6 +10,7 @@ import pytest
 
 import dynatops
 from broker_agent.core.selection_settings import SelectionSettings
+from dynatops.client.aio import TELL_PERIOD_S
 from dynatops.cluster import LocalCluster
 from dynatops.filters import Value
 from tests.support.security import running
@@ -84,6 +85,22 @@ class TestConnectionsThatBreak:
                     assert await take(events, 500) == numbers(500)
                     await client.publish(TOPIC, b"end")
                     assert await take(events, 1) == [b"end"]
+
+        asyncio.run(scenario())
+
+    def test_a_busy_connection_of_a_kept_session_does_not_break(self) -> None:
+        """The client tells what its application has taken while it writes other things."""
+
+        async def scenario() -> None:
+            async with running() as agent:
+                async with kept(agent.address) as client, client.subscribe(TOPIC) as events:
+                    loop = asyncio.get_running_loop()
+                    end_s = loop.time() + 8 * TELL_PERIOD_S
+                    while loop.time() < end_s:
+                        await asyncio.gather(*(client.publish(TOPIC, n) for n in numbers(3)))
+                        await take(events, 3)
+                assert agent.core.counters.sessions_opened == 1
+                assert agent.core.counters.sessions_resumed == 0
 
         asyncio.run(scenario())
 
