@@ -180,12 +180,13 @@ class Session:
         """The application took deliveries up to this serial; whether that makes room to send."""
         self.acknowledged = max(self.acknowledged, min(serial, self.serial))
         was_full = self._is_waiting
-        sent = self._sent or []
-        taken = bisect_right(sent, serial, key=_serial_of)
-        self._sent_bytes -= sum(len(piece.data) for piece in sent[:taken])
-        del sent[:taken]
-        if not sent:
-            self._sent = None
+        sent = self._sent
+        if sent and sent[-1].serial <= serial:
+            self._sent, self._sent_bytes = None, 0
+        elif sent and sent[0].serial <= serial:
+            taken = bisect_right(sent, serial, key=_serial_of)
+            self._sent_bytes -= sum(len(piece.data) for piece in sent[:taken])
+            del sent[:taken]
         return was_full and not self._is_waiting
 
     @property
@@ -260,26 +261,34 @@ class Session:
         pieces = self._pieces
         if not pieces or self._is_waiting:
             return b""
+        if self._bytes <= bytes_max:
+            taken, self._pieces = pieces, None
+            self._bytes = self._events = 0
+        else:
+            taken = self._take_some(pieces, bytes_max)
+        if self.is_kept:
+            self._note_sent(taken)
+        return b"".join([piece.data for piece in taken])
+
+    def _take_some(self, pieces: list[Piece], bytes_max: int) -> list[Piece]:
         count = size = 0
         for piece in pieces:
-            size_with_it = size + len(piece.data)
-            if count and size_with_it > bytes_max:
+            if count and size + len(piece.data) > bytes_max:
                 break
-            count, size = count + 1, size_with_it
+            count += 1
+            size += len(piece.data)
             self._events -= piece.events
         taken = pieces[:count]
         del pieces[:count]
         self._bytes -= size
         if not pieces:
             self._pieces = None
-        if self.is_kept:
-            self._note_sent(taken)
-        return b"".join([piece.data for piece in taken])
+        return taken
 
     def _note_sent(self, taken: list[Piece]) -> None:
         """Deliveries are kept until the application has them."""
         deliveries = [piece for piece in taken if piece.serial]
-        self._sent_bytes += sum(len(piece.data) for piece in deliveries)
+        self._sent_bytes += sum([len(piece.data) for piece in deliveries])
         if self._sent is not None:
             self._sent += deliveries
         elif deliveries:
