@@ -203,7 +203,8 @@ def _check_order(subscription: Subscription) -> Iterable[str]:
     Where a partition leaves both copies of a topic's history on the other side, subscribers are
     told that it is broken. What was stamped over there then comes when it is known, if need be
     late. So it does when a publisher goes to the other side of a partition: the events that it
-    leaves behind are said to be missing. A client that has forgotten everything may get again what it had not confirmed.
+    leaves behind are said to be missing. A client that has forgotten everything may get again what
+    it had not confirmed.
     """
     lives: defaultdict[tuple[str, int], list[HeardEvent]] = defaultdict(list)
     for heard in subscription.heard:
@@ -223,7 +224,7 @@ def _check_order_of(who: str, events: list[HeardEvent], broken_s: float | None) 
     announced_late: set[tuple[int, int]] = set()
     for heard in events:
         publisher, number, at_s = heard.publisher, heard.number, heard.at_s
-        told = broken_s is not None and broken_s <= at_s or (publisher, number) in announced_late
+        told = (broken_s is not None and broken_s <= at_s) or (publisher, number) in announced_late
         announced_late |= {(publisher, number - i) for i in range(1, heard.missing + 1)}
         if number <= last_number.get(publisher, 0) and not told:
             yield f"{who}: event {number} of {publisher:x} came after a later one, at {at_s:.3f} s"

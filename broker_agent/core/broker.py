@@ -18,6 +18,7 @@ from random import Random
 
 from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
+from broker_agent.core.confirming import Request
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
@@ -26,15 +27,19 @@ from broker_agent.core.effects import (
     NodeReady,
     PauseReading,
     ResumeReading,
+    SaveNow,
     SendFrame,
     Stopped,
     Wake,
 )
+from broker_agent.core.journal import Changes, Journal, Stored
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.registry import Registry
+from broker_agent.core.restoring import restore_sessions
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
+from broker_agent.core.unsaved import Unsaved
 from broker_agent.core.validation import problem_with, readable_filters, sort_filters, void
 from dynatops.v1.client_pb2 import (
     ClientFrame,
@@ -88,7 +93,13 @@ class Identity:
 
 class Broker:
     def __init__(
-        self, identity: Identity, overlay: OverlaySettings, settings: CoreSettings, rng: Random
+        self,
+        identity: Identity,
+        overlay: OverlaySettings,
+        settings: CoreSettings,
+        rng: Random,
+        *,
+        saving: bool = False,
     ) -> None:
         self.identity = identity
         self.settings = settings
@@ -100,10 +111,19 @@ class Broker:
             incarnation=identity.incarnation,
         )
         self.node = Node(me, overlay, rng)
-        self.registry = Registry(f"{identity.broker_id}/{identity.incarnation:x}", settings)
-        self.subscriptions = Subscriptions(
-            settings, self.counters, overlay.catalogue_names_max // CATALOGUE_SHARDS
+        self._unsaved = Unsaved(noting=saving)
+        self.registry = Registry(
+            f"{identity.broker_id}/{identity.incarnation:x}", settings, self._unsaved
         )
+        self.subscriptions = Subscriptions(
+            settings,
+            self.counters,
+            overlay.catalogue_names_max // CATALOGUE_SHARDS,
+            self._unsaved,
+        )
+        self.journal: Journal | None = None
+        if saving:
+            self.journal = Journal(self.registry, self.subscriptions, self._unsaved, self.counters)
         self.publishing = Publishing(settings, self.counters)
         self.announcing = Announcing(settings, self.counters)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
@@ -161,13 +181,46 @@ class Broker:
         return self._finish(self.node.unreachable(address, now_s), now_s)
 
     def leave(self, reading_s: float) -> list[BrokerEffect]:
-        """Leave the ring and say goodbye to clients; done when `Stopped` comes out."""
+        """Leave the ring and say goodbye to clients; done when `Stopped` comes out.
+
+        Sessions end with it here, not on disk: take what is unsaved first.
+        """
         now_s = self._clock.at(reading_s)
+        if self.journal is not None:
+            self.journal.end()
         for session in self.registry.clients.values():
             self._end_session(
                 session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, "the broker is shutting down"
             )
         return self._finish(self.node.leave(now_s), now_s)
+
+    # ---- sessions on disk -----------------------------------------------------------------------
+
+    def restore(self, stored: Stored, reading_s: float) -> None:
+        """Go on with the sessions that were on disk. To be said before `start`."""
+        assert self.journal is not None
+        now_s = self._clock.at(reading_s)
+        sessions = restore_sessions(stored, self.registry, self.subscriptions, self.settings, now_s)
+        self.journal.restored(sessions, stored)
+        self.counters.sessions_restored += len(sessions)
+
+    def unsaved(self, *, everything: bool = False) -> Changes | None:
+        """What is to be written to disk now; say `saved` or `not_saved` before asking again."""
+        return self.journal.take(everything=everything) if self.journal is not None else None
+
+    def saved(self, reading_s: float) -> list[BrokerEffect]:
+        assert self.journal is not None
+        return self._tell_confirmed(self.journal.written(), reading_s)
+
+    def not_saved(self, reading_s: float) -> list[BrokerEffect]:
+        assert self.journal is not None
+        return self._tell_confirmed(self.journal.failed(), reading_s)
+
+    def _tell_confirmed(self, requests: Iterable[Request], reading_s: float) -> list[BrokerEffect]:
+        for request in requests:
+            if self.subscriptions.confirming.tell(request):
+                self._wake(request.session)
+        return self._finish([], self._clock.at(reading_s))
 
     # ---- connections and sessions ---------------------------------------------------------------
 
@@ -272,8 +325,10 @@ class Broker:
     def _on_session_moved(self, message: SessionMoved, now_s: float) -> None:
         """A client has gone on at another broker: what is kept for it here is of no use."""
         session = self.registry.clients.get(message.client_id)
-        if session is None or session.session_id != message.session_id:
+        if session is None or not session.is_called(message.session_id):
             return
+        if self.journal is not None:
+            self.journal.forget(session)
         self.counters.sessions_moved += 1
         if session.connection is not None:
             self._effects.append(CloseConnection(session.connection))
@@ -291,13 +346,16 @@ class Broker:
             self.subscriptions.end(session, now_s)
         oldest_s = now_s - self.settings.offline_age_max_s
         for session in self.registry.detached():
-            self.counters.expired_events += session.expire(oldest_s)
+            if expired := session.expire(oldest_s):
+                self.counters.expired_events += expired
+                self._unsaved.queue(session)
 
     def _serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
         kind = message.WhichOneof("body")
         if kind == "publication":
             self._publish(session, message.publication, now_s)
         elif kind == "received":
+            self._unsaved.queue(session)
             if session.received(message.received.serial):
                 self._wake(session)
         elif kind == "subscribe":
@@ -426,6 +484,9 @@ class Broker:
             self._end_session(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
         for session in touched:
             self._wake(session)
+            self._unsaved.queue(session)
+        if self.subscriptions.confirming.held:
+            self._effects.append(SaveNow())
         for session in self.publishing.take_touched():
             self._wake(session)
             if session.paused and session.unsettled_bytes < self.settings.publish_window_bytes / 2:

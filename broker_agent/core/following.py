@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from overlay.catalogue import shard_topics
-
 from broker_agent.core.sessions import Session
 from dynatops.filters import FilterTrie
+from overlay.catalogue import shard_topics
 
 # In a tree of names: a topic ends here. No level contains it.
 _END = "\0"

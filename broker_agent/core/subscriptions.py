@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from broker_agent.core.confirming import Confirming, Request
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.delivery import Condition, Delivery
 from broker_agent.core.feeds import CursorKey, Feed, Progress
 from broker_agent.core.following import Following
 from broker_agent.core.sessions import Session, piece_of
 from broker_agent.core.settings import CoreSettings
+from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
-from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, Subscribed, TopicProblem
+from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, TopicProblem
 from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run, TermSeq
 from overlay.publishers import Part
 from overlay.reader import TopicReader
@@ -27,27 +29,12 @@ from overlay.reader import TopicReader
 _ALWAYS_THERE = -1
 
 
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A client's request to subscribe, until every topic of it is in place."""
-
-    session: Session
-    number: int
-    problems: list[TopicProblem]
-    missing: dict[str, None]
-    # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
-    # back with some, so that no topic begins later than they would have it.
-    held: list[Filter] = field(default_factory=list)
-    # The cursors of a client that goes on where it stood elsewhere; None if it begins here.
-    cursors: Mapping[str, CursorKey] | None = None
-
-
 @dataclass(slots=True)
 class _Topic:
     live: Feed
     catching_up: list[Feed] = field(default_factory=list)
     conditions: dict[Session, Condition] = field(default_factory=dict)
-    waiting: list[_Request] = field(default_factory=list)
+    waiting: list[Request] = field(default_factory=list)
     is_catalogue: bool = False
 
     def feed_of(self, session: Session) -> Feed | None:
@@ -62,18 +49,22 @@ class _Topic:
 
 class Subscriptions:
     def __init__(
-        self, settings: CoreSettings, counters: BrokerCounters, shard_names_max: int
+        self,
+        settings: CoreSettings,
+        counters: BrokerCounters,
+        shard_names_max: int,
+        unsaved: Unsaved,
     ) -> None:
+        self.confirming = Confirming()
         self.progress = Progress(settings, counters)
         self.delivery = Delivery(counters)
         self.following = Following()
-        # Topics in which something has been read since whoever saves sessions last looked.
-        self.advanced: dict[str, None] = {}
+        self._unsaved = unsaved
         self._settings = settings
         self._counters = counters
         self._shard_names_max = shard_names_max
         self._topics: dict[str, _Topic] = {}
-        self._waiting_for_catalogue: dict[_Request, None] = {}
+        self._waiting_for_catalogue: dict[Request, None] = {}
         self._feeds_made = 0
         # What the node is to be told: topics that are wanted now, and that nobody wants any more.
         self._wants: list[tuple[str, bool]] = []
@@ -98,11 +89,19 @@ class Subscriptions:
         wants, self._wants = self._wants, []
         return wants
 
-    def cursor_of(self, session: Session, topic: str) -> list[TermSeq]:
-        """How far this session's reader of the topic has got; nothing if it has not begun."""
+    @property
+    def is_restoring(self) -> bool:
+        """Whether sessions from before a restart are not all where they were."""
+        return any(request.restores for request in self._waiting_for_catalogue)
+
+    def topics_of(self, session: Session) -> Iterable[str]:
+        """Those that it subscribes to, by name or by a wildcard."""
+        return dict.fromkeys([*session.filters, *(session.followed or ())])
+
+    def feeds_of(self, topic: str) -> list[Feed]:
+        """The one that follows the topic live first; none if no session wants the topic."""
         entry = self._topics.get(topic)
-        feed = entry.feed_of(session) if entry is not None else None
-        return feed.reader.seen() if feed is not None else []
+        return entry.feeds if entry is not None and not entry.is_catalogue else []
 
     # ---- clients --------------------------------------------------------------------------------
 
@@ -115,8 +114,11 @@ class Subscriptions:
         cursors: Mapping[str, CursorKey] | None,
         now_s: float,
     ) -> None:
-        request = _Request(session, number, problems, {}, cursors=cursors)
+        request = Request(session, number, problems, session.connection, cursors)
+        self._unsaved.session(session)
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
+            if wanted not in session.filters.get(wanted.pattern, ()):
+                request.new.append(wanted)
             is_new = session.add_filter(wanted)
             if wanted.is_wildcard:
                 if is_new:
@@ -129,7 +131,9 @@ class Subscriptions:
                 self._waiting_for_catalogue[request] = None
             else:
                 self._bring_in(wanted, request, now_s)
-        self._confirm_if_complete(request, now_s)
+        if not request.is_complete:
+            self.confirming.note(request)
+        self._confirm_if_complete(request)
 
     def _must_wait(self, wanted: Filter, session: Session) -> bool:
         if not self.following.is_active or self.following.is_complete:
@@ -139,7 +143,7 @@ class Subscriptions:
             request.session is session and request.cursors is not None for request in waiting
         )
 
-    def _bring_in(self, wanted: Filter, request: _Request, now_s: float) -> None:
+    def _bring_in(self, wanted: Filter, request: Request, now_s: float) -> None:
         if wanted.is_wildcard:
             self._expand(wanted, request, now_s)
         else:
@@ -152,12 +156,12 @@ class Subscriptions:
             if entry is not None and pattern_matches(wildcard.pattern, pattern):
                 self._set_condition(entry, session)
 
-    def _expand(self, wildcard: Filter, request: _Request, now_s: float) -> None:
+    def _expand(self, wildcard: Filter, request: Request, now_s: float) -> None:
         """Join all topics that exist and match."""
         for topic in list(self.following.names.matching(wildcard.pattern)):
             self._follow(request.session, topic, request, now_s)
 
-    def _follow(self, session: Session, topic: str, request: _Request | None, now_s: float) -> None:
+    def _follow(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
         followed = session.followed = session.followed if session.followed is not None else {}
         if topic not in followed and len(followed) >= self._settings.followed_topics_max:
             self._counters.followed_topics_refused += 1
@@ -168,7 +172,7 @@ class Subscriptions:
         followed[topic] = None
         self._join(session, topic, request, now_s)
 
-    def _join(self, session: Session, topic: str, request: _Request | None, now_s: float) -> None:
+    def _join(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
         """Subscribe to one topic; without a request, because it is new in the catalogue."""
         entry = self._topics.get(topic)
         if entry is None:
@@ -176,6 +180,7 @@ class Subscriptions:
             entry = self._topics[topic] = _Topic(Feed(topic, 0, reader))
             self._wants.append((topic, True))
         if entry.feed_of(session) is None:
+            self._unsaved.topic(topic)
             start = self._start_of(topic, request)
             if start is None:
                 entry.live.members[session] = entry.live.reader.clock
@@ -188,7 +193,7 @@ class Subscriptions:
             request.missing[topic] = None
             entry.waiting.append(request)
 
-    def _start_of(self, topic: str, request: _Request | None) -> CursorKey | None:
+    def _start_of(self, topic: str, request: Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
         if request is None:
             return ()
@@ -225,6 +230,7 @@ class Subscriptions:
                 entry.catching_up.remove(feed)
                 self.progress.forget([feed])
                 live.members.update(feed.members)
+                self._unsaved.topic(live.topic)
 
     def _set_condition(self, entry: _Topic, session: Session) -> None:
         """What the session's filters together want of this topic."""
@@ -235,16 +241,17 @@ class Subscriptions:
             entry.conditions.pop(session, None)
 
     def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> None:
+        self._unsaved.session(session)
         for unwanted in filters:
             is_gone = session.remove_filter(unwanted)
             if not unwanted.is_wildcard:
-                self._reconsider(session, [unwanted.pattern], now_s)
+                self._reconsider(session, [unwanted.pattern])
                 continue
             if is_gone:
                 self.following.remove(session, unwanted.pattern)
             matching = [t for t in session.followed or () if pattern_matches(unwanted.pattern, t)]
-            self._reconsider(session, matching, now_s)
-        self._withdraw_wildcards(session, now_s)
+            self._reconsider(session, matching)
+        self._withdraw_wildcards(session)
 
     def end(self, session: Session, now_s: float) -> None:
         """The session is no more."""
@@ -252,20 +259,21 @@ class Subscriptions:
             self.following.remove(session, pattern)
         topics = [*session.filters, *(session.followed or ())]
         session.filters, session.wildcards, session.followed = {}, (), None
-        self._reconsider(session, topics, now_s)
-        self._withdraw_wildcards(session, now_s)
+        self._reconsider(session, topics)
+        self._withdraw_wildcards(session)
+        self.confirming.forget(session)
 
-    def _withdraw_wildcards(self, session: Session, now_s: float) -> None:
+    def _withdraw_wildcards(self, session: Session) -> None:
         for request in [r for r in self._waiting_for_catalogue if r.session is session]:
             request.held = [f for f in request.held if f in session.filters.get(f.pattern, ())]
             if not request.held:
                 del self._waiting_for_catalogue[request]
-                self._confirm_if_complete(request, now_s)
+                self._confirm_if_complete(request)
         if self.following.is_idle:
             for shard in self.following.stop():
                 self._drop(shard)
 
-    def _reconsider(self, session: Session, topics: Iterable[str], now_s: float) -> None:
+    def _reconsider(self, session: Session, topics: Iterable[str]) -> None:
         """A filter has gone: leave topics that no other one wants."""
         for topic in topics:
             entry = self._topics.get(topic)
@@ -278,18 +286,19 @@ class Subscriptions:
             if remaining:
                 self._set_condition(entry, session)
                 continue
-            self._part(entry, feed, session, now_s)
+            self._part(entry, feed, session)
             if not entry.live.members and not entry.catching_up:
                 self._drop(topic)
 
-    def _part(self, entry: _Topic, feed: Feed, session: Session, now_s: float) -> None:
+    def _part(self, entry: _Topic, feed: Feed, session: Session) -> None:
+        self._unsaved.topic(feed.topic)
         del feed.members[session]
         entry.conditions.pop(session, None)
         self.delivery.forget(session, feed.topic)
         for request in [r for r in entry.waiting if r.session is session]:
             entry.waiting.remove(request)
             request.missing.pop(feed.topic, None)
-            self._confirm_if_complete(request, now_s)
+            self._confirm_if_complete(request)
         if feed is not entry.live and not feed.members:
             self.progress.forget([feed])
             entry.catching_up.remove(feed)
@@ -300,12 +309,11 @@ class Subscriptions:
             self.progress.forget(entry.feeds)
             self._wants.append((topic, False))
 
-    def _confirm_if_complete(self, request: _Request, now_s: float) -> None:
-        if request.missing or request.held:
-            return
-        confirmation = Subscribed(request=request.number, problems=request.problems)
-        request.session.say(ServerMessage(subscribed=confirmation))
-        self.delivery.touched[request.session] = None
+    def _confirm_if_complete(self, request: Request) -> None:
+        if request.is_complete:
+            self._unsaved.session(request.session)
+            if self.confirming.complete(request):
+                self.delivery.touched[request.session] = None
 
     # ---- the catalogue --------------------------------------------------------------------------
 
@@ -336,7 +344,7 @@ class Subscriptions:
                 held, request.held = request.held, []
                 for wanted in held:
                     self._bring_in(wanted, request, now_s)
-                self._confirm_if_complete(request, now_s)
+                self._confirm_if_complete(request)
 
     # ---- what comes along the tree --------------------------------------------------------------
 
@@ -350,13 +358,14 @@ class Subscriptions:
             feed.reader.observe(position)
             self.progress.note(feed, now_s)
         if not was_started and entry.live.reader.started:
+            self._unsaved.topic(topic)
             for session in entry.live.members:
                 self.delivery.tell_position(session, entry.live, now_s)
         self._after_input(entry, now_s)
         waiting, entry.waiting = entry.waiting, []
         for request in waiting:
             request.missing.pop(topic, None)
-            self._confirm_if_complete(request, now_s)
+            self._confirm_if_complete(request)
 
     def on_run(self, run: Run, now_s: float) -> None:
         entry = self._topics.get(run.topic)
@@ -380,6 +389,7 @@ class Subscriptions:
             self._counters.unknown_losses += reading.unknown_loss
             count = 0 if reading.unknown_loss else reading.lost
             self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
+            self._unsaved.topic(feed.topic)
         self._hand_on(entry, feed, reading.parts, now_s)
         self.progress.answered(feed, now_s)
         for other in entry.feeds:
@@ -396,7 +406,7 @@ class Subscriptions:
             self._learn(entry, parts, now_s)
         else:
             self.delivery.deliver(feed, parts, entry.conditions, now_s)
-            self.advanced[feed.topic] = None
+            self._unsaved.topic(feed.topic)
 
     def _after_input(self, entry: _Topic, now_s: float) -> None:
         if entry.catching_up:
