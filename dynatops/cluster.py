@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 from broker_agent.runtime.agent import Agent, StartError
@@ -34,11 +35,21 @@ def broker_names(brokers: int) -> list[str]:
     return [f"b{i}" for i in range(brokers)]
 
 
+def _folder_of(name: str, data_dir: str) -> str:
+    """Where a broker keeps its sessions, if at all."""
+    return str(Path(data_dir) / name) if data_dir else ""
+
+
 class LocalCluster:
     """Brokers in this process, in one event loop."""
 
     def __init__(
-        self, brokers: int, *, port: int = 0, overlay: OverlaySettings | None = None
+        self,
+        brokers: int,
+        *,
+        port: int = 0,
+        overlay: OverlaySettings | None = None,
+        data_dir: str = "",
     ) -> None:
         self.agents: list[Agent] = []
         # From the first broker's start until the ring was whole.
@@ -46,6 +57,7 @@ class LocalCluster:
         self._names = broker_names(brokers)
         self._port = port
         self._overlay = overlay or OverlaySettings()
+        self._data_dir = data_dir
 
     @property
     def addresses(self) -> list[str]:
@@ -73,6 +85,7 @@ class LocalCluster:
             listen=f"{HOST}:{port}",
             join=tuple(seeds),
             overlay=self._overlay,
+            data_dir=_folder_of(self._names[index], self._data_dir),
         )
         agent = Agent(settings)
         await agent.start()
@@ -156,11 +169,12 @@ class BrokerProcess:
 class ProcessCluster:
     """Brokers in processes of their own."""
 
-    def __init__(self, brokers: int, *, port: int = 0) -> None:
+    def __init__(self, brokers: int, *, port: int = 0, data_dir: str = "") -> None:
         self.brokers: list[BrokerProcess] = []
         self.ready_s = 0.0
         self._names = broker_names(brokers)
         self._port = port
+        self._data_dir = data_dir
 
     @property
     def addresses(self) -> list[str]:
@@ -181,7 +195,9 @@ class ProcessCluster:
     async def add(self, name: str, *, port: int = 0) -> BrokerProcess:
         """Start one more broker, which joins the others."""
         living = [b.address for b in self.brokers if b.process.returncode is None]
-        broker = await BrokerProcess.start(name, port=port, join=living[:3])
+        folder = _folder_of(name, self._data_dir)
+        options = ["--data-dir", folder] if folder else []
+        broker = await BrokerProcess.start(name, port=port, join=living[:3], options=options)
         self.brokers.append(broker)
         return broker
 

@@ -80,6 +80,7 @@ from overlay.settings import OverlaySettings
 
 CLIENT_PROTOCOL = 1
 CLIENT_ID_BYTES_MAX = 256
+_SHUTTING_DOWN = "the broker is shutting down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class Broker:
         self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
+        self._is_leaving = False
 
     # ---- inputs ---------------------------------------------------------------------------------
 
@@ -186,12 +188,11 @@ class Broker:
         Sessions end with it here, not on disk: take what is unsaved first.
         """
         now_s = self._clock.at(reading_s)
+        self._is_leaving = True
         if self.journal is not None:
             self.journal.end()
         for session in self.registry.clients.values():
-            self._end_session(
-                session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, "the broker is shutting down"
-            )
+            self._end_session(session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, _SHUTTING_DOWN)
         return self._finish(self.node.leave(now_s), now_s)
 
     # ---- sessions on disk -----------------------------------------------------------------------
@@ -277,6 +278,10 @@ class Broker:
             problem = f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes"
         if problem:
             self._fail(connection, problem)
+            return False
+        if self._is_leaving:
+            shell = self.registry.shell(connection)
+            self._end_session(shell, ErrorCode.ERROR_CODE_SHUTTING_DOWN, _SHUTTING_DOWN)
             return False
         if self.registry.is_full and hello.client_id not in self.registry.clients:
             self.counters.sessions_refused += 1
