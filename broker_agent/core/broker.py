@@ -351,8 +351,9 @@ class Broker:
             self.subscriptions.end(session, now_s)
         oldest_s = now_s - self.settings.offline_age_max_s
         for session in self.registry.detached():
-            if expired := session.expire(oldest_s):
-                self.counters.expired_events += expired
+            done = session.acknowledged
+            self.counters.expired_events += session.expire(oldest_s)
+            if session.acknowledged != done:
                 self._unsaved.queue(session)
 
     def _serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
@@ -418,6 +419,7 @@ class Broker:
 
     def _end_session(self, session: Session, code: ErrorCode.ValueType, message: str) -> None:
         session.close(code, message, self._alternatives())
+        self._unsaved.session(session)
         if session.connection is not None:
             self._effects += [Wake(session.connection), CloseConnection(session.connection)]
 

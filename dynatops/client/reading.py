@@ -62,9 +62,10 @@ class TopicCursor:
         if last_seq <= self._seen.get(run.term, 0):
             return
         self._mark(run.term, last_seq)
-        # What is missing from the term in which reading began is from before.
-        missing = run.missing if run.term > self._first_term else 0
         window = self._publishers.window(run.publisher)
+        # What is missing from the term in which reading began is from before, unless its publisher
+        # was heard since.
+        missing = run.missing if run.term > self._first_term or window.high else 0
         for new in window.admit(run.first_number, run.count, missing):
             start = new.first - run.first_number
             yield Arrived(run, start, start + new.count)
@@ -113,9 +114,11 @@ class Reading:
 
     def add(self, filters: Iterable[FilterKey]) -> None:
         for key in filters:
-            if key not in self._filters and self.unclaimed.pop(key, True):
+            # Those of the session itself are in place: elsewhere they are gone on with.
+            is_claimed = self.unclaimed.pop(key, None) is not None
+            if key not in self._filters and not is_claimed:
                 self._count(key[0], 1)
-            self._filters.setdefault(key, False)
+            self._filters.setdefault(key, is_claimed)
 
     def remove(self, filters: Iterable[FilterKey]) -> None:
         for key in filters:

@@ -13,6 +13,7 @@ from broker_agent.core.effects import (
     PauseReading,
     ResumeReading,
 )
+from broker_agent.core.journal import Changes
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
     ClientFrame,
@@ -27,13 +28,29 @@ from dynatops.v1.client_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import Publication, Run
 from overlay.settings import OverlaySettings
+from simulator.disk import SimulatedDisk
 
 
 class LoneBroker:
-    def __init__(self, settings: CoreSettings | None = None, *, joining: bool = False) -> None:
-        identity = Identity("b0", "b0", 1)
-        self.core = Broker(identity, OverlaySettings(), settings or CoreSettings(), Random(1))
+    def __init__(
+        self,
+        settings: CoreSettings | None = None,
+        *,
+        joining: bool = False,
+        disk: SimulatedDisk | None = None,
+        life: int = 1,
+    ) -> None:
+        self.core = Broker(
+            Identity("b0", "b0", incarnation=life),
+            OverlaySettings(),
+            settings or CoreSettings(),
+            Random(1),
+            saving=disk is not None,
+        )
+        self.disk = disk
         self.now_s = 0.0
+        if disk is not None:
+            self.core.restore(disk.read(), self.now_s)
         self.effects: list[BrokerEffect] = []
         # While it joins, its node can do nothing for anyone.
         self.keep(self.core.start(["nobody"] if joining else [], self.now_s))
@@ -59,9 +76,21 @@ class LoneBroker:
         client: str,
         policy: SlowPolicy.ValueType = SlowPolicy.SLOW_POLICY_DROP_NEWEST,
         protocol: int = CLIENT_PROTOCOL,
+        *,
+        keep_s: int = 0,
+        session_id: str = "",
+        clean: bool = False,
     ) -> None:
         self.core.open_connection(ConnectionId(client))
-        self.say(client, hello=Hello(protocol=protocol, client_id=client, slow_policy=policy))
+        hello = Hello(
+            protocol=protocol,
+            client_id=client,
+            slow_policy=policy,
+            expiry_s=keep_s,
+            session_id=session_id,
+            clean=clean,
+        )
+        self.say(client, hello=hello)
 
     def disconnect(self, client: str) -> None:
         self.keep(self.core.close_connection(ConnectionId(client), self.now_s))
@@ -78,6 +107,21 @@ class LoneBroker:
     def publish(self, client: str, *publications: Publication) -> None:
         for publication in publications:
             self.say(client, publication=publication)
+
+    def flush(self, *, everything: bool = False, fails: bool = False) -> Changes | None:
+        """What its driver does now and then; what was to be written, if anything."""
+        changes = self.core.unsaved(everything=everything)
+        if changes is not None and fails:
+            self.keep(self.core.not_saved(self.now_s))
+        elif changes is not None and self.disk is not None:
+            self.disk.write(changes)
+            self.keep(self.core.saved(self.now_s))
+        return changes
+
+    def restarted(self) -> LoneBroker:
+        """Its next life, after a crash now."""
+        life = self.core.identity.incarnation + 1
+        return LoneBroker(self.core.settings, disk=self.disk, life=life)
 
     def hear(self, client: str) -> list[ServerMessage]:
         """Everything said to the client since it last listened, but for where topics begin."""
