@@ -188,6 +188,7 @@ class Journal:
     def forget(self, session: Session) -> None:
         """Its client has gone elsewhere."""
         if self._first.pop(session, None) is not None:
+            self._with_untold.pop(session, None)
             self._gone[session.origin_id] = None
 
     # ---- capturing ------------------------------------------------------------------------------
@@ -204,7 +205,8 @@ class Journal:
         for session in sessions:
             is_held = self._registry.holds(session)
             capture.records[session] = self._record_of(session) if is_held else None
-            if not is_held or session not in self._first:
+            if not is_held:
+                # Perhaps their cursors were there for this session alone.
                 self._unsaved.note_all((), (), self._subscriptions.topics_of(session))
         for topic in self._unsaved.take_topics():
             self._capture_topic(topic, capture)
@@ -269,7 +271,8 @@ class Journal:
             elif session in self._first:
                 changes.removed.append(session.origin_id)
                 changes.sessions.pop(session.origin_id, None)
-                self._forget(session)
+                self._first.pop(session, None)
+                self._with_untold.pop(session, None)
         for session, serial in due.serials.items():
             if session in self._first:
                 self._settle_queue(session, serial, changes)
@@ -288,9 +291,3 @@ class Journal:
         self._first[session] = first
         self._counters.deliveries_saved += len(pieces)
         session.saved = max(serial, session.saved)
-
-    def _forget(self, session: Session) -> None:
-        """It is not on disk. Should it come back, all of it is written."""
-        self._first.pop(session, None)
-        self._with_untold.pop(session, None)
-        session.saved = 0

@@ -142,6 +142,6 @@ class Registry:
 
 def _is_meant(present: Session, hello: Hello) -> bool:
     """Whether this is the session that the client wants to go on with."""
-    if hello.clean or not present.is_kept:
+    if hello.clean or not present.is_kept or present.closing:
         return False
     return not hello.session_id or present.is_called(hello.session_id)
