@@ -226,7 +226,12 @@ class Subscriptions:
             if feed.reader.is_behind or feed.reader.position < live.reader.position:
                 if not self.progress.is_asking(feed):
                     self.progress.ask(feed, now_s)
-            elif feed.reader.position == live.reader.position and not live.reader.is_behind:
+            elif (
+                feed.reader.position == live.reader.position
+                and not live.reader.is_behind
+                and feed.reader.covers(live.reader)
+            ):
+                live.reader.join(feed.reader)
                 entry.catching_up.remove(feed)
                 self.progress.forget([feed])
                 live.members.update(feed.members)
