@@ -55,6 +55,12 @@ class RuntimeSettings(BaseModel):
         gt=0,
         description="A connection whose other host has vanished is noticed after twice this.",
     )
+    session_flush_s: float = Field(
+        0.25,
+        gt=0,
+        description="Sessions are saved this often, if at all (`--data-dir`). What a client "
+        "confirms sooner is never written; what a crash leaves unwritten is read again.",
+    )
     session_frame_bytes_max: int = Field(
         256 << 10, gt=0, description="Events to one client are put together up to this size."
     )
@@ -87,6 +93,11 @@ class BrokerSettings(BaseModel):
     join: tuple[str, ...] = Field(
         (),
         description="Addresses of brokers of the ring to join; without any, a new ring is founded.",
+    )
+    data_dir: str = Field(
+        "",
+        description="Folder of this broker alone, where sessions are kept that outlive their "
+        "connections; without one they end with the broker.",
     )
     insecure: bool = Field(
         False, description="Listen beyond loopback although not everyone is authenticated."

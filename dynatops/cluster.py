@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Self
 
 from broker_agent.core.selection_settings import SelectionSettings
@@ -35,6 +36,11 @@ def broker_names(brokers: int) -> list[str]:
     return [f"b{i}" for i in range(brokers)]
 
 
+def _folder_of(name: str, data_dir: str) -> str:
+    """Where a broker keeps its sessions, if at all."""
+    return str(Path(data_dir) / name) if data_dir else ""
+
+
 class LocalCluster:
     """Brokers in this process, in one event loop."""
 
@@ -45,6 +51,7 @@ class LocalCluster:
         port: int = 0,
         overlay: OverlaySettings | None = None,
         selection: SelectionSettings | None = None,
+        data_dir: str = "",
     ) -> None:
         self.agents: list[Agent] = []
         # From the first broker's start until the ring was whole.
@@ -53,6 +60,7 @@ class LocalCluster:
         self._port = port
         self._overlay = overlay or OverlaySettings()
         self._selection = selection or SelectionSettings()
+        self._data_dir = data_dir
 
     @property
     def addresses(self) -> list[str]:
@@ -81,6 +89,7 @@ class LocalCluster:
             join=tuple(seeds),
             overlay=self._overlay,
             selection=self._selection,
+            data_dir=_folder_of(self._names[index], self._data_dir),
         )
         agent = Agent(settings)
         await agent.start()
@@ -164,11 +173,12 @@ class BrokerProcess:
 class ProcessCluster:
     """Brokers in processes of their own."""
 
-    def __init__(self, brokers: int, *, port: int = 0) -> None:
+    def __init__(self, brokers: int, *, port: int = 0, data_dir: str = "") -> None:
         self.brokers: list[BrokerProcess] = []
         self.ready_s = 0.0
         self._names = broker_names(brokers)
         self._port = port
+        self._data_dir = data_dir
 
     @property
     def addresses(self) -> list[str]:
@@ -189,7 +199,9 @@ class ProcessCluster:
     async def add(self, name: str, *, port: int = 0) -> BrokerProcess:
         """Start one more broker, which joins the others."""
         living = [b.address for b in self.brokers if b.process.returncode is None]
-        broker = await BrokerProcess.start(name, port=port, join=living[:3])
+        folder = _folder_of(name, self._data_dir)
+        options = ["--data-dir", folder] if folder else []
+        broker = await BrokerProcess.start(name, port=port, join=living[:3], options=options)
         self.brokers.append(broker)
         return broker
 

@@ -108,7 +108,7 @@ class TopicReader:
         return [TermSeq(term=term, seq=seq) for term, seq in self.cursor]
 
     def agrees_with(self, other: TopicReader) -> bool:
-        """Whether both stand at one position, and neither has read more of a term before it.
+        """Whether both stand at one position, and this has read what the other has since it began.
 
         After a partition two readers may have come to one position over different histories.
         """
@@ -116,8 +116,15 @@ class TopicReader:
             return False
         if self._former == other._former:
             return True
-        mine, others = dict(self._former), dict(other._former)
-        return all(mine[term] == others[term] for term in mine.keys() & others.keys())
+        mine = dict(self.cursor)
+        oldest = min(mine, default=0)
+        return all(mine.get(term) == seq for term, seq in other.cursor if term >= oldest)
+
+    def join(self, other: TopicReader) -> None:
+        """Read on for the other, too, which stands at the same place and may have begun earlier:
+        what its terms lack should it be learnt of is still to come."""
+        for entry in other.seen():
+            self._mark(entry.term, entry.seq)
 
     # ---- input ----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 A simulated client goes on at another broker when its own dies, when its connection drops, and when
 it is sent away. A kept one may also lose its memory, as a process that is started again does: its
-session is then all there is.
+session is then all there is. If its broker has crashed, too, it waits until that is back.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ CLIENT_DELAY_S = 0.002
 OUTPUT_BYTES_MAX = 256 << 10
 KEPT_S = 600
 TELL_PERIOD_S = 0.2
+# Of the kept clients of a broker that crashes and comes back this share waits for it, and this one
+# has no memory then.
+WAITS = 0.8
+FORGETS = 0.5
 # A client that is sent to another broker waits so long for what is under way.
 REDIRECT_PATIENCE_S = 0.5
 
@@ -115,10 +119,26 @@ class SimulatedClient:
         self._send(self.core.connected(broker.address, redirected=redirected))
 
     def lost_connection(self, connection: ConnectionId) -> None:
-        if connection == self._connection and self._broker is not None:
-            self._broker = None
-            self.core.disconnected()
-            self._world.scheduler.after(self._world.rng.uniform(0.1, 0.5), self.connect)
+        broker = self._broker
+        if connection != self._connection or broker is None:
+            return
+        self._broker = None
+        self.core.disconnected()
+        again = self.connect
+        if self.kept and not broker.alive and broker.address in self._world.returning:
+            what = self._world.rng.random()
+            if what < WAITS:
+                again = partial(self._wait_for, broker.address)
+            if what < FORGETS and not self._unacknowledged:
+                self._forget()
+        self._world.scheduler.after(self._world.rng.uniform(0.1, 0.5), again)
+
+    def _wait_for(self, address: str) -> None:
+        """Until the broker has been started again."""
+        if self._broker is None and address in self._world.returning:
+            self._world.scheduler.after(0.2, partial(self._wait_for, address))
+        else:
+            self.connect(address)
 
     def drop(self) -> None:
         """The connection breaks; half of the time the broker is there again."""
@@ -143,9 +163,12 @@ class SimulatedClient:
         if broker is None or self._unacknowledged:
             return
         self._leave(broker, connection)
+        self._forget()
+        self._world.scheduler.after(0.3, lambda: self.connect(broker.address))
+
+    def _forget(self) -> None:
         self._be_born()
         self._world.trace.note(f"{self.name} forgets")
-        self._world.scheduler.after(0.3, lambda: self.connect(broker.address))
 
     def send_to(self, address: str) -> None:
         """What a broker's redirection comes to, once what is under way has been taken."""

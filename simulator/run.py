@@ -231,9 +231,10 @@ class Run:
             self.network.cut(victim, other)
             self._later(planned.lasts_s, self._heal)
         else:
-            self.world.crash_broker(victim, noticed=planned.noticed)
             if planned.fault is Fault.CRASH_AND_RESTART:
+                self.world.returning.add(victim)
                 self._later(planned.lasts_s, self._start, victim)
+            self.world.crash_broker(victim, noticed=planned.noticed)
 
     def _split(self, lasts_s: float) -> None:
         addresses = [broker.address for broker in self.world.living()]

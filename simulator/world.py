@@ -11,24 +11,30 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from broker_agent.core.broker import Broker, Identity
+from broker_agent.core.broker import Broker, BrokerOptions, Identity
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
+    SaveNow,
     SendFrame,
     Stopped,
     Wake,
 )
+from broker_agent.core.journal import Changes
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.settings import OverlaySettings
 from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, Subscription
+from simulator.disk import SimulatedDisk
 from simulator.network import Network
 from simulator.scheduler import Scheduler, Trace
 
 TICK_S = 0.1
+FLUSH_S = 0.25
+# A write to disk takes so long; a broker that crashes meanwhile has not written.
+WRITE_MAX_S = 0.05
 OUTPUT_BYTES_MAX = 256 << 10
 
 
@@ -44,15 +50,20 @@ class SimulatedBroker:
         self.leaving = False
         self._world = world
         self._connections: dict[ConnectionId, SimulatedClient] = {}
+        self._disk = world.disks.setdefault(broker_id, SimulatedDisk())
+        self._writing = False
         self.core = Broker(
             Identity(broker_id, self.address, incarnation),
             world.overlay_settings,
             world.core_settings,
             Random(world.rng.getrandbits(64)),
+            BrokerOptions(saving=True),
         )
+        self.core.restore(self._disk.read(), self._now())
         world.network.attach(self.address, self._on_frame)
         self._perform(self.core.start(seeds, self._now()))
         world.scheduler.after(world.rng.uniform(0, TICK_S), self._tick)
+        world.scheduler.after(world.rng.uniform(0, FLUSH_S), self._flush_to_disk)
 
     def _now(self) -> float:
         return self._world.scheduler.now_s
@@ -61,6 +72,24 @@ class SimulatedBroker:
         if self.alive:
             self._perform(self.core.tick(self._now()))
             self._world.scheduler.after(TICK_S, self._tick)
+
+    def _flush_to_disk(self) -> None:
+        if self.alive:
+            self._save()
+            self._world.scheduler.after(FLUSH_S, self._flush_to_disk)
+
+    def _save(self) -> None:
+        changes = None if self._writing else self.core.unsaved()
+        if changes is not None:
+            self._writing = True
+            takes_s = self._world.rng.uniform(0.0, WRITE_MAX_S)
+            self._world.scheduler.after(takes_s, lambda: self._written(changes))
+
+    def _written(self, changes: Changes) -> None:
+        if self.alive:
+            self._disk.write(changes)
+            self._writing = False
+            self._perform(self.core.saved(self._now()))
 
     def _on_frame(self, raw: bytes) -> None:
         self._perform(self.core.on_peer_frame(PeerFrame.FromString(raw), self._now()))
@@ -75,6 +104,8 @@ class SimulatedBroker:
                 self._flush(effect.connection)
             elif isinstance(effect, CloseConnection):
                 self._lose(effect.connection)
+            elif isinstance(effect, SaveNow):
+                self._save()
             elif isinstance(effect, Stopped):
                 self.stop()
 
@@ -141,6 +172,9 @@ class World:
         self.overlay_settings = overlay_settings
         self.core_settings = core_settings
         self.brokers: dict[str, SimulatedBroker] = {}
+        self.disks: dict[str, SimulatedDisk] = {}
+        # Crashed brokers that will be started again.
+        self.returning: set[str] = set()
         self.clients: list[SimulatedClient] = []
         self.subscriptions: list[Subscription] = []
         self.published: list[PublishedEvent] = []
@@ -150,6 +184,7 @@ class World:
 
     def start_broker(self, broker_id: str, seeds: Sequence[str]) -> SimulatedBroker:
         self._lives += 1
+        self.returning.discard(broker_id)
         self.trace.note(f"{broker_id} starts, life {self._lives}")
         broker = SimulatedBroker(self, broker_id, self._lives, seeds)
         self.brokers[broker_id] = broker

@@ -22,6 +22,7 @@ from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
 from broker_agent.core.cluster import Cluster
 from broker_agent.core.cluster_names import cluster_of
+from broker_agent.core.confirming import Request
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
@@ -29,19 +30,23 @@ from broker_agent.core.effects import (
     NodeReady,
     PauseReading,
     ResumeReading,
+    SaveNow,
     SendFrame,
     Stopped,
     Wake,
 )
 from broker_agent.core.gate import Gate
+from broker_agent.core.journal import Changes, Journal, Stored
 from broker_agent.core.publishing import Publishing
-from broker_agent.core.reception import Reception
+from broker_agent.core.reception import SHUTTING_DOWN, Reception
 from broker_agent.core.registry import Registry
+from broker_agent.core.restoring import restore_sessions
 from broker_agent.core.selection import Selection
 from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
+from broker_agent.core.unsaved import Unsaved
 from broker_agent.core.validation import (
     cursors_of,
     problem_with,
@@ -103,6 +108,8 @@ class BrokerOptions:
     access: Access | None = None
     selection: SelectionSettings = field(default_factory=SelectionSettings)
     labels: Mapping[str, str] = field(default_factory=dict)
+    # Whether sessions are to be saved: `unsaved` and `restore` are used.
+    saving: bool = False
 
 
 class Broker:
@@ -133,13 +140,20 @@ class Broker:
             options.selection,
             rng,
         )
-        self.registry = Registry(f"{identity.broker_id}/{identity.incarnation:x}", settings)
+        unsaved = self._unsaved = Unsaved(noting=options.saving)
+        self.registry = Registry(
+            f"{identity.broker_id}/{identity.incarnation:x}", settings, unsaved
+        )
         self.subscriptions = Subscriptions(
             settings,
             self.counters,
             overlay.catalogue_names_max // CATALOGUE_SHARDS,
             selection.local,
+            unsaved,
         )
+        self.journal: Journal | None = None
+        if options.saving:
+            self.journal = Journal(self.registry, self.subscriptions, unsaved, self.counters)
         self.cluster = Cluster(cluster, selection, f"{identity.broker_id}/{identity.incarnation}")
         if selection.settings.enabled:
             self.subscriptions.read_system_topic(self.cluster.topic, self.cluster.take)
@@ -153,12 +167,15 @@ class Broker:
             settings,
             self.counters,
             self._alternatives,
+            unsaved,
+            self.journal,
         )
         self.announcing = Announcing(settings, self.counters)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
+        self._is_leaving = False
 
     @property
     def now_s(self) -> float:
@@ -221,13 +238,45 @@ class Broker:
         return self._finish(self.node.unreachable(address, now_s), now_s)
 
     def leave(self, reading_s: float) -> list[BrokerEffect]:
-        """Leave the ring and say goodbye to clients; done when `Stopped` comes out."""
+        """Leave the ring and say goodbye to clients; done when `Stopped` comes out.
+
+        Sessions end with it here, not on disk: take what is unsaved first.
+        """
         now_s = self._clock.at(reading_s)
+        self.reception.is_leaving = True
+        if self.journal is not None:
+            self.journal.end()
         for session in self.registry.clients.values():
-            self.reception.end(
-                session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, "the broker is shutting down"
-            )
+            self.reception.end(session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, SHUTTING_DOWN)
         return self._finish(self.node.leave(now_s), now_s)
+
+    # ---- sessions on disk -----------------------------------------------------------------------
+
+    def restore(self, stored: Stored, reading_s: float) -> None:
+        """Go on with the sessions that were on disk. To be said before `start`."""
+        assert self.journal is not None
+        now_s = self._clock.at(reading_s)
+        sessions = restore_sessions(stored, self.registry, self.subscriptions, self.settings, now_s)
+        self.journal.restored(sessions, stored)
+        self.counters.sessions_restored += len(sessions)
+
+    def unsaved(self, *, everything: bool = False) -> Changes | None:
+        """What is to be written to disk now; say `saved` or `not_saved` before asking again."""
+        return self.journal.take(everything=everything) if self.journal is not None else None
+
+    def saved(self, reading_s: float) -> list[BrokerEffect]:
+        assert self.journal is not None
+        return self._tell_confirmed(self.journal.written(), reading_s)
+
+    def not_saved(self, reading_s: float) -> list[BrokerEffect]:
+        assert self.journal is not None
+        return self._tell_confirmed(self.journal.failed(), reading_s)
+
+    def _tell_confirmed(self, requests: Iterable[Request], reading_s: float) -> list[BrokerEffect]:
+        for request in requests:
+            if self.subscriptions.confirming.tell(request):
+                self._wake(request.session)
+        return self._finish([], self._clock.at(reading_s))
 
     # ---- connections and sessions ---------------------------------------------------------------
 
@@ -303,6 +352,7 @@ class Broker:
         if kind == "publication":
             self._publish(session, message.publication, now_s)
         elif kind == "received":
+            self._unsaved.queue(session)
             if session.received(message.received.serial):
                 self._wake(session)
         elif kind == "subscribe":
@@ -432,6 +482,9 @@ class Broker:
             self.reception.end(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
         for session in touched:
             self._wake(session)
+            self._unsaved.queue(session)
+        if self.subscriptions.confirming.held:
+            self._effects.append(SaveNow())
         for session in self.publishing.take_touched():
             self._wake(session)
             if session.paused and session.unsettled_bytes < self.settings.publish_window_bytes / 2:

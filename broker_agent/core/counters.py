@@ -15,6 +15,9 @@ class BrokerCounters:
     sessions_taken_over: int = counter("Connections ended because another came for the session.")
     sessions_expired: int = counter("Sessions given up because nobody came back to them.")
     sessions_moved: int = counter("Sessions given up because their client went to another broker.")
+    sessions_restored: int = counter("Sessions found on disk when the broker started.")
+    session_writes_failed: int = counter("Times sessions could not be written to disk.")
+    deliveries_saved: int = counter("Deliveries written to disk: not confirmed within a flush.")
     sessions_closed_slow: int = counter("Sessions closed because their queue was full.")
     authentication_refused: int = counter(
         "Clients not let in: no token, an unknown one, another's client id, or too many sessions."

@@ -46,6 +46,11 @@ class CloseConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveNow:
+    """Somebody waits until sessions are on disk: do not wait for the next flush."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReady:
     """The broker's node is a full member of the ring."""
 
@@ -56,4 +61,4 @@ class Stopped:
 
 
 ConnectionEffect = Wake | PauseReading | ResumeReading | CloseConnection
-BrokerEffect = SendFrame | ConnectionEffect | NodeReady | Stopped
+BrokerEffect = SendFrame | ConnectionEffect | SaveNow | NodeReady | Stopped

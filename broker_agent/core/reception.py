@@ -12,15 +12,18 @@ from broker_agent.core.access import Access, Refusal
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, CloseConnection, ConnectionId, Wake
 from broker_agent.core.gate import Gate
+from broker_agent.core.journal import Journal
 from broker_agent.core.registry import Registry
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
+from broker_agent.core.unsaved import Unsaved
 from dynatops.v1.client_pb2 import ClientMessage, ErrorCode, Hello, ServerMessage, Welcome
 from dynatops.v1.overlay_pb2 import SessionMoved
 
 CLIENT_PROTOCOL = 1
 CLIENT_ID_BYTES_MAX = 256
+SHUTTING_DOWN = "the broker is shutting down"
 
 
 class Reception:
@@ -33,6 +36,8 @@ class Reception:
         settings: CoreSettings,
         counters: BrokerCounters,
         alternatives: Callable[[], Iterable[str]],
+        unsaved: Unsaved,
+        journal: Journal | None,
     ) -> None:
         # What is to be done about connections, in order; the broker takes it.
         self.effects: list[BrokerEffect] = []
@@ -43,6 +48,10 @@ class Reception:
         self._settings = settings
         self._counters = counters
         self._alternatives = alternatives
+        self._unsaved = unsaved
+        self._journal = journal
+        # Nobody is let in any more.
+        self.is_leaving = False
         # Connections that have not said hello, oldest first, and since when.
         self._unnamed: dict[ConnectionId, float] = {}
 
@@ -67,6 +76,9 @@ class Reception:
         hello = message.hello
         if problem := _problem_with(message):
             self.fail(connection, problem)
+            return None
+        if self.is_leaving:
+            self._turn_away(connection, ErrorCode.ERROR_CODE_SHUTTING_DOWN, SHUTTING_DOWN)
             return None
         present = self._registry.clients.get(hello.client_id)
         if present is None and self._registry.is_full:
@@ -135,13 +147,18 @@ class Reception:
             self._end_for_good(session, now_s)
         oldest_s = now_s - self._settings.offline_age_max_s
         for session in self._registry.detached():
+            taken = session.acknowledged
             self._counters.expired_events += session.expire(oldest_s)
+            if session.acknowledged != taken:
+                self._unsaved.queue(session)
 
     def moved(self, message: SessionMoved, now_s: float) -> None:
         """A client has gone on at another broker: what is kept for it here is of no use."""
         session = self._registry.clients.get(message.client_id)
-        if session is None or session.session_id != message.session_id:
+        if session is None or not session.is_called(message.session_id):
             return
+        if self._journal is not None:
+            self._journal.forget(session)
         self._counters.sessions_moved += 1
         connection = session.connection
         if connection is not None:
@@ -172,6 +189,7 @@ class Reception:
     def end(self, session: Session, code: ErrorCode.ValueType, message: str) -> None:
         """Say goodbye; once that is taken, the connection ends."""
         session.close(code, message, self._alternatives())
+        self._unsaved.session(session)
         if session.connection is not None:
             self.effects += [Wake(session.connection), CloseConnection(session.connection)]
 

@@ -14,11 +14,14 @@ from itertools import islice
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
+from broker_agent.core.unsaved import Unsaved
 from dynatops.v1.client_pb2 import Hello
 
 _EXPIRY_PERIOD_S = 1.0
 # In one tick; with 100,000 of them, a round takes 5 s.
 _LOOKED_AFTER_AT_ONCE = 1_000
+# Lives of the broker through which a client may be away and find its session by its name.
+_FORMER_IDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,13 @@ class Arrival:
 
 
 class Registry:
-    def __init__(self, name: str, settings: CoreSettings) -> None:
+    def __init__(self, name: str, settings: CoreSettings, unsaved: Unsaved) -> None:
         # Connections that have said hello, or are told why they may not.
         self.connections: dict[ConnectionId, Session] = {}
         self.clients: dict[str, Session] = {}
         self._name = name
         self._settings = settings
+        self._unsaved = unsaved
         self._opened = 0
         self._detached: dict[Session, None] = {}
         self._check_s = 0.0
@@ -80,6 +84,8 @@ class Registry:
             self.clients[client_id] = session
         session.expiry_s = expiry_s
         session.attach(connection)
+        self._unsaved.session(session)
+        self._unsaved.queue(session)
         self._detached.pop(session, None)
         self.connections[connection] = session
         return Arrival(session, present is not None, ended, ousted)
@@ -93,7 +99,8 @@ class Registry:
     def restore(self, session: Session, now_s: float) -> None:
         """A session kept from before a restart; nobody is connected to it."""
         self._opened += 1
-        session.former_id, session.session_id = session.session_id, f"{self._name}/{self._opened}"
+        session.former_ids = (*session.former_ids, session.session_id)[-_FORMER_IDS_MAX:]
+        session.session_id = f"{self._name}/{self._opened}"
         session.detached_s = now_s
         self.clients[session.client_id] = session
         self._detached[session] = None
@@ -112,7 +119,14 @@ class Registry:
         self.remove(session)
         return session
 
+    def holds(self, session: Session) -> bool:
+        """Whether it is a client's session still, and is to outlive its connection."""
+        if not session.is_kept or session.closing:
+            return False
+        return self.clients.get(session.client_id) is session
+
     def remove(self, session: Session) -> None:
+        self._unsaved.session(session)
         if self.clients.get(session.client_id) is session:
             del self.clients[session.client_id]
         self._detached.pop(session, None)
@@ -143,6 +157,6 @@ class Registry:
 
 def _is_meant(present: Session, hello: Hello) -> bool:
     """Whether this is the session that the client wants to go on with."""
-    if hello.clean or not present.is_kept:
+    if hello.clean or not present.is_kept or present.closing:
         return False
-    return hello.session_id in ("", present.session_id, present.former_id or present.session_id)
+    return not hello.session_id or present.is_called(hello.session_id)

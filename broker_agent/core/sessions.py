@@ -13,7 +13,7 @@ says that its application took them, and sends those again that a broken connect
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import takewhile
 from operator import attrgetter
 from typing import NamedTuple
@@ -54,9 +54,9 @@ class Session:
     __slots__ = (
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
         "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
-        "dropped", "expiry_s", "filters", "followed", "former_id", "grant", "movable", "owner",
-        "paused", "policy", "redirected", "saved", "serial", "session_id", "unsettled_bytes",
-        "wildcards",
+        "dropped", "expiry_s", "filters", "followed", "former_ids", "grant", "movable", "origin_id",
+        "owner", "paused", "policy", "redirected", "saved", "serial", "session_id",
+        "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
     def __init__(
@@ -79,8 +79,11 @@ class Session:
         # How long it outlives its connection.
         self.expiry_s = expiry_s
         self.detached_s = 0.0
-        # As it was called before the broker restarted.
-        self.former_id = ""
+        # What it is called on disk: as it was when it was opened.
+        self.origin_id = session_id
+        # As it was called before the broker restarted, newest last. Each life of the broker has a
+        # name of its own for it, because serials may stand for other deliveries than before.
+        self.former_ids: tuple[str, ...] = ()
         # Whether it goes where a broker sends it, and whether it has been sent.
         self.movable = False
         self.redirected = False
@@ -133,6 +136,9 @@ class Session:
     @property
     def has_output(self) -> bool:
         return bool(self._pieces or self._untold)
+
+    def is_called(self, session_id: str) -> bool:
+        return session_id == self.session_id or session_id in self.former_ids
 
     def add_filter(self, wanted: Filter) -> bool:
         """Whether its pattern is new to the session."""
@@ -194,21 +200,39 @@ class Session:
         """Whether too much is on its way to the application to send it more."""
         return self._sent_bytes > self._settings.session_window_bytes
 
-    def unconfirmed(self, after: int) -> Iterator[Piece]:
-        """Deliveries that the application has not taken, newer than this serial."""
-        for pieces in (self._sent, self._pieces):
-            for piece in pieces or ():
-                if piece.serial > after:
-                    yield piece
+    def unconfirmed(self, after: int, upto: int) -> list[Piece]:
+        """Deliveries that the application has not taken, newer than the one serial, not newer than
+        the other."""
+        newest_first: list[Piece] = []
+        for pieces in (self._pieces, self._sent):
+            # From the end: what is older has been asked for before, and may be long.
+            for piece in reversed(pieces or ()):
+                if 0 < piece.serial <= after:
+                    break
+                if 0 < piece.serial <= upto:
+                    newest_first.append(piece)
+        return newest_first[::-1]
 
-    def restore(self, pieces: Iterable[Piece]) -> None:
+    def untold(self) -> list[Missed]:
+        """What was dropped since the subscriber was last told."""
+        return [
+            Missed(topic=topic, cause=cause, count=count)
+            for (topic, cause), count in (self._untold or {}).items()
+        ]
+
+    def restore(self, pieces: Iterable[Piece], untold: Iterable[Missed]) -> None:
+        """What waited before the broker restarted. To be said before anything has come."""
         for piece in pieces:
+            if not self.serial:
+                self.acknowledged = piece.serial - 1
             self._queue.append(piece)
             self._bytes += len(piece.data)
             self._events += piece.events
             self.serial = self.saved = piece.serial
         if not self._pieces:
             self._pieces = None
+        for missed in untold:
+            self._note_dropped(missed.topic, missed.cause, missed.count)
 
     # ---- output ---------------------------------------------------------------------------------
 
@@ -301,6 +325,8 @@ class Session:
             return 0
         old = list(takewhile(lambda piece: piece.queued_s < before_s, pieces))
         for piece in old:
+            # The client counts from here on.
+            self.acknowledged = max(piece.serial, self.acknowledged)
             self._bytes -= len(piece.data)
             self._events -= piece.events
             if piece.events:

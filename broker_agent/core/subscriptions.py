@@ -9,9 +9,10 @@ it can go on at any broker. What is lost for good is told to every subscriber.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
+from broker_agent.core.confirming import Confirming, Request
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.delivery import Condition, Delivery
 from broker_agent.core.feeds import CursorKey, Feed, Progress
@@ -19,8 +20,9 @@ from broker_agent.core.following import Following
 from broker_agent.core.sessions import Session, piece_of
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.summaries import LocalTopics
+from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
-from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, Subscribed, TopicProblem
+from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, TopicProblem
 from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run, TermSeq
 from overlay.catalogue import is_system
 from overlay.identifiers import key_of
@@ -34,21 +36,6 @@ Consumer = Callable[[list[Part], float], None]
 _ALWAYS_THERE = -1
 
 
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A client's request to subscribe, until every topic of it is in place."""
-
-    session: Session
-    number: int
-    problems: list[TopicProblem]
-    missing: dict[str, None]
-    # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
-    # back with some, so that no topic begins later than they would have it.
-    held: list[Filter] = field(default_factory=list)
-    # The cursors of a client that goes on where it stood elsewhere; None if it begins here.
-    cursors: Mapping[str, CursorKey] | None = None
-
-
 @dataclass(slots=True)
 class _Topic:
     live: Feed
@@ -56,7 +43,7 @@ class _Topic:
     catching_up: tuple[Feed, ...] = ()
     conditions: dict[Session, Condition] | None = None
     # Requests that wait for the topic to be in place, by session.
-    waiting: dict[Session, list[_Request]] | None = None
+    waiting: dict[Session, list[Request]] | None = None
     # Who reads a topic of the system's own, in place of sessions.
     consumer: Consumer | None = None
 
@@ -69,7 +56,7 @@ class _Topic:
     def feeds(self) -> tuple[Feed, ...]:
         return (self.live, *self.catching_up)
 
-    def wait(self, request: _Request) -> None:
+    def wait(self, request: Request) -> None:
         if self.waiting is None:
             self.waiting = {}
         self.waiting.setdefault(request.session, []).append(request)
@@ -86,19 +73,20 @@ class Subscriptions:
         counters: BrokerCounters,
         shard_names_max: int,
         local: LocalTopics,
+        unsaved: Unsaved,
     ) -> None:
         # What sessions subscribe to, for broker selection.
         self.local = local
+        self.confirming = Confirming()
         self.progress = Progress(settings, counters)
         self.delivery = Delivery(counters)
         self.following = Following()
-        # Topics in which something has been read since whoever saves sessions last looked.
-        self.advanced: dict[str, None] = {}
+        self._unsaved = unsaved
         self._settings = settings
         self._counters = counters
         self._shard_names_max = shard_names_max
         self._topics: dict[str, _Topic] = {}
-        self._waiting_for_catalogue: dict[Session, list[_Request]] = {}
+        self._waiting_for_catalogue: dict[Session, list[Request]] = {}
         self._feeds_made = 0
         # What the node is to be told: topics that are wanted now, and that nobody wants any more.
         self._wants: list[tuple[str, bool]] = []
@@ -125,11 +113,20 @@ class Subscriptions:
         wants, self._wants = self._wants, []
         return wants
 
-    def cursor_of(self, session: Session, topic: str) -> list[TermSeq]:
-        """How far this session's reader of the topic has got; nothing if it has not begun."""
+    @property
+    def is_restoring(self) -> bool:
+        """Whether sessions from before a restart are not all where they were."""
+        waiting = self._waiting_for_catalogue.values()
+        return any(request.restores for requests in waiting for request in requests)
+
+    def topics_of(self, session: Session) -> Iterable[str]:
+        """Those that it subscribes to, by name or by a wildcard."""
+        return dict.fromkeys([*session.filters, *(session.followed or ())])
+
+    def feeds_of(self, topic: str) -> list[Feed]:
+        """The one that follows the topic live first; none if no session wants the topic."""
         entry = self._topics.get(topic)
-        feed = entry.feed_of(session) if entry is not None else None
-        return feed.reader.seen() if feed is not None else []
+        return list(entry.feeds) if entry is not None and entry.consumer is None else []
 
     def catching_up(self, session: Session) -> Iterator[str]:
         """Topics that it has not read up to where the others stand."""
@@ -149,8 +146,11 @@ class Subscriptions:
         cursors: Mapping[str, CursorKey] | None,
         now_s: float,
     ) -> None:
-        request = _Request(session, number, problems, {}, cursors=cursors)
+        request = Request(session, number, problems, session.connection, cursors)
+        self._unsaved.session(session)
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
+            if wanted not in session.filters.get(wanted.pattern, ()):
+                request.new.append(wanted)
             is_new = session.add_filter(wanted)
             if is_new:
                 self.local.add([key_of(wanted.pattern)])
@@ -166,7 +166,9 @@ class Subscriptions:
                 self._bring_in(wanted, request, now_s)
         if request.held:
             self._waiting_for_catalogue.setdefault(session, []).append(request)
-        self._confirm_if_complete(request, now_s)
+        if not request.is_complete:
+            self.confirming.note(request)
+        self._confirm_if_complete(request)
 
     def _must_wait(self, wanted: Filter, session: Session) -> bool:
         if not self.following.is_active or self.following.is_complete:
@@ -174,7 +176,7 @@ class Subscriptions:
         waiting = self._waiting_for_catalogue.get(session, ())
         return wanted.is_wildcard or any(request.cursors is not None for request in waiting)
 
-    def _bring_in(self, wanted: Filter, request: _Request, now_s: float) -> None:
+    def _bring_in(self, wanted: Filter, request: Request, now_s: float) -> None:
         if wanted.is_wildcard:
             self._expand(wanted, request, now_s)
         else:
@@ -187,12 +189,12 @@ class Subscriptions:
             if entry is not None and pattern_matches(wildcard.pattern, pattern):
                 self._set_condition(entry, session)
 
-    def _expand(self, wildcard: Filter, request: _Request, now_s: float) -> None:
+    def _expand(self, wildcard: Filter, request: Request, now_s: float) -> None:
         """Join all topics that exist and match."""
         for topic in list(self.following.names.matching(wildcard.pattern)):
             self._follow(request.session, topic, request, now_s)
 
-    def _follow(self, session: Session, topic: str, request: _Request | None, now_s: float) -> None:
+    def _follow(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
         followed = session.followed = session.followed if session.followed is not None else {}
         if topic not in followed and len(followed) >= self._settings.followed_topics_max:
             self._counters.followed_topics_refused += 1
@@ -203,7 +205,7 @@ class Subscriptions:
         followed[topic] = None
         self._join(session, topic, request, now_s)
 
-    def _join(self, session: Session, topic: str, request: _Request | None, now_s: float) -> None:
+    def _join(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
         """Subscribe to one topic; without a request, because it is new in the catalogue."""
         entry = self._topics.get(topic)
         if entry is None:
@@ -211,6 +213,7 @@ class Subscriptions:
             entry = self._topics[topic] = _Topic(Feed(topic, 0, reader))
             self._wants.append((topic, True))
         if entry.feed_of(session) is None:
+            self._unsaved.topic(topic)
             start = self._start_of(topic, request)
             if start is None:
                 entry.live.members[session] = entry.live.reader.clock
@@ -223,7 +226,7 @@ class Subscriptions:
             request.missing[topic] = None
             entry.wait(request)
 
-    def _start_of(self, topic: str, request: _Request | None) -> CursorKey | None:
+    def _start_of(self, topic: str, request: Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
         if request is None:
             return ()
@@ -251,7 +254,9 @@ class Subscriptions:
         is_behind = feed.reader.is_behind or live.reader.is_behind
         if feed.reader.agrees_with(live.reader) and not is_behind:
             self.progress.forget([feed])
+            live.reader.join(feed.reader)
             live.members.update(feed.members)
+            self._unsaved.topic(live.topic)
             return True
         if not self.progress.is_asking(feed):
             # Where it stands on its own account, it asks again only now and then.
@@ -271,18 +276,19 @@ class Subscriptions:
             entry.conditions.pop(session, None)
 
     def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> None:
+        self._unsaved.session(session)
         for unwanted in filters:
             is_gone = session.remove_filter(unwanted)
             if is_gone:
                 self.local.remove([key_of(unwanted.pattern)])
             if not unwanted.is_wildcard:
-                self._reconsider(session, [unwanted.pattern], now_s)
+                self._reconsider(session, [unwanted.pattern])
                 continue
             if is_gone:
                 self.following.remove(session, unwanted.pattern)
             matching = [t for t in session.followed or () if pattern_matches(unwanted.pattern, t)]
-            self._reconsider(session, matching, now_s)
-        self._withdraw_wildcards(session, now_s)
+            self._reconsider(session, matching)
+        self._withdraw_wildcards(session)
 
     def end(self, session: Session, now_s: float) -> None:
         """The session is no more."""
@@ -291,21 +297,22 @@ class Subscriptions:
         self.local.remove(key_of(pattern) for pattern in session.filters)
         topics = [*session.filters, *(session.followed or ())]
         session.filters, session.wildcards, session.followed = {}, (), None
-        self._reconsider(session, topics, now_s)
-        self._withdraw_wildcards(session, now_s)
+        self._reconsider(session, topics)
+        self._withdraw_wildcards(session)
+        self.confirming.forget(session)
 
-    def _withdraw_wildcards(self, session: Session, now_s: float) -> None:
+    def _withdraw_wildcards(self, session: Session) -> None:
         waiting = self._waiting_for_catalogue.pop(session, [])
         for request in waiting:
             request.held = [f for f in request.held if f in session.filters.get(f.pattern, ())]
-            self._confirm_if_complete(request, now_s)
+            self._confirm_if_complete(request)
         if remaining := [request for request in waiting if request.held]:
             self._waiting_for_catalogue[session] = remaining
         if self.following.is_idle:
             for shard in self.following.stop():
                 self._drop(shard)
 
-    def _reconsider(self, session: Session, topics: Iterable[str], now_s: float) -> None:
+    def _reconsider(self, session: Session, topics: Iterable[str]) -> None:
         """A filter has gone: leave topics that no other one wants."""
         for topic in topics:
             entry = self._topics.get(topic)
@@ -318,18 +325,19 @@ class Subscriptions:
             if remaining:
                 self._set_condition(entry, session)
                 continue
-            self._part(entry, feed, session, now_s)
+            self._part(entry, feed, session)
             if not entry.live.members and not entry.catching_up:
                 self._drop(topic)
 
-    def _part(self, entry: _Topic, feed: Feed, session: Session, now_s: float) -> None:
+    def _part(self, entry: _Topic, feed: Feed, session: Session) -> None:
+        self._unsaved.topic(feed.topic)
         del feed.members[session]
         if entry.conditions:
             entry.conditions.pop(session, None)
         self.delivery.forget(session, feed.topic)
         for request in entry.waiting.pop(session, ()) if entry.waiting else ():
             request.missing.pop(feed.topic, None)
-            self._confirm_if_complete(request, now_s)
+            self._confirm_if_complete(request)
         if feed is not entry.live and not feed.members:
             self.progress.forget([feed])
             entry.give_up(feed)
@@ -340,12 +348,11 @@ class Subscriptions:
             self.progress.forget(entry.feeds)
             self._wants.append((topic, False))
 
-    def _confirm_if_complete(self, request: _Request, now_s: float) -> None:
-        if request.missing or request.held:
-            return
-        confirmation = Subscribed(request=request.number, problems=request.problems)
-        request.session.say(ServerMessage(subscribed=confirmation))
-        self.delivery.touched[request.session] = None
+    def _confirm_if_complete(self, request: Request) -> None:
+        if request.is_complete:
+            self._unsaved.session(request.session)
+            if self.confirming.complete(request):
+                self.delivery.touched[request.session] = None
 
     # ---- the catalogue --------------------------------------------------------------------------
 
@@ -382,7 +389,7 @@ class Subscriptions:
                 held, request.held = request.held, []
                 for wanted in held:
                     self._bring_in(wanted, request, now_s)
-                self._confirm_if_complete(request, now_s)
+                self._confirm_if_complete(request)
 
     # ---- what comes along the tree --------------------------------------------------------------
 
@@ -396,13 +403,14 @@ class Subscriptions:
             feed.reader.observe(position)
             self.progress.note(feed, now_s)
         if not was_started and entry.live.reader.started:
+            self._unsaved.topic(topic)
             for session in entry.live.members:
                 self.delivery.tell_position(session, entry.live, now_s)
         self._after_input(entry, now_s)
         waiting, entry.waiting = entry.waiting or {}, None
         for request in chain.from_iterable(waiting.values()):
             request.missing.pop(topic, None)
-            self._confirm_if_complete(request, now_s)
+            self._confirm_if_complete(request)
 
     def on_run(self, run: Run, now_s: float) -> None:
         entry = self._topics.get(run.topic)
@@ -429,6 +437,7 @@ class Subscriptions:
             self._counters.unknown_losses += reading.unknown_loss
             count = 0 if reading.unknown_loss else reading.lost
             self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
+            self._unsaved.topic(feed.topic)
         self._hand_on(entry, feed, reading.parts, now_s)
         self.progress.answered(feed, now_s)
         for other in entry.feeds:
@@ -463,7 +472,7 @@ class Subscriptions:
             entry.consumer(parts, now_s)
         else:
             self.delivery.deliver(feed, parts, entry.conditions, now_s)
-            self.advanced[feed.topic] = None
+            self._unsaved.topic(feed.topic)
 
     def _after_input(self, entry: _Topic, now_s: float) -> None:
         if entry.catching_up:

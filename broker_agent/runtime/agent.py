@@ -26,6 +26,7 @@ from broker_agent.core.effects import (
     NodeReady,
     PauseReading,
     ResumeReading,
+    SaveNow,
     SendFrame,
     Stopped,
     Wake,
@@ -38,7 +39,9 @@ from broker_agent.runtime.credentials import (
     read_link_credentials,
 )
 from broker_agent.runtime.links import LinkHost, Links
+from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
+from broker_agent.runtime.store import StoreError
 from broker_agent.settings import BrokerSettings, default_broker_id, split_address
 from broker_agent.tokens import TokensError, read_tokens
 from dynatops.tls import TlsFileError
@@ -74,6 +77,7 @@ class Agent:
         self._ticking: asyncio.Task[None] | None = None
         self._advising: asyncio.Task[None] | None = None
         self.advice_counters = AdviceCounters()
+        self._saving: Saving | None = None
         self._left = asyncio.Event()
 
     def _now(self) -> float:
@@ -101,11 +105,15 @@ class Agent:
             settings.overlay,
             settings.core,
             random.Random(),
-            BrokerOptions(access, settings.selection, settings.labels),
+            BrokerOptions(access, settings.selection, settings.labels, bool(settings.data_dir)),
         )
+        if settings.data_dir:
+            await self._restore(settings.data_dir)
         link_host = LinkHost(self.broker_id, self.address, self.on_peer_frame, self.on_unreachable)
         self.links = Links(link_host, settings.runtime, credentials)
         await self._server.start()
+        if self._saving is not None:
+            self._saving.start()
         self._perform(self.core.start(settings.join, self._now()))
         self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
         await self._wait_for_membership()
@@ -153,6 +161,16 @@ class Agent:
             self._perform(self.core.replace_access(Access(self.settings.core, tokens), self._now()))
         log.warning("reloaded tokens and certificates")
 
+    async def _restore(self, folder: str) -> None:
+        flush_s = self.settings.runtime.session_flush_s
+        try:
+            self._saving = await Saving.open(folder, self.core, flush_s, self._now, self._perform)
+        except StoreError as error:
+            await self._server.stop()
+            raise StartError(str(error)) from error
+        if self.core.counters.sessions_restored:
+            log.info("%d sessions restored", self.core.counters.sessions_restored)
+
     async def _wait_for_membership(self) -> None:
         deadline_s = self._now() + self.settings.runtime.join_timeout_s
         while self.core.node.ring.status is Status.JOINING:
@@ -173,7 +191,11 @@ class Agent:
         if self.stopped.is_set():
             return
         log.info("broker %s leaves", self.broker_id)
-        self._perform(self.core.leave(self._now()))
+        if self._saving is not None:
+            # Clients that are told goodbye must find their sessions when the broker is back.
+            await self._saving.end_with(self._leave)
+        else:
+            self._leave()
         patience_s = self.settings.overlay.leave_patience_s + 1.0
         try:
             async with asyncio.timeout(patience_s):
@@ -181,7 +203,12 @@ class Agent:
         except TimeoutError:
             log.warning("broker %s goes without its neighbours' farewell", self.broker_id)
         await self._drain()
+        if self._saving is not None:
+            await self._saving.save_departures()
         await self.kill()
+
+    def _leave(self) -> None:
+        self._perform(self.core.leave(self._now()))
 
     async def _drain(self) -> None:
         flushing = [connection.flushed() for connection in self._connections.values()]
@@ -198,6 +225,8 @@ class Agent:
                 task.cancel()
         await self._server.stop()
         await self.links.close()
+        if self._saving is not None:
+            await self._saving.close()
         self.stopped.set()
 
     async def run_until_stopped(self) -> None:
@@ -246,6 +275,9 @@ class Agent:
                     connection = self._connections.get(effect.connection)
                     if connection is not None:
                         connection.perform(effect)
+                case SaveNow():
+                    if self._saving is not None:
+                        self._saving.hurry()
                 case NodeReady():
                     self.ready.set()
                 case Stopped():

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from dynatops.cluster import ProcessCluster
@@ -104,7 +105,7 @@ class Window:
 
 @asynccontextmanager
 async def brokers(
-    given: str | None, count: int, *, in_one_process: bool = False
+    given: str | None, count: int, *, in_one_process: bool = False, saving: bool = False
 ) -> AsyncIterator[Sequence[str]]:
     """Addresses of the brokers to measure: those given, or some started for the purpose."""
     if given:
@@ -119,8 +120,9 @@ async def brokers(
             worker.interrupt()
             await worker.finish()
     else:
-        async with ProcessCluster(count) as cluster:
-            yield cluster.addresses
+        with TemporaryDirectory() as folder:
+            async with ProcessCluster(count, data_dir=folder if saving else "") as cluster:
+                yield cluster.addresses
 
 
 def access() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from dynatops.bench.processes import Window, Worker, access, brokers, in_ms, say
 TOPIC = "bench/pubsub"
 _BATCH = 500
 _REPORT_EVERY = 1_000
+_KEEP_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,13 @@ class PubSubPlan:
     brokers: int
     ack: str
     window: int
+    # Whether the subscriber's session outlives its connection, and is saved by brokers started
+    # here.
+    kept: bool = False
 
 
 async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers) as addresses:
+    async with brokers(given, plan.brokers, saving=plan.kept) as addresses:
         settings = json.dumps(asdict(plan))
         subscriber = await Worker.start(
             "dynatops.bench.pubsub", "subscribe", addresses[-1], settings
@@ -46,6 +51,7 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
         "bytes": plan.payload_bytes,
         "brokers": len(addresses),
         "ack": plan.ack,
+        "kept": plan.kept,
         "events_per_s": round(plan.events / report["seconds"], 1),
         **in_ms(report["latencies_us"]),
         "missed": report["missed"],
@@ -56,10 +62,11 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
 
 
 async def _subscribe(address: str, plan: PubSubPlan) -> None:
-    async with (
-        dynatops.connect(address, stay=True, **access()) as client,
-        client.subscribe(TOPIC) as events,
-    ):
+    client_id, keep_s = (f"bench-{os.getpid()}", _KEEP_S) if plan.kept else ("", 0)
+    connecting = dynatops.connect(
+        address, client_id=client_id, keep_s=keep_s, stay=True, **access()
+    )
+    async with connecting as client, client.subscribe(TOPIC) as events:
         say({"ready": True})
         latencies: list[int] = []
         count = told = 0

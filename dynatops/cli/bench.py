@@ -122,6 +122,11 @@ def _add_pubsub(kinds: Commands) -> None:
         "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"
     )
     _number(parser, "--window", 20_000, "events under way at most; fewer mean less latency")
+    parser.add_argument(
+        "--kept",
+        action="store_true",
+        help="keep the subscriber's session, on disk if brokers are started for it",
+    )
 
 
 def _pubsub(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:

@@ -46,6 +46,11 @@ def add_commands(commands: Commands) -> None:
         help="stable name of the broker (default: host name and port)",
     )
     parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="keep sessions there, for the broker's next start (default: in memory only)",
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
         help="listen beyond loopback although not everyone is authenticated",
@@ -76,7 +81,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     from broker_agent.settings import BrokerSettings
 
     values: dict[str, Any] = nested(arguments.set)
-    for name in ("listen", "advertise", "broker_id"):
+    for name in ("listen", "advertise", "broker_id", "data_dir"):
         if getattr(arguments, name):
             values[name] = getattr(arguments, name)
     values["join"] = tuple(part for entry in arguments.join for part in entry.split(","))

@@ -41,6 +41,12 @@ def add_commands(commands: Commands) -> None:
         default=7400,
         help="port of the first broker, the others' follow (default: 7400; 0 takes any)",
     )
+    parser.add_argument(
+        "--data-dir",
+        default="",
+        metavar="DIR",
+        help="keep sessions there, a folder for each broker (default: in memory only)",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--in-process", action="store_true", help="all in this process (the default)"
@@ -65,9 +71,11 @@ async def _run(arguments: argparse.Namespace) -> None:
 
     cluster: LocalCluster | ProcessCluster
     if arguments.processes:
-        cluster = ProcessCluster(arguments.brokers, port=arguments.port)
+        cluster = ProcessCluster(
+            arguments.brokers, port=arguments.port, data_dir=arguments.data_dir
+        )
     else:
-        cluster = LocalCluster(arguments.brokers, port=arguments.port)
+        cluster = LocalCluster(arguments.brokers, port=arguments.port, data_dir=arguments.data_dir)
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)

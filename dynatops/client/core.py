@@ -149,8 +149,10 @@ class ClientCore:
 
     def _forget(self, gone: list[FilterKey]) -> None:
         self.reading.remove(gone)
-        for number, wanted in self._pending_requests.items():
-            self._pending_requests[number] = [key for key in wanted if key not in gone]
+        # What confirms them says nothing of the same filters, should they be asked for anew.
+        for requests in (self._pending_requests, self._renewals):
+            for number, wanted in requests.items():
+                requests[number] = [key for key in wanted if key not in gone]
 
     def unsubscribe(self, filters: Iterable[FilterKey]) -> None:
         gone = list(filters)

@@ -41,6 +41,8 @@ class Inbox:
         self._routes = Routes()
         self._taking = Taking()
         self._touched: dict[EventQueue, None] = {}
+        # The session that the numbers of deliveries are those of.
+        self._session_id = ""
         # Events of a session kept from before, for filters that nobody has asked for yet; and what
         # was missed of them, by topic and cause.
         self._unclaimed: list[Event] = []
@@ -130,6 +132,9 @@ class Inbox:
 
     def end_of_frame(self, *, kept: bool) -> None:
         """All of a frame has been put. A broker that keeps the session wants to know of it."""
+        if self._session_id != self._reading.session_id:
+            self._session_id = self._reading.session_id
+            self._taking.begin_anew()
         if kept:
             self._taking.note(self._reading.had, list(self._touched))
         self._touched = {}

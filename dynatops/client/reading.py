@@ -108,9 +108,11 @@ class Reading:
 
     def add(self, filters: Iterable[FilterKey]) -> None:
         for key in filters:
-            if key not in self._filters and self.unclaimed.pop(key, True):
+            # Those of the session itself are in place: elsewhere they are gone on with.
+            is_claimed = self.unclaimed.pop(key, None) is not None
+            if key not in self._filters and not is_claimed:
                 self._count(key[0], 1)
-            self._filters.setdefault(key, False)
+            self._filters.setdefault(key, is_claimed)
 
     def remove(self, filters: Iterable[FilterKey]) -> None:
         for key in filters:

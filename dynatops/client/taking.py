@@ -28,6 +28,11 @@ class Taking:
             serial = self._open.popleft()[0]
         return serial
 
+    def begin_anew(self) -> None:
+        """Another session has begun, whose broker knows nothing of the serials before. What they
+        brought must be taken all the same before anything newer counts as taken."""
+        self._open = deque((0, required) for _, required in self._open)
+
     def require(self, queue: EventQueue) -> None:
         """Events that came earlier have been put into this subscription only now."""
         if not self._open:

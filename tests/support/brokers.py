@@ -15,6 +15,7 @@ from broker_agent.core.effects import (
     PauseReading,
     ResumeReading,
 )
+from broker_agent.core.journal import Changes
 from broker_agent.core.reception import CLIENT_PROTOCOL
 from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.settings import CoreSettings
@@ -31,6 +32,7 @@ from dynatops.v1.client_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import Publication, Run
 from overlay.settings import OverlaySettings
+from simulator.disk import SimulatedDisk
 
 
 class LoneBroker:
@@ -41,16 +43,21 @@ class LoneBroker:
         joining: bool = False,
         access: Access | None = None,
         selection: SelectionSettings | None = None,
+        disk: SimulatedDisk | None = None,
+        life: int = 1,
     ) -> None:
-        identity = Identity("b0", "b0", 1)
+        selection = selection or SelectionSettings(enabled=False)
         self.core = Broker(
-            identity,
+            Identity("b0", "b0", incarnation=life),
             OverlaySettings(),
             settings or CoreSettings(),
             Random(1),
-            BrokerOptions(access, selection or SelectionSettings(enabled=False)),
+            BrokerOptions(access, selection, saving=disk is not None),
         )
+        self.disk = disk
         self.now_s = 0.0
+        if disk is not None:
+            self.core.restore(disk.read(), self.now_s)
         self.effects: list[BrokerEffect] = []
         # While it joins, its node can do nothing for anyone.
         self.keep(self.core.start(["nobody"] if joining else [], self.now_s))
@@ -104,6 +111,21 @@ class LoneBroker:
     def publish(self, client: str, *publications: Publication) -> None:
         for publication in publications:
             self.say(client, publication=publication)
+
+    def flush(self, *, everything: bool = False, fails: bool = False) -> Changes | None:
+        """What its driver does now and then; what was to be written, if anything."""
+        changes = self.core.unsaved(everything=everything)
+        if changes is not None and fails:
+            self.keep(self.core.not_saved(self.now_s))
+        elif changes is not None and self.disk is not None:
+            self.disk.write(changes)
+            self.keep(self.core.saved(self.now_s))
+        return changes
+
+    def restarted(self) -> LoneBroker:
+        """Its next life, after a crash now."""
+        life = self.core.identity.incarnation + 1
+        return LoneBroker(self.core.settings, disk=self.disk, life=life)
 
     def hear(self, client: str) -> list[ServerMessage]:
         """Everything said to the client since it last listened, but for where topics begin."""

@@ -287,6 +287,23 @@ class TestSlowSubscribers:
         broker = self.flood(SlowPolicy.SLOW_POLICY_DROP_NEWEST)
         assert broker.hear("bob")[-1].missed.count == 15
 
+    def test_what_is_being_closed_is_not_gone_on_with(self) -> None:
+        settings = CoreSettings(session_queue_events_max=1)
+        broker = LoneBroker(settings)
+        broker.connect("ann", SlowPolicy.SLOW_POLICY_DISCONNECT, keep_s=60)
+        broker.subscribe("ann", TOPIC)
+        broker.hear("ann")
+        broker.connect("bob")
+        broker.publish("bob", publication(TOPIC, 1), publication(TOPIC, 2))
+        closing = broker.core.registry.clients["ann"]
+        assert closing.closing
+        # It comes back before its connection has ended.
+        broker.keep(broker.core.open_connection(ConnectionId("ann again"), broker.now_s))
+        broker.say("ann again", hello=Hello(protocol=1, client_id="ann", expiry_s=60))
+        assert not broker.hear("ann again")[0].welcome.resumed
+        assert broker.core.registry.clients["ann"] is not closing
+        assert TOPIC not in broker.core.subscriptions
+
     def test_or_it_is_disconnected(self) -> None:
         broker = self.flood(SlowPolicy.SLOW_POLICY_DISCONNECT)
         messages = broker.hear("bob")

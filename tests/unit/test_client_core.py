@@ -5,6 +5,9 @@ from typing import Any
 from dynatops.client.core import ClientCore, Item
 from dynatops.client.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack, Confirmed, Rejected
 from dynatops.client.reading import Arrived
+from dynatops.client.subscription import Event, EventQueue
+from dynatops.client.taking import Taking
+from dynatops.filters import Filter as ParsedFilter
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     Echoed,
@@ -337,3 +340,69 @@ class TestGoingOn:
         cause = MissCause.MISS_CAUSE_NOT_RETAINED
         missed = Missed(topic=TOPIC, cause=cause, count=3)
         assert hear(core, missed=missed) == [missed]
+
+    def test_a_claimed_filter_is_gone_on_with_elsewhere(self) -> None:
+        """It was in place in the session already, whether this process was told so or not."""
+        core = ClientCore("ann", publisher=0x77)
+        core.connected()
+        present = [Filter(pattern="a")]
+        hear(core, welcome=Welcome(session_id="s", serial=5, resumed=True, filters=present))
+        core.subscribe([("a", ""), ("b", "")])
+        renewed, asked = self.go_on(core, session_id="t", serial=1)
+        assert renewed.resume
+        assert [f.pattern for f in renewed.filters] == ["a"]
+        assert not asked.resume
+
+    def test_the_confirmation_of_a_renewal_is_not_that_of_a_new_wish(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        (renewal,) = self.go_on(core, session_id="t", serial=1)
+        core.unsubscribe([(TOPIC, "")])
+        number = core.subscribe([(TOPIC, "")])
+        hear(core, subscribed=Subscribed(request=renewal.request))
+        assert core.reading.confirmed == []
+        hear(core, subscribed=Subscribed(request=number))
+        assert core.reading.confirmed == [(TOPIC, "")]
+
+
+class TestMissingNumbers:
+    """Said to be missing by a run: they may come late, stamped anew."""
+
+    def hears_late(self, *heard: int) -> bool:
+        core = subscribed(new_core(), TOPIC)
+        for number in heard:
+            hear(core, run=run(number, number=number))
+        third = run(3, number=3)
+        third.missing = 1
+        hear(core, run=third)
+        return stamps(hear(core, run=run(1, term=6, number=2))) == [(6, 1)]
+
+    def test_after_an_earlier_one_was_heard_they_are_wanted(self) -> None:
+        assert self.hears_late(1)
+
+    def test_before_anything_was_heard_they_may_be_too(self) -> None:
+        """They may have been published on the other side after reading began on this one."""
+        assert self.hears_late()
+
+
+class TestTaking:
+    def queue(self, events: int) -> EventQueue:
+        queue = EventQueue([ParsedFilter.parse(TOPIC)], None, lambda: None)
+        queue.put([Event(TOPIC, b"", 0, 5, 1 + i) for i in range(events)])
+        return queue
+
+    def test_a_delivery_is_taken_once_all_its_subscriptions_are_read(self) -> None:
+        taking, one, other = Taking(), self.queue(1), self.queue(1)
+        taking.note(7, [one, other])
+        one.close()
+        assert taking.taken() == 0
+        other.close()
+        assert taking.taken() == 7
+
+    def test_serials_of_a_former_session_mean_nothing_but_go_first(self) -> None:
+        taking, queue, quiet = Taking(), self.queue(1), self.queue(0)
+        taking.note(500, [queue])
+        taking.begin_anew()
+        taking.note(3, [quiet])
+        assert taking.taken() == 0
+        queue.close()
+        assert taking.taken() == 3

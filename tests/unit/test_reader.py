@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynatops.v1.overlay_pb2 import Position, Run
+from dynatops.v1.overlay_pb2 import Position, Run, TermSeq
 from overlay.identifiers import NodeId
 from overlay.reader import PARKED_RUNS_MAX, TopicReader
 from overlay.retention import LogBudget
@@ -174,3 +174,27 @@ class TestFromTheStart:
         log.open_next_term(NodeId(2), certain=False)
         reader.observe(log.position_message())
         assert self.catch_up(reader, log) == ([1], 0)
+
+
+class TestTogether:
+    """One reader reads on for two."""
+
+    def resumed(self, *seen: tuple[int, int]) -> TopicReader:
+        reader = TopicReader("t", 100)
+        reader.resume(TermSeq(term=term, seq=seq) for term, seq in seen)
+        return reader
+
+    def test_only_one_that_has_read_the_same_since_it_began_agrees(self) -> None:
+        reader = self.resumed((5, 14), (7, 4))
+        assert reader.agrees_with(self.resumed((7, 4)))
+        assert reader.agrees_with(self.resumed((3, 8), (5, 14), (7, 4)))
+        assert not reader.agrees_with(self.resumed((5, 9), (7, 4)))
+        assert not reader.agrees_with(self.resumed((5, 14), (7, 5)))
+        # A term that both histories of a partition do not share.
+        assert not reader.agrees_with(self.resumed((6, 1), (7, 4)))
+
+    def test_what_the_older_one_may_lack_is_asked_for(self) -> None:
+        reader = self.resumed((7, 4))
+        reader.join(self.resumed((5, 14), (7, 4)))
+        assert reader.position == (7, 4)
+        assert [(entry.term, entry.seq) for entry in reader.seen()] == [(5, 14), (7, 4)]

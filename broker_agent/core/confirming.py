@@ -1,0 +1,91 @@
+"""Clients' requests to subscribe, until every topic of them is in place and the client is told.
+
+Where sessions are saved, the confirmation of one that outlives its connection is held until what it
+confirms is on disk: a client that has been told needs not remember. A request that restores a
+session has no client to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from broker_agent.core.effects import ConnectionId
+from broker_agent.core.feeds import CursorKey
+from broker_agent.core.sessions import Session
+from dynatops.filters import Filter
+from dynatops.v1.client_pb2 import ServerMessage, Subscribed, TopicProblem
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    session: Session
+    number: int
+    problems: list[TopicProblem]
+    # Whose request it is; None if it restores a session.
+    connection: ConnectionId | None
+    # The cursors of a client that goes on where it stood elsewhere; None if it begins here.
+    cursors: Mapping[str, CursorKey] | None = None
+    # Filters that the session has only because of this request.
+    new: list[Filter] = field(default_factory=list)
+    # Topics without a position.
+    missing: dict[str, None] = field(default_factory=dict)
+    # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
+    # back with some, so that no topic begins later than they would have it.
+    held: list[Filter] = field(default_factory=list)
+
+    @property
+    def restores(self) -> bool:
+        return self.connection is None
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.missing and not self.held
+
+
+class Confirming:
+    def __init__(self) -> None:
+        # Whether confirmations are held until the session is saved.
+        self.holding = False
+        # Requests whose sessions are not saved yet.
+        self.held: list[Request] = []
+        self._open: dict[Session, dict[Request, None]] = {}
+
+    def note(self, request: Request) -> None:
+        """A request is not in place yet."""
+        if not request.restores:
+            self._open.setdefault(request.session, {})[request] = None
+
+    def complete(self, request: Request) -> bool:
+        """Everything of it is in place; whether the client has been told so, too."""
+        session = request.session
+        still_open = self._open.get(session)
+        if still_open is not None:
+            still_open.pop(request, None)
+            if not still_open:
+                del self._open[session]
+        if self.holding and session.is_kept and not request.restores:
+            self.held.append(request)
+            return False
+        return self.tell(request)
+
+    def tell(self, request: Request) -> bool:
+        """Confirm it to the connection that asked; whether that is there still."""
+        session = request.session
+        if request.connection is None or session.connection != request.connection:
+            return False
+        confirmation = Subscribed(request=request.number, problems=request.problems)
+        session.say(ServerMessage(subscribed=confirmation))
+        return True
+
+    def take_held(self) -> list[Request]:
+        held, self.held = self.held, []
+        return held
+
+    def settled(self, session: Session) -> Iterable[Filter]:
+        """The session's filters that are in place."""
+        opened = {f for request in self._open.get(session, ()) for f in request.new}
+        return [f for filters in session.filters.values() for f in filters if f not in opened]
+
+    def forget(self, session: Session) -> None:
+        self._open.pop(session, None)

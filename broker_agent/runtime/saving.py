@@ -1,0 +1,125 @@
+"""Keeping sessions on disk: the driver's side of `broker_agent.core.journal`.
+
+Writing happens in a thread, one write at a time; the event loop only says what to write. If the
+disk fails, the broker goes on without it, says so once, and tries again until it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from broker_agent.core.broker import Broker
+from broker_agent.core.effects import BrokerEffect
+from broker_agent.core.journal import Changes
+from broker_agent.runtime.store import SessionStore, StoreError
+from dynatops.filters import FilterError
+
+_RETRY_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class Saving:
+    def __init__(
+        self,
+        store: SessionStore,
+        core: Broker,
+        flush_s: float,
+        now: Callable[[], float],
+        perform: Callable[[Sequence[BrokerEffect]], None],
+    ) -> None:
+        self._store = store
+        self._core = core
+        self._flush_s = flush_s
+        self._now = now
+        self._perform = perform
+        self._wanted = asyncio.Event()
+        self._is_failing = False
+        self._stopping = False
+        self._flushing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        folder: str,
+        core: Broker,
+        flush_s: float,
+        now: Callable[[], float],
+        perform: Callable[[Sequence[BrokerEffect]], None],
+    ) -> Saving:
+        """Open what is on disk, and give the core its sessions. Raises StoreError."""
+        store, stored = await asyncio.to_thread(SessionStore.open, Path(folder))
+        try:
+            core.restore(stored, now())
+        except FilterError as error:
+            store.close()
+            raise StoreError(
+                f"{store.path} has a filter that this version does not know ({error}); start the "
+                "version that wrote it, or move the file away: its sessions begin anew then"
+            ) from error
+        return cls(store, core, flush_s, now, perform)
+
+    def start(self) -> None:
+        self._flushing = asyncio.get_running_loop().create_task(self._flush_forever())
+
+    def hurry(self) -> None:
+        """Somebody waits for the disk."""
+        self._wanted.set()
+
+    async def _flush_forever(self) -> None:
+        while not self._stopping:
+            try:
+                async with asyncio.timeout(_RETRY_S if self._is_failing else self._flush_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            changes = self._core.unsaved()
+            if changes is not None:
+                await self._write(changes)
+
+    async def _write(self, changes: Changes) -> None:
+        try:
+            await asyncio.to_thread(self._store.write, changes)
+        except StoreError as error:
+            if not self._is_failing:
+                log.error(
+                    "sessions are not being saved: %s; until they are, they do not survive a "
+                    "restart of this broker; trying again every %g s",
+                    error,
+                    _RETRY_S,
+                )
+            self._is_failing = True
+            self._perform(self._core.not_saved(self._now()))
+            return
+        if self._is_failing:
+            self._is_failing = False
+            log.warning("sessions are being saved again, in %s", self._store.path)
+        self._perform(self._core.saved(self._now()))
+
+    async def end_with(self, leave: Callable[[], None]) -> None:
+        """Save everything as it is now, and `leave` with nothing in between."""
+        self._stopping = True
+        self._wanted.set()
+        if self._flushing is not None:
+            await self._flushing
+        changes = self._core.unsaved(everything=True)
+        leave()
+        if changes is not None:
+            await self._write(changes)
+
+    async def save_departures(self) -> None:
+        """Clients that went elsewhere while the broker was leaving need no session here."""
+        changes = self._core.unsaved()
+        if changes is not None:
+            await self._write(changes)
+
+    async def close(self) -> None:
+        """Save no more."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        await asyncio.to_thread(self._store.close)
