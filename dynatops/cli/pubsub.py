@@ -81,6 +81,11 @@ def add_commands(commands: Commands) -> None:
         help="keep the session, and what comes for it, for so long after this command has ended",
     )
     subscribe.add_argument(
+        "--stay",
+        action="store_true",
+        help="remain at this broker, whatever others would suit better; --keep implies it",
+    )
+    subscribe.add_argument(
         "--clean", action="store_true", help="begin anew, whatever was kept under this name"
     )
     subscribe.add_argument(
@@ -146,7 +151,7 @@ async def _subscribe(arguments: argparse.Namespace) -> None:
         client_id=arguments.client_id,
         keep_s=arguments.keep,
         # Another command finds the session only at the broker that has it.
-        stay=arguments.keep > 0,
+        stay=arguments.stay or arguments.keep > 0,
         clean=arguments.clean,
         **access_options(arguments),
     ) as client:

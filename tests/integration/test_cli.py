@@ -70,7 +70,7 @@ def cluster() -> Iterator[Cluster]:
 def listener(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
     """Someone subscribed to quake/ca, in place."""
     process = subprocess.Popen(
-        [*COMMAND, "sub", "quake/ca", "--broker", cluster.addresses[3]],
+        [*COMMAND, "sub", "quake/ca", "--stay", "--broker", cluster.addresses[3]],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stderr is not None
