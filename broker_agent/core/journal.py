@@ -222,6 +222,7 @@ class Journal:
             slow_policy=SlowPolicy.ValueType(session.policy),
             filters=[f.to_wire() for f in settled],
             untold=session.untold(),
+            owner=session.owner,
         )
 
     def _capture_topic(self, topic: str, capture: _Capture) -> None:

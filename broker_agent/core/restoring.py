@@ -55,6 +55,7 @@ def _session_of(origin_id: str, record: SessionRecord, settings: CoreSettings) -
     )
     session.origin_id = origin_id
     session.former_ids = tuple(former_ids)
+    session.owner = record.owner
     return session
 
 

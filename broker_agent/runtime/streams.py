@@ -12,6 +12,7 @@ from dynatops.tls import Tls, TlsFileError, open_channel
 from dynatops.v1.peer_pb2 import LinkFrame
 
 METHOD = "/dynatops.v1.Peer/Link"
+_CLOSING: set[asyncio.Task[None]] = set()
 
 
 class StreamBrokenError(Exception):
@@ -52,7 +53,6 @@ class OutboundStream:
             METHOD, request_serializer=unchanged, response_deserializer=_parse
         )
         self._call = multicallable()
-        self._closing: asyncio.Task[None] | None = None
 
     async def read(self) -> LinkFrame:
         try:
@@ -71,7 +71,10 @@ class OutboundStream:
 
     def close(self) -> None:
         self._call.cancel()
-        self._closing = asyncio.get_running_loop().create_task(self._channel.close())
+        closing = asyncio.get_running_loop().create_task(self._channel.close())
+        # Nobody holds a stream that is closed, nor would the loop its task.
+        _CLOSING.add(closing)
+        closing.add_done_callback(_CLOSING.discard)
 
 
 class InboundStream:

@@ -31,9 +31,12 @@ class SessionRecord(_message.Message):
     SLOW_POLICY_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
     UNTOLD_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     expiry_s: _builtins.float
     slow_policy: _client_pb2.SlowPolicy.ValueType
+    owner: _builtins.str
+    """Name of the token that let the client in; nobody with another one gets the session."""
     @_builtins.property
     def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it is called, and before that was called by former lives of the broker. Newest last."""
@@ -53,10 +56,11 @@ class SessionRecord(_message.Message):
         slow_policy: _client_pb2.SlowPolicy.ValueType = ...,
         filters: _abc.Iterable[_client_pb2.Filter] | None = ...,
         untold: _abc.Iterable[_client_pb2.Missed] | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "expiry_s", b"expiry_s", "filters", b"filters", "session_ids", b"session_ids", "slow_policy", b"slow_policy", "untold", b"untold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "expiry_s", b"expiry_s", "filters", b"filters", "owner", b"owner", "session_ids", b"session_ids", "slow_policy", b"slow_policy", "untold", b"untold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
