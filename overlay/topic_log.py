@@ -291,7 +291,8 @@ class TopicLog:
                 answer.gone.add(term=term, seq=gone)
                 answer.lost += gone - seen.get(term, 0)
         crossed = self.uncertain.intersection(owed) - seen.keys()
-        if seen and (crossed or not known):
+        # Who has read nothing yet cannot have lost its place.
+        if any(seen.values()) and (crossed or not known):
             answer.unknown_loss = True
             answer.lost = 0
         return answer

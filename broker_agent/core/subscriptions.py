@@ -450,11 +450,14 @@ class Subscriptions:
     def _begin_again(self, feed: Feed, answer: Fetched, now_s: float) -> None:
         """A client was where the rendezvous point has never been: on the other side of a partition,
         or so it says. Go on from the last place that both may know; the client drops repeats."""
-        common = [entry for entry in feed.reader.seen() if entry.term <= answer.position.term]
+        seen = feed.reader.seen()
+        common = [entry for entry in seen if entry.term <= answer.position.term]
         feed.reader = self._reader_from(feed.topic, tuple((e.term, e.seq) for e in common))
         feed.reader.observe(answer.position)
-        self._counters.unknown_losses += 1
-        self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, 0, now_s)
+        # Who has read nothing there has lost no place.
+        if any(entry.seq for entry in seen[len(common) :]):
+            self._counters.unknown_losses += 1
+            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, 0, now_s)
         self.progress.ask(feed, now_s)
 
     def _reader_from(self, topic: str, start: CursorKey) -> TopicReader:
