@@ -120,12 +120,6 @@ class TopicReader:
         oldest = min(mine, default=0)
         return all(mine.get(term) == seq for term, seq in other.cursor if term >= oldest)
 
-    def join(self, other: TopicReader) -> None:
-        """Read on for the other, too, which stands at the same place and may have begun earlier:
-        what its terms lack should it be learnt of is still to come."""
-        for entry in other.seen():
-            self._mark(entry.term, entry.seq)
-
     # ---- input ----------------------------------------------------------------------------------
 
     def observe(self, position: Position) -> None:

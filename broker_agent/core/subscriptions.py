@@ -254,7 +254,6 @@ class Subscriptions:
         is_behind = feed.reader.is_behind or live.reader.is_behind
         if feed.reader.agrees_with(live.reader) and not is_behind:
             self.progress.forget([feed])
-            live.reader.join(feed.reader)
             live.members.update(feed.members)
             self._unsaved.topic(live.topic)
             return True

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from broker_agent.core.announcing import Announcing
-from dynatops.client.core import ClientCore
+from dynatops.client.reading import Arrived, TopicCursor
+from dynatops.v1.overlay_pb2 import Run as RunMessage
 from overlay import topic_log
 from overlay.identifiers import NodeId
 from overlay.peers import Peer
@@ -139,8 +140,8 @@ class TestDeliveries:
     @pytest.fixture
     def wrong_offer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         right = TopicReader.offer
-        # Clients drop stamps that they have seen: these here are to believe anything.
-        monkeypatch.setattr(ClientCore, "_is_news", lambda self, run: True)
+        # Clients drop what they have had: these here are to believe anything.
+        monkeypatch.setattr(TopicCursor, "admit", _believing)
 
         def install(spoil: Callable[[list[Part]], list[Part]]) -> None:
             monkeypatch.setattr(TopicReader, "offer", lambda self, run: spoil(right(self, run)))
@@ -184,7 +185,7 @@ class TestDeliveries:
         )
         monkeypatch.setattr(TopicReader, "offer", lambda self, run: [Part(run)])
         monkeypatch.setattr(TopicReader, "fetched", lambda self, answer: Reading())
-        monkeypatch.setattr(ClientCore, "_is_news", lambda self, run: True)
+        monkeypatch.setattr(TopicCursor, "admit", _believing)
         verdict = Run(CALM).play()
         assert any("stands for two events" in violation for violation in verdict.violations)
 
@@ -212,6 +213,10 @@ class TestCatalogue:
         monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])
         verdict = Run(CALM).play()
         assert any("never acknowledged" in violation for violation in verdict.violations)
+
+
+def _believing(self: TopicCursor, run: RunMessage) -> list[Arrived]:
+    return [Arrived(run, 0, run.count)]
 
 
 def _same_stamp(stamped: Callable[..., object]) -> Callable[..., object]:

@@ -192,9 +192,3 @@ class TestTogether:
         assert not reader.agrees_with(self.resumed((5, 14), (7, 5)))
         # A term that both histories of a partition do not share.
         assert not reader.agrees_with(self.resumed((6, 1), (7, 4)))
-
-    def test_what_the_older_one_may_lack_is_asked_for(self) -> None:
-        reader = self.resumed((7, 4))
-        reader.join(self.resumed((5, 14), (7, 4)))
-        assert reader.position == (7, 4)
-        assert [(entry.term, entry.seq) for entry in reader.seen()] == [(5, 14), (7, 4)]
