@@ -97,12 +97,6 @@ class TopicReader:
         """Whether this has read whatever the other has."""
         return all(self._terms.get(term, 0) >= seq for term, seq in other._terms.items())
 
-    def join(self, other: TopicReader) -> None:
-        """Read on for the other, too, which stands at the same place and may have begun earlier:
-        what its terms lack should it be learnt of is still to come."""
-        for entry in other.seen():
-            self._mark(entry.term, entry.seq)
-
     # ---- input ----------------------------------------------------------------------------------
 
     def observe(self, position: Position) -> None:

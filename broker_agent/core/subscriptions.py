@@ -231,7 +231,6 @@ class Subscriptions:
                 and not live.reader.is_behind
                 and feed.reader.covers(live.reader)
             ):
-                live.reader.join(feed.reader)
                 entry.catching_up.remove(feed)
                 self.progress.forget([feed])
                 live.members.update(feed.members)
