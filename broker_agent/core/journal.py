@@ -217,7 +217,6 @@ class Journal:
         settled = self._subscriptions.confirming.settled(session)
         return SessionRecord(
             client_id=session.client_id,
-            session_ids=[*session.former_ids, session.session_id],
             expiry_s=session.expiry_s,
             slow_policy=SlowPolicy.ValueType(session.policy),
             filters=[f.to_wire() for f in settled],

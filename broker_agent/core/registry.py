@@ -17,8 +17,6 @@ from broker_agent.core.unsaved import Unsaved
 from dynatops.v1.client_pb2 import Hello
 
 _EXPIRY_PERIOD_S = 1.0
-# Lives of the broker through which a client may be away and find its session by its name.
-_FORMER_IDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,7 @@ class Registry:
     def restore(self, session: Session, now_s: float) -> None:
         """A session kept from before a restart; nobody is connected to it."""
         self._opened += 1
-        session.former_ids = (*session.former_ids, session.session_id)[-_FORMER_IDS_MAX:]
-        session.session_id = f"{self._name}/{self._opened}"
+        session.session_id = session.renamed(f"{self._name}/{self._opened}")
         session.detached_s = now_s
         self.clients[session.client_id] = session
         self._detached[session] = None

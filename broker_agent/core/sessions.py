@@ -48,7 +48,7 @@ class Session:
     __slots__ = (
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
         "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
-        "dropped", "expiry_s", "filters", "followed", "former_ids", "moved_s", "origin_id",
+        "dropped", "expiry_s", "filters", "followed", "moved_s", "origin_id",
         "paused", "policy", "saved", "serial", "session_id", "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
@@ -69,11 +69,9 @@ class Session:
         # How long it outlives its connection.
         self.expiry_s = expiry_s
         self.detached_s = 0.0
-        # What it is called on disk: as it was when it was opened.
+        # As it was called when it was opened, and is called on disk. Each later life of the broker
+        # has a name of its own for it, because serials may stand for other deliveries than before.
         self.origin_id = session_id
-        # As it was called before the broker restarted, newest last. Each life of the broker has a
-        # name of its own for it, because serials may stand for other deliveries than before.
-        self.former_ids: tuple[str, ...] = ()
         # When it was last sent to another broker, or came from one.
         self.moved_s = float("-inf")
         # By pattern; one pattern may come with several conditions.
@@ -116,8 +114,13 @@ class Session:
     def has_output(self) -> bool:
         return bool(self._pieces or self._untold)
 
+    def renamed(self, life: str) -> str:
+        """What this life of the broker calls it."""
+        return f"{self.origin_id}~{life}"
+
     def is_called(self, session_id: str) -> bool:
-        return session_id == self.session_id or session_id in self.former_ids
+        """Whether any life of the broker has called it so."""
+        return session_id == self.origin_id or session_id.startswith(self.renamed(""))
 
     def add_filter(self, wanted: Filter) -> bool:
         """Whether its pattern is new to the session."""
