@@ -156,10 +156,10 @@ class Session:
         self.connection = None
         self.detached_s = now_s
         self.paused = False
-        waiting = [piece for piece in self._pieces or () if piece.serial]
-        unconfirmed = list(self._sent or ())
+        pieces = [*(self._sent or ()), *(self._pieces or ())]
         self._sent, self._sent_bytes = None, 0
-        self._pieces = deque([*unconfirmed, *waiting]) or None
+        # A client may have said that it has what it was about to be sent again.
+        self._pieces = deque(p for p in pieces if p.serial > self.acknowledged) or None
         self._events = sum(piece.events for piece in self._pieces or ())
         self._bytes = sum(len(piece.data) for piece in self._pieces or ())
 

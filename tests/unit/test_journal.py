@@ -326,6 +326,36 @@ class TestEnding:
         assert not broker.disk.read().sessions  # type: ignore[union-attr]
 
 
+def test_what_is_confirmed_before_it_is_sent_again_is_not(broker: LoneBroker) -> None:
+    kept(broker)
+    publish(broker, 1, 2)
+    broker.hear("ann")
+    broker.disconnect("ann")
+    broker.connect("ann", keep_s=KEPT_S)
+    confirm(broker, 3)
+    broker.hear("ann")
+    publish(broker, 3)
+    broker.disconnect("ann")
+    broker.connect("ann", keep_s=KEPT_S)
+    messages = broker.hear("ann")
+    assert messages[0].welcome.serial == 4
+    assert numbers_of(messages) == [3]
+
+
+def test_what_is_dropped_is_on_disk_until_it_is_told_and_then_as_told() -> None:
+    broker = LoneBroker(CoreSettings(session_queue_events_max=2), disk=SimulatedDisk())
+    kept(broker)
+    publish(broker, 1, 2, 3)
+    broker.flush(everything=True)
+    # Taking the queue makes room for the notice.
+    broker.core.take_output(ConnectionId("ann"), 1 << 20)
+    broker.core.take_output(ConnectionId("ann"), 1 << 20)
+    broker.flush(everything=True)
+    again = broker.restarted()
+    again.connect("ann", keep_s=KEPT_S)
+    assert [m.missed.count for m in again.hear("ann") if m.HasField("missed")] == [1]
+
+
 def test_what_expires_counts_as_done() -> None:
     """The next message after Welcome has the serial that Welcome says."""
     broker = LoneBroker(CoreSettings(offline_age_max_s=10.0), disk=SimulatedDisk())
