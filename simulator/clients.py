@@ -87,7 +87,8 @@ class SimulatedClient:
         self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}
         # Topic, publisher and number of events that a history lacks.
         self._said_missing: set[tuple[str, int, int]] = set()
-        self._sent_to = ""
+        # The broker that has its session.
+        self._session_at = ""
         self._be_born()
         self._tell()
 
@@ -123,13 +124,15 @@ class SimulatedClient:
         if connection != self._connection or broker is None:
             return
         self._broker = None
+        # What was not confirmed, the broker need not know of when it is back.
+        may_forget = self.core.is_settled and not self._unacknowledged
         self.core.disconnected()
         again = self.connect
         if self.kept and not broker.alive and broker.address in self._world.returning:
             what = self._world.rng.random()
             if what < WAITS:
                 again = partial(self._wait_for, broker.address)
-            if what < FORGETS and not self._unacknowledged:
+            if what < FORGETS and may_forget:
                 self._forget()
         self._world.scheduler.after(self._world.rng.uniform(0.1, 0.5), again)
 
@@ -248,10 +251,13 @@ class SimulatedClient:
 
     def _welcomed(self, welcome: Welcome) -> None:
         unclaimed = list(self.core.reading.unclaimed)
-        for key in list(self.subscriptions):
-            if key not in self.core.filters and key not in unclaimed:
-                # The session is gone, and with it all that a new life could go on with.
-                self._end(key)
+        address = self._broker.address if self._broker is not None else ""
+        if address != self._session_at:
+            for key in list(self.subscriptions):
+                if key not in self.core.filters and key not in unclaimed:
+                    # Its session is elsewhere, and with it all that a new life could go on with.
+                    self._end(key)
+        self._session_at = address
         if unclaimed:
             self.core.subscribe(unclaimed)
 

@@ -305,6 +305,8 @@ class Broker:
         session = self.registry.connections.get(connection)
         if session is None or session.connection != connection:
             return b""
+        # What was dropped may be told now.
+        self._unsaved.queue(session)
         return session.take(bytes_max, self._clock.now_s)
 
     def garbage(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:

@@ -204,8 +204,12 @@ class Journal:
                     capture.records[session] = self._record_of(session)
         for session in sessions:
             is_held = self._registry.holds(session)
-            capture.records[session] = self._record_of(session) if is_held else None
-            if not is_held:
+            if is_held:
+                # Together with its queue: what was dropped is in the one or, once told, the other.
+                capture.serials[session] = session.serial
+                capture.records[session] = self._record_of(session)
+            else:
+                capture.records[session] = None
                 # Perhaps their cursors were there for this session alone.
                 self._unsaved.note_all((), (), self._subscriptions.topics_of(session))
         for topic in self._unsaved.take_topics():
@@ -217,7 +221,6 @@ class Journal:
         settled = self._subscriptions.confirming.settled(session)
         return SessionRecord(
             client_id=session.client_id,
-            session_ids=[*session.former_ids, session.session_id],
             expiry_s=session.expiry_s,
             slow_policy=SlowPolicy.ValueType(session.policy),
             filters=[f.to_wire() for f in settled],

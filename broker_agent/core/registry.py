@@ -20,8 +20,6 @@ from dynatops.v1.client_pb2 import Hello
 _EXPIRY_PERIOD_S = 1.0
 # In one tick; with 100,000 of them, a round takes 5 s.
 _LOOKED_AFTER_AT_ONCE = 1_000
-# Lives of the broker through which a client may be away and find its session by its name.
-_FORMER_IDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,7 @@ class Registry:
     def restore(self, session: Session, now_s: float) -> None:
         """A session kept from before a restart; nobody is connected to it."""
         self._opened += 1
-        session.former_ids = (*session.former_ids, session.session_id)[-_FORMER_IDS_MAX:]
-        session.session_id = f"{self._name}/{self._opened}"
+        session.session_id = session.renamed(f"{self._name}/{self._opened}")
         session.detached_s = now_s
         self.clients[session.client_id] = session
         self._detached[session] = None

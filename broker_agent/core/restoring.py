@@ -16,7 +16,6 @@ from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.validation import parse_filter
 from dynatops.v1.client_pb2 import Cursor
-from dynatops.v1.storage_pb2 import SessionRecord
 
 
 def restore_sessions(
@@ -33,7 +32,10 @@ def restore_sessions(
         own[origin_id][topic] = _key_of(cursor)
     sessions: list[Session] = []
     for origin_id, record in stored.sessions.items():
-        session = _session_of(origin_id, record, settings)
+        session = Session(
+            origin_id, record.client_id, record.slow_policy, settings, expiry_s=record.expiry_s
+        )
+        session.owner = record.owner
         registry.restore(session, now_s)
         pieces = stored.pieces.get(origin_id, ())
         session.restore((_as_of(piece, now_s) for piece in pieces), record.untold)
@@ -46,17 +48,6 @@ def restore_sessions(
         subscriptions.subscribe(session, 0, filters, [], reached, now_s)
         sessions.append(session)
     return sessions
-
-
-def _session_of(origin_id: str, record: SessionRecord, settings: CoreSettings) -> Session:
-    *former_ids, session_id = record.session_ids
-    session = Session(
-        session_id, record.client_id, record.slow_policy, settings, expiry_s=record.expiry_s
-    )
-    session.origin_id = origin_id
-    session.former_ids = tuple(former_ids)
-    session.owner = record.owner
-    return session
 
 
 def _key_of(cursor: Cursor) -> CursorKey:

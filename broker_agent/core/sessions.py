@@ -54,7 +54,7 @@ class Session:
     __slots__ = (
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
         "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
-        "dropped", "expiry_s", "filters", "followed", "former_ids", "grant", "movable", "origin_id",
+        "dropped", "expiry_s", "filters", "followed", "grant", "movable", "origin_id",
         "owner", "paused", "policy", "redirected", "saved", "serial", "session_id",
         "unsettled_bytes", "wildcards",
     )  # fmt: skip
@@ -79,11 +79,9 @@ class Session:
         # How long it outlives its connection.
         self.expiry_s = expiry_s
         self.detached_s = 0.0
-        # What it is called on disk: as it was when it was opened.
+        # As it was called when it was opened, and is called on disk. Each later life of the broker
+        # has a name of its own for it, because serials may stand for other deliveries than before.
         self.origin_id = session_id
-        # As it was called before the broker restarted, newest last. Each life of the broker has a
-        # name of its own for it, because serials may stand for other deliveries than before.
-        self.former_ids: tuple[str, ...] = ()
         # Whether it goes where a broker sends it, and whether it has been sent.
         self.movable = False
         self.redirected = False
@@ -137,8 +135,13 @@ class Session:
     def has_output(self) -> bool:
         return bool(self._pieces or self._untold)
 
+    def renamed(self, life: str) -> str:
+        """What this life of the broker calls it."""
+        return f"{self.origin_id}~{life}"
+
     def is_called(self, session_id: str) -> bool:
-        return session_id == self.session_id or session_id in self.former_ids
+        """Whether any life of the broker has called it so."""
+        return session_id == self.origin_id or session_id.startswith(self.renamed(""))
 
     def add_filter(self, wanted: Filter) -> bool:
         """Whether its pattern is new to the session."""
@@ -175,10 +178,10 @@ class Session:
         self.connection = None
         self.detached_s = now_s
         self.paused = False
-        waiting = [piece for piece in self._pieces or () if piece.serial]
-        unconfirmed = self._sent or ()
+        pieces = [*(self._sent or ()), *(self._pieces or ())]
         self._sent, self._sent_bytes = None, 0
-        self._pieces = [*unconfirmed, *waiting] or None
+        # A client may have said that it has what it was about to be sent again.
+        self._pieces = [piece for piece in pieces if piece.serial > self.acknowledged] or None
         self._events = sum(piece.events for piece in self._pieces or ())
         self._bytes = sum(len(piece.data) for piece in self._pieces or ())
 

@@ -80,6 +80,11 @@ class ClientCore:
     def filters(self) -> list[FilterKey]:
         return self.reading.filters
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was asked of the present broker has been confirmed."""
+        return not self._pending_requests and not self._renewals
+
     # ---- the connection -------------------------------------------------------------------------
 
     def connected(self, address: str = "", *, redirected: bool = False) -> ClientFrame:

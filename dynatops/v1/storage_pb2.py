@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dynatops.v1 import client_pb2 as dynatops_dot_v1_dot_client__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ynatops/v1/storage.proto\x12\x0b\x64ynatops.v1\x1a\x18\x64ynatops/v1/client.proto\"\xd1\x01\n\rSessionRecord\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x13\n\x0bsession_ids\x18\x02 \x03(\t\x12\x10\n\x08\x65xpiry_s\x18\x03 \x01(\x01\x12,\n\x0bslow_policy\x18\x04 \x01(\x0e\x32\x17.dynatops.v1.SlowPolicy\x12$\n\x07\x66ilters\x18\x05 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12#\n\x06untold\x18\x06 \x03(\x0b\x32\x13.dynatops.v1.Missed\x12\r\n\x05owner\x18\x07 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ynatops/v1/storage.proto\x12\x0b\x64ynatops.v1\x1a\x18\x64ynatops/v1/client.proto\"\xbc\x01\n\rSessionRecord\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x10\n\x08\x65xpiry_s\x18\x02 \x01(\x01\x12,\n\x0bslow_policy\x18\x03 \x01(\x0e\x32\x17.dynatops.v1.SlowPolicy\x12$\n\x07\x66ilters\x18\x04 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12#\n\x06untold\x18\x05 \x03(\x0b\x32\x13.dynatops.v1.Missed\x12\r\n\x05owner\x18\x06 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dynatops.v1.storage_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SESSIONRECORD']._serialized_start=69
-  _globals['_SESSIONRECORD']._serialized_end=278
+  _globals['_SESSIONRECORD']._serialized_end=257
 # @@protoc_insertion_point(module_scope)

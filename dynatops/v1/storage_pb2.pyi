@@ -26,7 +26,6 @@ class SessionRecord(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
-    SESSION_IDS_FIELD_NUMBER: _builtins.int
     EXPIRY_S_FIELD_NUMBER: _builtins.int
     SLOW_POLICY_FIELD_NUMBER: _builtins.int
     FILTERS_FIELD_NUMBER: _builtins.int
@@ -38,10 +37,6 @@ class SessionRecord(_message.Message):
     owner: _builtins.str
     """Name of the token that let the client in; nobody with another one gets the session."""
     @_builtins.property
-    def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What it is called, and before that was called by former lives of the broker. Newest last."""
-
-    @_builtins.property
     def filters(self) -> _containers.RepeatedCompositeFieldContainer[_client_pb2.Filter]: ...
     @_builtins.property
     def untold(self) -> _containers.RepeatedCompositeFieldContainer[_client_pb2.Missed]:
@@ -51,7 +46,6 @@ class SessionRecord(_message.Message):
         self,
         *,
         client_id: _builtins.str = ...,
-        session_ids: _abc.Iterable[_builtins.str] | None = ...,
         expiry_s: _builtins.float = ...,
         slow_policy: _client_pb2.SlowPolicy.ValueType = ...,
         filters: _abc.Iterable[_client_pb2.Filter] | None = ...,
@@ -60,7 +54,7 @@ class SessionRecord(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "expiry_s", b"expiry_s", "filters", b"filters", "owner", b"owner", "session_ids", b"session_ids", "slow_policy", b"slow_policy", "untold", b"untold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "expiry_s", b"expiry_s", "filters", b"filters", "owner", b"owner", "slow_policy", b"slow_policy", "untold", b"untold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from broker_agent.core.announcing import Announcing
+from broker_agent.core.journal import Stored
+from broker_agent.core.subscriptions import Subscriptions
 from dynatops.client.reading import Arrived, TopicCursor
 from dynatops.v1.overlay_pb2 import Run as RunMessage
 from overlay import topic_log
@@ -15,9 +18,10 @@ from overlay.peers import Peer
 from overlay.publishers import Part
 from overlay.reader import Reading, TopicReader
 from simulator.checkers import check_ring
+from simulator.disk import SimulatedDisk
 from simulator.network import Weather
 from simulator.run import Run, Verdict
-from simulator.scenario import Scenario
+from simulator.scenario import Fault, Planned, Scenario
 from simulator.world import SimulatedBroker
 
 CALM = Scenario(
@@ -213,6 +217,31 @@ class TestCatalogue:
         monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])
         verdict = Run(CALM).play()
         assert any("never acknowledged" in violation for violation in verdict.violations)
+
+
+class TestDisk:
+    """Kept sessions outlive their broker. Most of their clients wait, half have no memory then."""
+
+    RESTARTS = replace(
+        CALM,
+        clients=60,
+        faults=tuple(
+            Planned(at_s, Fault.CRASH_AND_RESTART, lasts_s=1.0) for at_s in (16.0, 24.0, 32.0)
+        ),
+    )
+
+    def test_nothing_is_lost(self) -> None:
+        assert Run(self.RESTARTS).play().violations == ()
+
+    def test_sessions_that_are_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(SimulatedDisk, "read", lambda self: Stored())
+        verdict = Run(self.RESTARTS).play()
+        assert any("events lost" in violation for violation in verdict.violations)
+
+    def test_topics_that_are_not_read_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Subscriptions, "_start_of", lambda *_: None)
+        verdict = Run(self.RESTARTS).play()
+        assert any("events lost" in violation for violation in verdict.violations)
 
 
 def _believing(self: TopicCursor, run: RunMessage) -> list[Arrived]:

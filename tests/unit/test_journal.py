@@ -189,17 +189,23 @@ class TestRestarting:
         assert again.core.counters.sessions_restored == 1
 
     @pytest.mark.parametrize("lives", [1, 2, 3])
-    def test_a_client_finds_it_by_the_name_it_knows(self, broker: LoneBroker, lives: int) -> None:
+    def test_a_client_finds_it_by_any_name_it_knows(self, broker: LoneBroker, lives: int) -> None:
         broker.connect("ann", keep_s=KEPT_S)
-        name = welcome_of(broker).session_id
+        names = [welcome_of(broker).session_id]
         broker.flush(everything=True)
         for _ in range(lives):
             broker = broker.restarted()
-        broker.connect("ann", keep_s=KEPT_S, session_id=name)
-        welcome = welcome_of(broker)
-        assert welcome.resumed
-        # Serials may stand for other deliveries than before.
-        assert welcome.session_id != name
+            broker.connect("ann", keep_s=KEPT_S, session_id=names[0])
+            welcome = welcome_of(broker)
+            assert welcome.resumed
+            # Serials may stand for other deliveries than before. That it has the name is not
+            # written: it is known by it all the same.
+            assert welcome.session_id not in names
+            names.append(welcome.session_id)
+        for name in names:
+            broker = broker.restarted()
+            broker.connect("ann", keep_s=KEPT_S, session_id=name)
+            assert welcome_of(broker).resumed
 
     def test_one_that_went_elsewhere_meanwhile_begins_anew(self, broker: LoneBroker) -> None:
         kept(broker)
@@ -318,6 +324,36 @@ class TestEnding:
             broker.connect("ann")
         broker.flush(everything=True)
         assert not broker.disk.read().sessions  # type: ignore[union-attr]
+
+
+def test_what_is_confirmed_before_it_is_sent_again_is_not(broker: LoneBroker) -> None:
+    kept(broker)
+    publish(broker, 1, 2)
+    broker.hear("ann")
+    broker.disconnect("ann")
+    broker.connect("ann", keep_s=KEPT_S)
+    confirm(broker, 3)
+    broker.hear("ann")
+    publish(broker, 3)
+    broker.disconnect("ann")
+    broker.connect("ann", keep_s=KEPT_S)
+    messages = broker.hear("ann")
+    assert messages[0].welcome.serial == 4
+    assert numbers_of(messages) == [3]
+
+
+def test_what_is_dropped_is_on_disk_until_it_is_told_and_then_as_told() -> None:
+    broker = LoneBroker(CoreSettings(session_queue_events_max=2), disk=SimulatedDisk())
+    kept(broker)
+    publish(broker, 1, 2, 3)
+    broker.flush(everything=True)
+    # Taking the queue makes room for the notice.
+    broker.core.take_output(ConnectionId("ann"), 1 << 20)
+    broker.core.take_output(ConnectionId("ann"), 1 << 20)
+    broker.flush(everything=True)
+    again = broker.restarted()
+    again.connect("ann", keep_s=KEPT_S)
+    assert [m.missed.count for m in again.hear("ann") if m.HasField("missed")] == [1]
 
 
 def test_what_expires_counts_as_done() -> None:
