@@ -117,7 +117,7 @@ class TopicReader:
         if self._former == other._former:
             return True
         mine = dict(self.cursor)
-        oldest = min(mine, default=0)
+        oldest = 0 if self._from_start else min(mine, default=0)
         return all(mine.get(term) == seq for term, seq in other.cursor if term >= oldest)
 
     # ---- input ----------------------------------------------------------------------------------
