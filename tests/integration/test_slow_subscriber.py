@@ -29,9 +29,9 @@ def _resident_bytes(pid: int) -> int:
 async def _stop_reading(seconds: float, memory_grows_max: int) -> None:
     async with (
         ProcessCluster(3) as cluster,
-        dynatops.connect(cluster.addresses[0]) as publisher,
-        dynatops.connect(cluster.addresses[1]) as quick,
-        dynatops.connect(cluster.addresses[1]) as stuck,
+        dynatops.connect(cluster.addresses[0], stay=True) as publisher,
+        dynatops.connect(cluster.addresses[1], stay=True) as quick,
+        dynatops.connect(cluster.addresses[1], stay=True) as stuck,
     ):
         pids = [broker.process.pid for broker in cluster.brokers]
         told: list[dynatops.Gap] = []

@@ -224,6 +224,8 @@ class TestDisk:
 
     RESTARTS = replace(
         CALM,
+        # One in which somebody without memory needs the disk.
+        seed=2,
         clients=60,
         faults=tuple(
             Planned(at_s, Fault.CRASH_AND_RESTART, lasts_s=1.0) for at_s in (16.0, 24.0, 32.0)
