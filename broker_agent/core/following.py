@@ -28,6 +28,12 @@ class TopicNames:
     def __len__(self) -> int:
         return self._count
 
+    def __contains__(self, topic: str) -> bool:
+        node: dict[str, Any] | None = self._root
+        for level in topic.split("/"):
+            node = node.get(level) if node is not None else None
+        return node is not None and _END in node
+
     def add(self, topic: str) -> bool:
         """Whether it is new."""
         node = self._root

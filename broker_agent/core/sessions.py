@@ -131,10 +131,6 @@ class Session:
         """Sent, and not known to have been taken by the application."""
         return self._sent_bytes
 
-    @property
-    def has_output(self) -> bool:
-        return bool(self._pieces or self._untold)
-
     def renamed(self, life: str) -> str:
         """What this life of the broker calls it."""
         return f"{self.origin_id}~{life}"

@@ -98,12 +98,6 @@ class Subscriptions:
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
 
-    def sessions_of(self, topic: str) -> int:
-        entry = self._topics.get(topic)
-        if entry is None:
-            return 0
-        return len(entry.live.members) + sum(len(f.members) for f in entry.catching_up)
-
     def topics(self) -> Iterable[str]:
         """What clients here subscribe to; without the system's own."""
         return (topic for topic in self._topics if not is_system(topic))
@@ -214,7 +208,7 @@ class Subscriptions:
             self._wants.append((topic, True))
         if entry.feed_of(session) is None:
             self._unsaved.topic(topic)
-            start = self._start_of(topic, request)
+            start = self._start_of(session, topic, request)
             if start is None:
                 entry.live.members[session] = entry.live.reader.clock
                 if entry.live.reader.started:
@@ -226,12 +220,15 @@ class Subscriptions:
             request.missing[topic] = None
             entry.wait(request)
 
-    def _start_of(self, topic: str, request: Request | None) -> CursorKey | None:
+    def _start_of(self, session: Session, topic: str, request: Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
         if request is None:
             return ()
         if request.cursors is None:
-            return None
+            # One that it wants by a wildcard, too, may be too new for the catalogue to say so.
+            is_new = self.following.is_complete and topic not in self.following.names
+            by_wildcard = any(pattern_matches(f.pattern, topic) for f in session.wildcards)
+            return () if is_new and by_wildcard else None
         # Had the topic been there when the client read elsewhere, it would have a cursor.
         return request.cursors.get(topic, ())
 

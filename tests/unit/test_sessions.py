@@ -204,6 +204,19 @@ class TestWildcards:
             ("quake/new", 2),
         ]
 
+    def test_one_that_is_asked_for_by_name_before_it_is_known_is_too(
+        self, broker: LoneBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broker.connect("c1")
+        broker.subscribe("c1", "quake/#")
+        broker.run(1.0)
+        # Its announcement is on its way.
+        monkeypatch.setattr(broker.core.announcing, "fresh", lambda now_s: [])
+        publish(broker, 1)
+        broker.subscribe("c1", TOPIC, request=2)
+        broker.run(1.0)
+        assert heard(broker.hear("c1")) == [1]
+
     def test_topics_that_exist_are_followed_from_now_on(self, broker: LoneBroker) -> None:
         publish(broker, 1)
         broker.connect("c1")
