@@ -17,11 +17,15 @@ Handler = Callable[[Peer, Any, float], None]
 ROUTED = frozenset({"join_tree", "leave_tree", "outdated", "fetch"})
 
 # What a node that is not yet a member of the ring, or not any more, still takes part in.
-BEFORE_MEMBERSHIP = frozenset({"found", "pong", "not_here", "publish_ack", "fetched"})
+BEFORE_MEMBERSHIP = frozenset({"found", "pong", "not_here", "hosted", "publish_ack", "fetched"})
 AFTER_MEMBERSHIP = BEFORE_MEMBERSHIP | frozenset(
     {"leave", "leave_seen", "adopted", "publish", "runs", "fetch", "join_tree", "leave_tree"}
     | {"replica_ack", "tree_update", "tree_content"}
 )
+
+# What a node heeds while its state is on its way to another host: what only reads it, and what says
+# that it lives.
+WHILE_SEALED = frozenset({"ping", "stabilise", "lookup", "hosted"})
 
 
 def handlers_of(node: Node) -> dict[str, Handler]:
@@ -39,6 +43,7 @@ def handlers_of(node: Node) -> dict[str, Handler]:
         "leave": node.on_leave,
         "leave_seen": lambda sender, message, now_s: ring.on_leave_seen(sender),
         "not_here": node.on_not_here,
+        "hosted": lambda sender, message, now_s: node.hosting.on_hosted(message),
         "join_tree": lambda sender, message, now_s: reigns.on_join_tree(message, now_s),
         "leave_tree": lambda sender, message, now_s: reigns.on_leave_tree(message, now_s),
         "outdated": lambda sender, message, now_s: reigns.on_outdated(message, now_s),

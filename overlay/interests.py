@@ -57,6 +57,10 @@ class Interests:
         self._wanted.pop(topic, None)
         self.review(topic, now_s)
 
+    def terms(self) -> dict[str, int]:
+        """What is wanted, with the newest term seen of each."""
+        return dict(self._wanted)
+
     def insist(self, topic: str, known_term: int, now_s: float) -> None:
         """Join again although in the tree: its root does not know of this term."""
         if topic in self._wanted:

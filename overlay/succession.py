@@ -16,7 +16,7 @@ rendezvous
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Adopt, Adopted, ClaimRange, RangeGranted, TopicState
@@ -207,6 +207,15 @@ class Succession:
             self._abdicate(topic, now_s)
         self._reigns.ready = False
 
+    def states(self) -> Iterator[TopicState]:
+        return (hand_over.state for hand_over in self._handing.values())
+
+    def load(self, handing: Iterable[TopicState], now_s: float) -> None:
+        """Go on as the former host of this node would have."""
+        for state in handing:
+            self._hand_over(state, now_s)
+        self._note_predecessor(now_s)
+
     def unknown_history(self, state: TopicState, now_s: float) -> None:
         """A copy here has events that the topic's rendezvous point lacks: tell it."""
         self._hand_over(state, now_s)
@@ -294,7 +303,7 @@ class Succession:
 
     def _join_histories(self, history: TopicLog, members: list[NodeId], now_s: float) -> None:
         reign = self._reigns.by_topic[history.topic]
-        outcome, restamped = reign.log.merge(history, self._ring.me.node_id)
+        outcome, restamped = reign.log.merge(history, self._ring.me.term_owner)
         if outcome is Merging.REPLACED:
             self._reigns.renew(reign, now_s)
         elif outcome is Merging.JOINED:
@@ -311,7 +320,7 @@ class Succession:
         topic = history.topic
         copy = self._replication.take(topic)
         if copy is not None:
-            history.merge(copy.log, self._ring.me.node_id)
+            history.merge(copy.log, self._ring.me.term_owner)
             members = list(dict.fromkeys([*members, *copy.members]))
             copy.log.discard()
         if self._reigns.ready:
