@@ -33,7 +33,7 @@ def handlers_of(node: Node) -> dict[str, Handler]:
     replication, succession = node.replication, node.succession
     return {
         "ping": node.on_ping,
-        "pong": lambda sender, message, now_s: None,
+        "pong": node.round_trips.on_pong,
         "stabilise": lambda sender, message, now_s: ring.on_stabilise(sender, message),
         "neighbours": lambda sender, message, now_s: ring.on_neighbours(sender, message),
         "notify": lambda sender, message, now_s: ring.on_notify(sender),
@@ -61,6 +61,6 @@ def handlers_of(node: Node) -> dict[str, Handler]:
         "replica_pull": replication.on_replica_pull,
         "claim_range": node.on_claim_range,
         "range_granted": lambda sender, message, now_s: succession.on_range_granted(sender, now_s),
-        "adopt": lambda sender, message, now_s: succession.on_adopt(message, now_s),
+        "adopt": succession.on_adopt,
         "adopted": succession.on_adopted,
     }

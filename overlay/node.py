@@ -59,6 +59,7 @@ from overlay.reign import Reign
 from overlay.reigns import Reigns
 from overlay.replication import Replication
 from overlay.ring import Ring, Status
+from overlay.round_trips import RoundTrips
 from overlay.settings import OverlaySettings
 from overlay.soundness import is_sound
 from overlay.succession import Succession
@@ -93,6 +94,7 @@ class Node:
         )
         self.reigns = Reigns(context, self.ring, self.trees, self.replication, reigns, self._onward)
         self.succession = Succession(context, self.ring, self.reigns, self.replication)
+        self.round_trips = RoundTrips(context)
         self._handlers = handlers_of(self)
         self._routes_seen = -1
         self._range_seen: tuple[Status, NodeId] | None = None
@@ -100,7 +102,6 @@ class Node:
         self._departed = False
         # Its state is on its way to another host: nothing may change it.
         self.sealed = False
-        self._nonce = rng.getrandbits(32)
 
     # ---- inputs ---------------------------------------------------------------------------------
 
@@ -119,9 +120,9 @@ class Node:
             self.trees.tell_digests(now_s)
             return self._settle(now_s)
         to_ping, dead = self._liveness.due(now_s)
-        for peer in to_ping:
-            self._nonce += 1
-            self._outbox.to(peer).messages.add(ping=Ping(nonce=self._nonce))
+        for peer in (*to_ping, *self.round_trips.due(now_s)):
+            nonce = self.round_trips.begin(peer, now_s)
+            self._outbox.to(peer).messages.add(ping=Ping(nonce=nonce))
         for peer in dead:
             self._lose(peer.node_id, now_s)
         self._liveness.release(now_s)
@@ -224,7 +225,7 @@ class Node:
     def adopt_histories(self, states: Iterable[TopicState], now_s: float) -> list[Effect]:
         """Histories that a node had which was hosted here: whoever is responsible should know."""
         for state in states:
-            self.succession.unknown_history(state, now_s)
+            self.succession.former_history(state, now_s)
         return self._settle(now_s)
 
     def learn_hosts(self, hosts: Iterable[NodeRef], now_s: float) -> list[Effect]:

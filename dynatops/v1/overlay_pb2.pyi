@@ -1519,7 +1519,10 @@ class Adopt(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
+    ROUTED_FIELD_NUMBER: _builtins.int
     hops: _builtins.int
+    routed: _builtins.bool
+    """On its way along the overlay, not to a neighbour: from a broker whose node has changed hands."""
     @_builtins.property
     def state(self) -> Global___TopicState: ...
     @_builtins.property
@@ -1530,10 +1533,11 @@ class Adopt(_message.Message):
         state: Global___TopicState | None = ...,
         origin: Global___NodeRef | None = ...,
         hops: _builtins.int = ...,
+        routed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "routed", b"routed", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
