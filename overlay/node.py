@@ -279,6 +279,8 @@ class Node:
     def _forward(self, sender: Peer, message: PeerMessage, kind: str, body: Any) -> None:
         frame = self._onward(key_of(body.topic), sender.node_id, body.hops)
         if frame is not None:
+            if kind in ("join_tree", "leave_tree"):
+                self.counters.tree_control_sent += 1
             onward = frame.messages.add()
             onward.CopyFrom(message)
             getattr(onward, kind).hops += 1

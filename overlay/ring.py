@@ -74,7 +74,7 @@ class Ring:
         self._lookups = Lookups(context)
         self._place = PlaceChecks(context)
         self._hosting = hosting
-        self._seeds: Sequence[str] = ()
+        self.seeds: Sequence[str] = ()
         self._nonce = context.rng.getrandbits(32)
         self._successor_query: tuple[int, NodeId] | None = None
         self._candidate_query: tuple[int, NodeId] | None = None
@@ -132,10 +132,10 @@ class Ring:
 
     def start(self, seeds: Sequence[str], now_s: float) -> None:
         """Found a ring (no seeds), or join the one that the seeds belong to."""
-        self._seeds = [seed for seed in seeds if seed != self.me.address]
+        self.seeds = [seed for seed in seeds if seed != self.me.address]
         self._join_due_s = now_s
-        self._place.start(self._seeds, now_s)
-        if not self._seeds:
+        self._place.start(self.seeds, now_s)
+        if not self.seeds:
             self._become_member(now_s)
 
     def _become_member(self, now_s: float) -> None:
@@ -173,7 +173,7 @@ class Ring:
         if now_s < self._join_due_s:
             return
         self._join_due_s = now_s + self._settings.join_retry_s
-        self._ask_where_i_belong(Peer.at(self._rng.choice(list(self._seeds))), now_s)
+        self._ask_where_i_belong(Peer.at(self._rng.choice(list(self.seeds))), now_s)
 
     def _tick_member(self, now_s: float) -> None:
         if now_s >= self._stabilise_due_s:

@@ -311,6 +311,7 @@ class Trees:
             messages = self._outbox.to(child).messages
             for start, (topic, members) in enumerate(topics.items()):
                 if start % _CHANGES_PER_MESSAGE == 0:
+                    self._counters.tree_control_sent += 1
                     update = messages.add().tree_update
                 tree = self.topics.get(topic)
                 update.changes.add(

@@ -9,6 +9,10 @@ from overlay.counters import counter
 
 @dataclass(slots=True)
 class BrokerCounters:
+    freezes: int = counter("Times a reconfiguration held this broker's clients back.")
+    frozen_ms: int = counter("For how long, in all.")
+    thaws_alone: int = counter("Times nobody said how a reconfiguration ended; the broker went on.")
+    moves: int = counter("Times this broker's node changed hands.")
     sessions_opened: int = counter("Sessions opened.")
     sessions_refused: int = counter("Sessions turned away, for their protocol or for their number.")
     sessions_resumed: int = counter("Sessions that a client came back to.")
