@@ -191,12 +191,12 @@ class Broker:
     def tick(self, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         effects = self.node.tick(now_s)
-        for repair in self.subscriptions.progress.due_repairs(now_s):
+        for repair in self.subscriptions.readers.progress.due_repairs(now_s):
             via = self.publishing.rendezvous_point(repair.topic)
             # Should there be no answer, the next request looks for it anew.
             self.publishing.forget_rendezvous_point(repair.topic)
             effects += self.node.fetch(repair.topic, repair.seen, via, now_s, repair.reader)
-        for topic, newest_term in self.subscriptions.progress.due_corrections(now_s):
+        for topic, newest_term in self.subscriptions.readers.progress.due_corrections(now_s):
             effects += self.node.insist(topic, newest_term, now_s)
         self._to_publish += self.publishing.due(now_s)
         if self.node.ring.status is Status.MEMBER:
@@ -429,7 +429,7 @@ class Broker:
             while pending:
                 self._perform(pending.popleft(), now_s)
             self._to_publish += self.announcing.fresh(now_s)
-            for topic, is_wanted in self.subscriptions.take_wants():
+            for topic, is_wanted in self.subscriptions.readers.take_wants():
                 change = self.node.want if is_wanted else self.node.unwant
                 pending.extend(change(topic, now_s))
             if self._to_publish:
@@ -477,7 +477,7 @@ class Broker:
                 self._effects.append(Stopped())
 
     def _look_after_sessions(self) -> None:
-        touched, slow = self.subscriptions.delivery.take_touched()
+        touched, slow = self.subscriptions.readers.delivery.take_touched()
         for session in slow:
             self.counters.sessions_closed_slow += 1
             message = "the session's queue is full and its policy is to be disconnected"
