@@ -12,8 +12,7 @@ takes session output when woken, and ticks it every few tens of milliseconds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from broker_agent.core.access import Access
@@ -36,13 +35,13 @@ from broker_agent.core.effects import (
     Wake,
 )
 from broker_agent.core.gate import Gate
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes, Journal, Stored
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import SHUTTING_DOWN, Reception
 from broker_agent.core.registry import Registry
 from broker_agent.core.restoring import restore_sessions
 from broker_agent.core.selection import Selection
-from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
@@ -84,32 +83,10 @@ from overlay.effects import (
     Repaired,
     Send,
 )
-from overlay.identifiers import first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
 from overlay.ring import Status
 from overlay.settings import OverlaySettings
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who this broker is. A restart is a new incarnation."""
-
-    broker_id: str
-    address: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerOptions:
-    """What a broker may be given besides; it runs without."""
-
-    # The rules of who may do what; without them, everyone everything.
-    access: Access | None = None
-    selection: SelectionSettings = field(default_factory=SelectionSettings)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    # Whether sessions are to be saved: `unsaved` and `restore` are used.
-    saving: bool = False
 
 
 class Broker:
@@ -126,13 +103,7 @@ class Broker:
         self.identity = identity
         self.settings = settings
         self.counters = BrokerCounters()
-        me = Peer(
-            first_node_id(identity.broker_id),
-            identity.broker_id,
-            identity.address,
-            incarnation=identity.incarnation,
-        )
-        self.node = Node(me, overlay, rng)
+        self.node = Node(identity.first_node, overlay, rng)
         selection = Selection(
             identity.broker_id,
             identity.address,
@@ -175,7 +146,6 @@ class Broker:
         self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
-        self._is_leaving = False
 
     @property
     def now_s(self) -> float:
