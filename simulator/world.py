@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from broker_agent.core.broker import Broker, BrokerOptions, Identity
+from broker_agent.core.broker import Broker
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -21,6 +21,7 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import ClientFrame

@@ -12,8 +12,7 @@ takes session output when woken, and ticks it every few tens of milliseconds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from broker_agent.core.access import Access
@@ -22,56 +21,23 @@ from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
 from broker_agent.core.cluster import Cluster
 from broker_agent.core.cluster_names import cluster_of
-from broker_agent.core.confirming import Request
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import (
-    BrokerEffect,
-    ConnectionId,
-    NodeReady,
-    PauseReading,
-    ResumeReading,
-    SaveNow,
-    SendFrame,
-    Stopped,
-    Wake,
-)
+from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SendFrame, Stopped
 from broker_agent.core.gate import Gate
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes, Journal, Stored
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import SHUTTING_DOWN, Reception
 from broker_agent.core.registry import Registry
 from broker_agent.core.restoring import restore_sessions
 from broker_agent.core.selection import Selection
-from broker_agent.core.selection_settings import SelectionSettings
+from broker_agent.core.serving import Serving
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
-from broker_agent.core.validation import (
-    cursors_of,
-    problem_with,
-    readable_filters,
-    sort_filters,
-    void,
-)
-from dynatops.v1.client_pb2 import (
-    ClientFrame,
-    ClientMessage,
-    Echoed,
-    ErrorCode,
-    Hello,
-    ServerMessage,
-    Subscribe,
-    Unsubscribe,
-    Unsubscribed,
-)
-from dynatops.v1.overlay_pb2 import (
-    NotHere,
-    PeerFrame,
-    PeerMessage,
-    Publication,
-    SessionMoved,
-)
+from dynatops.v1.client_pb2 import ClientFrame, ErrorCode, Hello
+from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication, SessionMoved
 from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
     Accepted,
@@ -84,32 +50,10 @@ from overlay.effects import (
     Repaired,
     Send,
 )
-from overlay.identifiers import first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
 from overlay.ring import Status
 from overlay.settings import OverlaySettings
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who this broker is. A restart is a new incarnation."""
-
-    broker_id: str
-    address: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerOptions:
-    """What a broker may be given besides; it runs without."""
-
-    # The rules of who may do what; without them, everyone everything.
-    access: Access | None = None
-    selection: SelectionSettings = field(default_factory=SelectionSettings)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    # Whether sessions are to be saved: `unsaved` and `restore` are used.
-    saving: bool = False
 
 
 class Broker:
@@ -122,24 +66,11 @@ class Broker:
         options: BrokerOptions | None = None,
     ) -> None:
         options = options or BrokerOptions()
-        cluster = cluster_of(options.selection, identity.broker_id, options.labels)
         self.identity = identity
         self.settings = settings
         self.counters = BrokerCounters()
-        me = Peer(
-            first_node_id(identity.broker_id),
-            identity.broker_id,
-            identity.address,
-            incarnation=identity.incarnation,
-        )
-        self.node = Node(me, overlay, rng)
-        selection = Selection(
-            identity.broker_id,
-            identity.address,
-            identity.incarnation,
-            options.selection,
-            rng,
-        )
+        self.node = Node(identity.first_node, overlay, rng)
+        self.cluster = _cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(
             f"{identity.broker_id}/{identity.incarnation:x}", settings, unsaved
@@ -148,14 +79,13 @@ class Broker:
             settings,
             self.counters,
             overlay.catalogue_names_max // CATALOGUE_SHARDS,
-            selection.local,
+            self.cluster.selection.local,
             unsaved,
         )
         self.journal: Journal | None = None
         if options.saving:
             self.journal = Journal(self.registry, self.subscriptions, unsaved, self.counters)
-        self.cluster = Cluster(cluster, selection, f"{identity.broker_id}/{identity.incarnation}")
-        if selection.settings.enabled:
+        if options.selection.enabled:
             self.subscriptions.read_system_topic(self.cluster.topic, self.cluster.take)
         self.publishing = Publishing(settings, self.counters)
         self.gate = Gate(options.access or Access(settings), settings, self.counters)
@@ -170,12 +100,23 @@ class Broker:
             unsaved,
             self.journal,
         )
+        self._effects: list[BrokerEffect] = []
+        self._serving = Serving(
+            settings,
+            self.counters,
+            self.registry,
+            self.gate,
+            self.reception,
+            self.cluster,
+            self.subscriptions,
+            self.publishing,
+            unsaved,
+            self._effects,
+        )
         self.announcing = Announcing(settings, self.counters)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
-        self._effects: list[BrokerEffect] = []
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
-        self._is_leaving = False
 
     @property
     def now_s(self) -> float:
@@ -191,12 +132,12 @@ class Broker:
     def tick(self, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         effects = self.node.tick(now_s)
-        for repair in self.subscriptions.progress.due_repairs(now_s):
+        for repair in self.subscriptions.readers.progress.due_repairs(now_s):
             via = self.publishing.rendezvous_point(repair.topic)
             # Should there be no answer, the next request looks for it anew.
             self.publishing.forget_rendezvous_point(repair.topic)
             effects += self.node.fetch(repair.topic, repair.seen, via, now_s, repair.reader)
-        for topic, newest_term in self.subscriptions.progress.due_corrections(now_s):
+        for topic, newest_term in self.subscriptions.readers.progress.due_corrections(now_s):
             effects += self.node.insist(topic, newest_term, now_s)
         self._to_publish += self.publishing.due(now_s)
         if self.node.ring.status is Status.MEMBER:
@@ -205,10 +146,7 @@ class Broker:
             self.publishing.forget_rendezvous_point(announcement.topic)
             self._to_publish.append(announcement)
         self.reception.tick(now_s)
-        for connection in self.gate.due(now_s):
-            session = self.registry.connections.get(connection)
-            if session is not None and not session.paused:
-                self._effects.append(ResumeReading(connection))
+        self._serving.tick(now_s)
         return self._finish(effects, now_s)
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
@@ -266,16 +204,12 @@ class Broker:
 
     def saved(self, reading_s: float) -> list[BrokerEffect]:
         assert self.journal is not None
-        return self._tell_confirmed(self.journal.written(), reading_s)
+        self._serving.confirm(self.journal.written())
+        return self._finish([], self._clock.at(reading_s))
 
     def not_saved(self, reading_s: float) -> list[BrokerEffect]:
         assert self.journal is not None
-        return self._tell_confirmed(self.journal.failed(), reading_s)
-
-    def _tell_confirmed(self, requests: Iterable[Request], reading_s: float) -> list[BrokerEffect]:
-        for request in requests:
-            if self.subscriptions.confirming.tell(request):
-                self._wake(request.session)
+        self._serving.confirm(self.journal.failed())
         return self._finish([], self._clock.at(reading_s))
 
     # ---- connections and sessions ---------------------------------------------------------------
@@ -334,7 +268,7 @@ class Broker:
             elif session.closing:
                 break
             else:
-                self._serve(session, message, now_s)
+                self._serving.serve(session, message, now_s)
         return self._finish([], now_s)
 
     def _tell_former_broker(self, session: Session, hello: Hello) -> None:
@@ -348,71 +282,6 @@ class Broker:
         moved = SessionMoved(client_id=session.client_id, session_id=hello.session_id)
         frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
         self._effects.append(SendFrame(address, frame))
-
-    def _serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
-        kind = message.WhichOneof("body")
-        if kind == "publication":
-            self._publish(session, message.publication, now_s)
-        elif kind == "received":
-            self._unsaved.queue(session)
-            if session.received(message.received.serial):
-                self._wake(session)
-        elif kind == "subscribe":
-            self._subscribe(session, message.subscribe, now_s)
-        elif kind == "unsubscribe":
-            self._unsubscribe(session, message.unsubscribe, now_s)
-        elif kind == "echo":
-            session.say(ServerMessage(echoed=Echoed(request=message.echo.request)))
-            self._wake(session)
-        elif session.connection is not None:
-            self.reception.fail(session.connection, f"unexpected message {kind or '(empty)'}")
-
-    def _wake(self, session: Session) -> None:
-        if session.connection is not None:
-            self._effects.append(Wake(session.connection))
-
-    def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
-        accepted, problems = sort_filters(message.filters, session.filters, session.grant.settings)
-        accepted, forbidden = self.gate.sort_filters(session.grant, accepted)
-        problems += forbidden
-        dropped = readable_filters(message.drop, self.settings)
-        self.subscriptions.unsubscribe(session, dropped, now_s)
-        if session.redirected or self.cluster.redirect(session, accepted, now_s):
-            # Whatever else it asks for, it will ask for there: what it goes on with comes first.
-            self._wake(session)
-            return
-        self.counters.client_errors += len(problems)
-        cursors = None
-        if message.resume:
-            cursors = cursors_of(message)
-        self.subscriptions.subscribe(session, message.request, accepted, problems, cursors, now_s)
-
-    def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:
-        gone = readable_filters(message.filters, self.settings)
-        self.subscriptions.unsubscribe(session, gone, now_s)
-        session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
-        self._wake(session)
-
-    def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
-        problem = (
-            self.gate.forbids(session.grant, publication)
-            or problem_with(publication, session.grant.settings)
-            or self.gate.overtaxed(session.grant, publication, now_s)
-        )
-        if problem is not None:
-            self.counters.client_errors += 1
-            self.publishing.refuse(session, publication, problem.code, problem.message)
-            if not problem.uses_up_numbers:
-                return
-            publication = void(publication)
-        self._to_publish.append(self.publishing.accept(session, publication, now_s))
-        if session.unsettled_bytes > self.settings.publish_window_bytes and not session.paused:
-            session.paused = True
-            self.counters.publish_pauses += 1
-            if session.connection is not None:
-                self._effects.append(PauseReading(session.connection))
-        if session.connection is not None and self.gate.must_wait(session, now_s):
-            self._effects.append(PauseReading(session.connection))
 
     def _alternatives(self) -> list[str]:
         others = [*self.node.ring.successors, *self.node.ring.fingers.routes.targets]
@@ -428,18 +297,20 @@ class Broker:
         while True:
             while pending:
                 self._perform(pending.popleft(), now_s)
+            self._to_publish += self._serving.published
+            self._serving.published.clear()
             self._to_publish += self.announcing.fresh(now_s)
-            for topic, is_wanted in self.subscriptions.take_wants():
+            for topic, is_wanted in self.subscriptions.readers.take_wants():
                 change = self.node.want if is_wanted else self.node.unwant
                 pending.extend(change(topic, now_s))
             if self._to_publish:
                 self._send_publications(now_s)
             if not pending:
                 break
-        self._look_after_sessions()
-        self._effects += self.reception.effects
+        self._serving.settle()
+        effects = [*self._effects, *self.reception.effects]
+        self._effects.clear()
         self.reception.effects.clear()
-        effects, self._effects = self._effects, []
         return effects
 
     def _send_publications(self, now_s: float) -> None:
@@ -476,20 +347,10 @@ class Broker:
             case Departed():
                 self._effects.append(Stopped())
 
-    def _look_after_sessions(self) -> None:
-        touched, slow = self.subscriptions.delivery.take_touched()
-        for session in slow:
-            self.counters.sessions_closed_slow += 1
-            message = "the session's queue is full and its policy is to be disconnected"
-            self.reception.end(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
-        for session in touched:
-            self._wake(session)
-            self._unsaved.queue(session)
-        if self.subscriptions.confirming.held:
-            self._effects.append(SaveNow())
-        for session in self.publishing.take_touched():
-            self._wake(session)
-            if session.paused and session.unsettled_bytes < self.settings.publish_window_bytes / 2:
-                session.paused = False
-                if session.connection is not None and not self.gate.is_waiting(session):
-                    self._effects.append(ResumeReading(session.connection))
+
+def _cluster_for(identity: Identity, options: BrokerOptions, rng: Random) -> Cluster:
+    name = cluster_of(options.selection, identity.broker_id, options.labels)
+    selection = Selection(
+        identity.broker_id, identity.address, identity.incarnation, options.selection, rng
+    )
+    return Cluster(name, selection, f"{identity.broker_id}/{identity.incarnation}")

@@ -372,6 +372,7 @@ class TestSubscriptions:
         broker.subscribe("ann", TOPIC)
         broker.unsubscribe("ann", TOPIC)
         assert broker.kinds("ann") == ["welcome", "subscribed", "unsubscribed"]
+        assert not broker.core.subscriptions._waiting
 
 
 class TestPeers:
