@@ -24,11 +24,15 @@ from broker_agent.core.cluster_names import cluster_of
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SendFrame, Stopped
 from broker_agent.core.gate import Gate
+from broker_agent.core.holding import Holding
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes, Journal, Stored
+from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import SHUTTING_DOWN, Reception
+from broker_agent.core.reconfiguration import CONCERNED, Reconfiguration
 from broker_agent.core.registry import Registry
+from broker_agent.core.reporting import Reporting
 from broker_agent.core.restoring import restore_sessions
 from broker_agent.core.selection import Selection
 from broker_agent.core.serving import Serving
@@ -36,7 +40,8 @@ from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
-from dynatops.v1.client_pb2 import ClientFrame, ErrorCode, Hello
+from dynatops.v1.client_pb2 import ClientFrame, ClientMessage, ErrorCode, Hello
+from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication, SessionMoved
 from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
@@ -49,6 +54,7 @@ from overlay.effects import (
     Ready,
     Repaired,
     Send,
+    Superseded,
 )
 from overlay.node import Node
 from overlay.peers import Peer
@@ -69,7 +75,7 @@ class Broker:
         self.identity = identity
         self.settings = settings
         self.counters = BrokerCounters()
-        self.node = Node(identity.first_node, overlay, rng)
+        self.hosting = NodeHosting(identity, overlay, self.counters, rng)
         self.cluster = _cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(
@@ -114,9 +120,19 @@ class Broker:
             self._effects,
         )
         self.announcing = Announcing(settings, self.counters)
+        self.reconfiguration = Reconfiguration(
+            self.hosting, lambda: not self.publishing.open_streams, settings, self.counters
+        )
+        self._reporting = Reporting(options.labels, self.hosting, self.reconfiguration)
+        self._holding = Holding()
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
+
+    @property
+    def node(self) -> Node:
+        """The node that is hosted here now."""
+        return self.hosting.node
 
     @property
     def now_s(self) -> float:
@@ -132,6 +148,21 @@ class Broker:
     def tick(self, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         effects = self.node.tick(now_s)
+        if not self.reconfiguration.is_frozen:
+            effects += self._ask_for_repairs(now_s)
+            self._to_publish += self.publishing.due(now_s)
+            if self.node.ring.status is Status.MEMBER:
+                self._to_publish += self.cluster.due(len(self.registry), now_s)
+        for announcement in self.announcing.due(now_s):
+            self.publishing.forget_rendezvous_point(announcement.topic)
+            self._to_publish.append(announcement)
+        self.reception.tick(now_s)
+        self._serving.tick(now_s)
+        self.reconfiguration.tick(now_s)
+        return self._finish(effects, now_s)
+
+    def _ask_for_repairs(self, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
         for repair in self.subscriptions.readers.progress.due_repairs(now_s):
             via = self.publishing.rendezvous_point(repair.topic)
             # Should there be no answer, the next request looks for it anew.
@@ -139,28 +170,30 @@ class Broker:
             effects += self.node.fetch(repair.topic, repair.seen, via, now_s, repair.reader)
         for topic, newest_term in self.subscriptions.readers.progress.due_corrections(now_s):
             effects += self.node.insist(topic, newest_term, now_s)
-        self._to_publish += self.publishing.due(now_s)
-        if self.node.ring.status is Status.MEMBER:
-            self._to_publish += self.cluster.due(len(self.registry), now_s)
-        for announcement in self.announcing.due(now_s):
-            self.publishing.forget_rendezvous_point(announcement.topic)
-            self._to_publish.append(announcement)
-        self.reception.tick(now_s)
-        self._serving.tick(now_s)
-        return self._finish(effects, now_s)
+        return effects
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         if frame.HasField("to") and frame.to != self.node.me.node_id:
-            self._refuse_frame(frame)
+            self._pass_on(frame)
+            return self._finish([], now_s)
+        if frame.messages and frame.messages[0].WhichOneof("body") in CONCERNED:
+            self.reconfiguration.on_peer(frame.sender, frame.messages[0], now_s)
             return self._finish([], now_s)
         if frame.messages and frame.messages[0].HasField("session_moved"):
             self.reception.moved(frame.messages[0].session_moved, now_s)
             return self._finish([], now_s)
         return self._finish(self.node.handle(frame, now_s), now_s)
 
-    def _refuse_frame(self, frame: PeerFrame) -> None:
-        """The node that this is meant for is not here; its sender should know, once."""
+    def _pass_on(self, frame: PeerFrame) -> None:
+        """The node that this is meant for is not here: it went to another broker, will come, or is
+        gone, which its sender should know, once."""
+        host = self.hosting.forward_to(frame)
+        if host is not None:
+            self._effects.append(SendFrame(host, frame))
+            return
+        if self.reconfiguration.awaits(frame.to):
+            return
         self.counters.frames_not_here += 1
         if frame.sender.address and not any(m.HasField("not_here") for m in frame.messages):
             not_here = PeerMessage(not_here=NotHere(node_id=frame.to))
@@ -182,11 +215,39 @@ class Broker:
         """
         now_s = self._clock.at(reading_s)
         self.reception.is_leaving = True
+        self.reconfiguration.leave(now_s)
         if self.journal is not None:
             self.journal.end()
         for session in self.registry.clients.values():
             self.reception.end(session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, SHUTTING_DOWN)
         return self._finish(self.node.leave(now_s), now_s)
+
+    # ---- the reconfiguration manager ------------------------------------------------------------
+
+    def attend(self, reading_s: float) -> None:
+        """There is a manager to report to: count and measure for it."""
+        self._reporting.begin(self._clock.at(reading_s))
+
+    @property
+    def registration_version(self) -> int:
+        """Whenever it has changed, the manager is to be told the registration again."""
+        return self.reconfiguration.version
+
+    def registration(self) -> Registration:
+        return self._reporting.registration()
+
+    def load_report(self, reading_s: float, *, full: bool) -> LoadReport:
+        """What happened since the last one; the first of a stream to a manager is `full`."""
+        counters = {**self.counters.as_dict(), **self.node.counters.as_dict()}
+        subscriptions = sum(len(session.filters) for session in self.registry.clients.values())
+        now_s = self._clock.at(reading_s)
+        return self._reporting.report(len(self.registry), subscriptions, counters, now_s, full=full)
+
+    def on_step(self, step: Step, reading_s: float) -> list[BrokerEffect]:
+        """A step of a reconfiguration; it is answered by `ReplyToManager`, now or later."""
+        now_s = self._clock.at(reading_s)
+        self.reconfiguration.on_step(step, now_s)
+        return self._finish([], now_s)
 
     # ---- sessions on disk -----------------------------------------------------------------------
 
@@ -267,9 +328,25 @@ class Broker:
                 self._tell_former_broker(session, message.hello)
             elif session.closing:
                 break
+            elif self._is_held_back(connection, message):
+                self._effects += self._holding.keep(connection, message)
             else:
                 self._serving.serve(session, message, now_s)
         return self._finish([], now_s)
+
+    def _is_held_back(self, connection: ConnectionId, message: ClientMessage) -> bool:
+        frozen = self.reconfiguration.is_frozen
+        return frozen and self._holding.holds_back(connection, message)
+
+    def _serve_held(self, now_s: float) -> None:
+        """The broker has thawed: what clients said meanwhile is served now."""
+        held, connections = self._holding.release()
+        for connection, message in held:
+            session = self.registry.connections.get(connection)
+            if session is not None and not session.closing:
+                self._serving.serve(session, message, now_s)
+        for connection in connections:
+            self._serving.resume(connection)
 
     def _tell_former_broker(self, session: Session, hello: Hello) -> None:
         """The broker that had this client's session need not keep it any longer.
@@ -295,23 +372,32 @@ class Broker:
         pending = self._node_effects
         pending.extend(node_effects)
         while True:
+            pending.extend(self.hosting.take_effects())
             while pending:
                 self._perform(pending.popleft(), now_s)
-            self._to_publish += self._serving.published
-            self._serving.published.clear()
             self._to_publish += self.announcing.fresh(now_s)
-            for topic, is_wanted in self.subscriptions.readers.take_wants():
-                change = self.node.want if is_wanted else self.node.unwant
-                pending.extend(change(topic, now_s))
+            if not self.reconfiguration.is_frozen:
+                self._let_go(now_s)
             if self._to_publish:
                 self._send_publications(now_s)
-            if not pending:
+            if not pending and not self.hosting.effects:
                 break
         self._serving.settle()
+        self._effects += self.reconfiguration.take_effects()
         effects = [*self._effects, *self.reception.effects]
         self._effects.clear()
         self.reception.effects.clear()
         return effects
+
+    def _let_go(self, now_s: float) -> None:
+        """What clients have caused may leave the broker: it is not frozen."""
+        if self._holding:
+            self._serve_held(now_s)
+        self._to_publish += self._serving.published
+        self._serving.published.clear()
+        for topic, is_wanted in self.subscriptions.readers.take_wants():
+            change = self.node.want if is_wanted else self.node.unwant
+            self._node_effects.extend(change(topic, now_s))
 
     def _send_publications(self, now_s: float) -> None:
         """To each rendezvous point that is known directly, the rest along the overlay."""
@@ -346,6 +432,8 @@ class Broker:
                 self._effects.append(NodeReady())
             case Departed():
                 self._effects.append(Stopped())
+            case Superseded(by=peer):
+                self.reconfiguration.superseded(peer, now_s)
 
 
 def _cluster_for(identity: Identity, options: BrokerOptions, rng: Random) -> Cluster:

@@ -37,7 +37,7 @@ class NodeHosting:
         rng: Random,
     ) -> None:
         self.broker_id = identity.broker_id
-        self.node = Node(_peer(identity, first_node_id(identity.broker_id), 0), overlay, rng)
+        self.node = Node(identity.first_node, overlay, rng)
         # What nodes want done, in order; the broker takes it.
         self.effects: list[Effect] = []
         self._identity = identity
@@ -59,6 +59,10 @@ class NodeHosting:
             former.requests += counted.requests
         tally, self._tally = self._tally, {}
         return tally
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.effects = self.effects, []
+        return effects
 
     def unseal(self, now_s: float, *, certain: bool) -> None:
         self.effects += self.node.unseal(now_s, certain=certain)

@@ -119,6 +119,16 @@ class Reconfiguration:
     def frozen_by(self) -> str:
         return self._part.plan if self._part is not None else ""
 
+    def take_effects(self) -> list[BrokerEffect]:
+        effects, self.effects = self.effects, []
+        return effects
+
+    def leave(self, now_s: float) -> None:
+        """The broker goes: no plan may count on it."""
+        self.is_leaving = True
+        if self._part is not None:
+            self._go_on_alone(now_s)
+
     # ---- what the manager says ------------------------------------------------------------------
 
     def on_step(self, step: Step, now_s: float) -> None:
@@ -152,8 +162,9 @@ class Reconfiguration:
             if step.epoch <= self.epoch or step.plan in self._outcomes:
                 self._reply(step, STEP_PROBLEM_STALE, f"placement {self.epoch} is in use")
                 return
-            if self.is_leaving:
-                self._reply(step, STEP_PROBLEM_NOT_HOST, "the broker is leaving")
+            if self.is_leaving or not self._node.reigns.ready:
+                problem = "the broker is leaving" if self.is_leaving else "the broker is joining"
+                self._reply(step, STEP_PROBLEM_NOT_HOST, problem)
                 return
             if self._part is not None:
                 self._go_on_alone(now_s)
@@ -189,7 +200,7 @@ class Reconfiguration:
 
     def _tree_restore(self, step: Step, now_s: float) -> None:
         part = self._part_in(step)
-        if step.epoch > self.epoch:
+        if step.epoch > self.epoch and not self.is_leaving:
             self._move(list(step.moved), step.epoch, now_s)
             self._remember(step.plan, committed=True)
             if part is not None:

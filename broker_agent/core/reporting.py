@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_agent.core.identity import Identity
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.reconfiguration import Reconfiguration
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
@@ -16,12 +15,10 @@ PROTOCOL_MAX = 1
 class Reporting:
     def __init__(
         self,
-        identity: Identity,
         labels: Mapping[str, str],
         hosting: NodeHosting,
         reconfiguration: Reconfiguration,
     ) -> None:
-        self._identity = identity
         self._labels = labels
         self._hosting = hosting
         self._reconfiguration = reconfiguration

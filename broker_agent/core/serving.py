@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from broker_agent.core.cluster import Cluster
 from broker_agent.core.confirming import Request
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import BrokerEffect, PauseReading, ResumeReading, SaveNow, Wake
+from broker_agent.core.effects import (
+    BrokerEffect,
+    ConnectionId,
+    PauseReading,
+    ResumeReading,
+    SaveNow,
+    Wake,
+)
 from broker_agent.core.gate import Gate
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import Reception
@@ -137,6 +144,12 @@ class Serving:
             session = self._registry.connections.get(connection)
             if session is not None and not session.paused:
                 self._effects.append(ResumeReading(connection))
+
+    def resume(self, connection: ConnectionId) -> None:
+        """Read from this connection again, unless something else keeps it waiting."""
+        session = self._registry.connections.get(connection)
+        if session is not None and not session.paused and not self._gate.is_waiting(session):
+            self._effects.append(ResumeReading(connection))
 
     def confirm(self, requests: Iterable[Request]) -> None:
         """What these waited for is on disk, or nobody knows when it will be."""
