@@ -16,6 +16,7 @@ from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
+    ReplyToManager,
     SaveNow,
     SendFrame,
     Stopped,
@@ -25,6 +26,7 @@ from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import ClientFrame
+from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.settings import OverlaySettings
 from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, Subscription
@@ -107,6 +109,8 @@ class SimulatedBroker:
                 self._lose(effect.connection)
             elif isinstance(effect, SaveNow):
                 self._save()
+            elif isinstance(effect, ReplyToManager):
+                self._world.on_reply(self, effect.reply)
             elif isinstance(effect, Stopped):
                 self.stop()
 
@@ -129,6 +133,11 @@ class SimulatedBroker:
         if self.alive:
             frame = ClientFrame.FromString(raw)
             self._perform(self.core.on_client_frame(connection, frame, self._now()))
+
+    def on_step(self, step: Step) -> None:
+        """A manager asks for a step of a reconfiguration."""
+        if self.alive:
+            self._perform(self.core.on_step(step, self._now()))
 
     def leave(self) -> None:
         self.leaving = True
@@ -181,6 +190,8 @@ class World:
         self.published: list[PublishedEvent] = []
         # Called when a publisher is told that an event is safe.
         self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
+        # Called when a broker answers a manager.
+        self.on_reply: Callable[[SimulatedBroker, StepReply], None] = lambda broker, reply: None
         self._lives = 0
 
     def start_broker(self, broker_id: str, seeds: Sequence[str]) -> SimulatedBroker:
