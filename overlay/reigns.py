@@ -143,6 +143,7 @@ class Reigns:
             reign.state_sent = state.state_sent
             reign.confirmed = (state.confirmed.term, state.confirmed.seq)
             reign.published = state.published
+            self._trees.become_root(log.topic, log.position, log.origin)
             if not reign.state_sent:
                 self._replication.took_up(reign)
             elif reign.confirmed < log.position:

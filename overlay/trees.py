@@ -293,9 +293,7 @@ class Trees:
             tree.origin = (position.prev_term, position.prev_seq)
             for entrusted in state.entrusted:
                 parent = NodeId(entrusted.parent)
-                if parent == self._me.node_id:
-                    tree.is_root = True
-                else:
+                if parent != self._me.node_id:
                     self._parent_edge(parent, now_s)
                 for member in entrusted.members:
                     self._entrust(parent, tree, NodeId(member), now_s, refresh=False)

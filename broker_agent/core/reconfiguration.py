@@ -217,7 +217,6 @@ class Reconfiguration:
 
     def _finish(self, step: Step, now_s: float) -> None:
         frozen_s, messages = 0.0, 0
-        self._node.interests.catch_up(now_s)
         part = self._part_in(step)
         if part is not None:
             frozen_s = now_s - part.since_s
@@ -305,7 +304,6 @@ class Reconfiguration:
         if part.restored or not part.transfer.is_giving:
             # Whatever the outcome, this broker's node is where it belongs.
             self._counters.thaws_alone += 1
-            self._node.interests.catch_up(now_s)
             self._thaw(part, now_s)
         elif late_s >= self._settings.outcome_patience_s:
             self._go_on_alone(now_s)
@@ -343,7 +341,6 @@ class Reconfiguration:
         if committed:
             self._move(part.moved, part.epoch, now_s)
             part.restored = True
-            self._node.interests.catch_up(now_s)
             self._thaw(part, now_s)
         else:
             self._give_up(part, now_s)
@@ -364,6 +361,7 @@ class Reconfiguration:
         self._part = None
         self._unknown_end = None
         self.version += 1
+        self._node.interests.catch_up(now_s)
         self._counters.frozen_ms += round(1000 * (now_s - part.since_s))
 
     def _give_up(self, part: _Part, now_s: float) -> None:

@@ -83,7 +83,7 @@ class CoreSettings:
         100_000, "Topics whose rendezvous point is remembered, to publish without detours."
     )
     frozen_max_s: float = setting(
-        10.0,
+        30.0,
         "In a reconfiguration, a broker holds its clients' publications and subscription changes "
         "back for this long at most; a manager may ask for less.",
     )

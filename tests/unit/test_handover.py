@@ -84,6 +84,14 @@ class TestSwap:
         assert net.delivered("n0", TOPIC) == []
         assert net.acknowledged("n3", TOPIC) == 2
 
+    def test_a_topic_without_members_is_still_known_where_it_was(self, net: NodeNet) -> None:
+        root = net.rendezvous_point(OTHER)
+        swap(net, root, "n1" if root != "n1" else "n2")
+        host = net.rendezvous_point(OTHER)
+        assert net.nodes[host].trees.topics[OTHER].is_root
+        net.nodes[host].reigns.end(OTHER)
+        assert OTHER not in net.nodes[host].trees.topics
+
     def test_repeats_are_still_known(self, net: NodeNet) -> None:
         swap(net, "n0", "n2")
         net.publish("n3", publication(TOPIC, 1))
