@@ -190,7 +190,9 @@ class World:
         self.published: list[PublishedEvent] = []
         # Called when a publisher is told that an event is safe.
         self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
-        # Called when a broker answers a manager.
+        # Called when a broker has started, when one has died, and when one answers a manager.
+        self.on_started: Callable[[SimulatedBroker], None] = lambda broker: None
+        self.on_died: Callable[[str], None] = lambda broker_id: None
         self.on_reply: Callable[[SimulatedBroker, StepReply], None] = lambda broker, reply: None
         self._lives = 0
 
@@ -200,12 +202,14 @@ class World:
         self.trace.note(f"{broker_id} starts, life {self._lives}")
         broker = SimulatedBroker(self, broker_id, self._lives, seeds)
         self.brokers[broker_id] = broker
+        self.on_started(broker)
         return broker
 
     def crash_broker(self, broker_id: str, *, noticed: bool) -> None:
         """Kill a broker. If that is noticed, connections to it are refused from now on."""
         self.trace.note(f"{broker_id} crashes")
         self.brokers[broker_id].stop()
+        self.on_died(broker_id)
         if noticed:
             for other in self.brokers.values():
                 delay_s = self.rng.uniform(0.0, 0.3)

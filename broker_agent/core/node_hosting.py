@@ -99,6 +99,7 @@ class NodeHosting:
         self._counters.moves += 1
         coming = comes_to(self.broker_id, moved)
         if coming is None or state is None:
+            self._counters.moves_missed += 1
             self._rejoin(self._another_id(), 0, moved, now_s)
             return
         me = _peer(self._identity, NodeId(coming.node_id), epoch)
@@ -117,6 +118,7 @@ class NodeHosting:
         if mine and by.incarnation < self._identity.incarnation:
             self._rejoin(by.node_id, by.epoch, [by.ref], now_s)
         else:
+            self._counters.moves_missed += 1
             self._rejoin(self._another_id(), 0, [by.ref], now_s)
 
     def _rejoin(self, node_id: NodeId, epoch: int, hosts: Iterable[NodeRef], now_s: float) -> None:
