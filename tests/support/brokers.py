@@ -159,3 +159,8 @@ class LoneBroker:
 
 def _filters(topics: Iterable[str]) -> list[Filter]:
     return [Filter(pattern=topic) for topic in topics]
+
+
+def goodbye(messages: list[ServerMessage]) -> tuple[int, str]:
+    (last,) = [message.goodbye for message in messages if message.HasField("goodbye")]
+    return last.code, last.message
