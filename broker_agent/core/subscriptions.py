@@ -204,7 +204,7 @@ class Subscriptions:
         entry = self._topics.get(topic)
         if entry is None:
             reader = TopicReader(topic, self._settings.publishers_per_topic_max)
-            entry = self._topics[topic] = _Topic(Feed(topic, 0, reader))
+            entry = self._topics[topic] = _Topic(self._feed(topic, reader, is_live=True))
             self._wants.append((topic, True))
         if entry.feed_of(session) is None:
             self._unsaved.topic(topic)
@@ -219,6 +219,10 @@ class Subscriptions:
         if request is not None and not entry.live.reader.started:
             request.missing[topic] = None
             entry.wait(request)
+
+    def _feed(self, topic: str, reader: TopicReader, *, is_live: bool = False) -> Feed:
+        self._feeds_made += 1
+        return Feed(topic, self._feeds_made, reader, is_live=is_live)
 
     def _start_of(self, session: Session, topic: str, request: Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
@@ -237,10 +241,10 @@ class Subscriptions:
         if feed is not None:
             feed.members[session] = _ALWAYS_THERE
             return
-        self._feeds_made += 1
         topic = entry.live.topic
         reader = self._reader_from(topic, start)
-        feed = Feed(topic, self._feeds_made, reader, {session: _ALWAYS_THERE})
+        feed = self._feed(topic, reader)
+        feed.members[session] = _ALWAYS_THERE
         self._counters.catch_ups += 1
         if not (entry.live.reader.started and self._merge_or_ask(entry.live, feed, now_s)):
             entry.catching_up += (feed,)
@@ -356,13 +360,15 @@ class Subscriptions:
         for shard in self.following.start():
             reader = TopicReader(shard, self._shard_names_max)
             reader.begin_at_start()
-            self._topics[shard] = _Topic(Feed(shard, 0, reader), consumer=self._learn)
+            feed = self._feed(shard, reader, is_live=True)
+            self._topics[shard] = _Topic(feed, consumer=self._learn)
             self._wants.append((shard, True))
 
     def read_system_topic(self, topic: str, consumer: Consumer) -> None:
         """Read a topic of the system's own from now on."""
         reader = TopicReader(topic, self._settings.publishers_per_topic_max)
-        self._topics[topic] = _Topic(Feed(topic, 0, reader), consumer=consumer)
+        feed = self._feed(topic, reader, is_live=True)
+        self._topics[topic] = _Topic(feed, consumer=consumer)
         self._wants.append((topic, True))
 
     def _learn(self, parts: list[Part], now_s: float) -> None:
@@ -424,7 +430,7 @@ class Subscriptions:
         feed = next((feed for feed in entry.feeds if feed.number == answer.reader), None)
         if feed is None:
             return
-        if feed.number and answer.position.term < feed.reader.newest_term:
+        if not feed.is_live and answer.position.term < feed.reader.newest_term:
             self._begin_again(feed, answer, now_s)
             return
         reading = feed.reader.fetched(answer)
