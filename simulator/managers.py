@@ -265,6 +265,9 @@ class SimulatedManager:
             return
         self._perform(effects)
 
+    def cancel(self, plan_id: str) -> None:
+        self._perform(self.core.cancel(plan_id, "simulator", "a run", self._now_s))
+
     # ---- effects --------------------------------------------------------------------------------
 
     def _perform(self, effects: Iterable[ManagerEffect]) -> None:
