@@ -58,10 +58,11 @@ from overlay.peers import Peer
 from overlay.reign import Reign
 from overlay.reigns import Reigns
 from overlay.replication import Replication
-from overlay.ring import Ring, Status
+from overlay.ring import Ring
 from overlay.round_trips import RoundTrips
 from overlay.settings import OverlaySettings
 from overlay.soundness import is_sound
+from overlay.status import Status
 from overlay.succession import Succession
 from overlay.trees import Trees
 

@@ -48,7 +48,7 @@ from broker_agent.tokens import TokensError, read_tokens
 from dynatops.tls import TlsFileError
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.ring import Status
+from overlay.status import Status
 
 log = logging.getLogger(__name__)
 
