@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,6 +16,7 @@ from broker_agent.core.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.core.settings import CoreSettings
 from broker_agent.security import SecuritySettings
+from dynatops.addresses import is_loopback, split_address
 from overlay.settings import OverlaySettings
 
 DEFAULT_PORT = 7400
@@ -146,23 +146,6 @@ class BrokerSettings(BaseModel):
                 "--insecure if the network is trusted"
             )
         return self
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """host:port, or [ipv6]:port."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"{address!r} is no address; write host:port")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def default_broker_id(port: int) -> str:

@@ -42,9 +42,11 @@ from broker_agent.runtime.links import LinkHost, Links
 from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.store import StoreError
-from broker_agent.settings import BrokerSettings, default_broker_id, split_address
-from broker_agent.tokens import TokensError, read_tokens
+from broker_agent.settings import BrokerSettings, default_broker_id
+from broker_agent.tokens import read_tokens
+from dynatops.addresses import split_address
 from dynatops.tls import TlsFileError
+from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.ring import Status

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker_agent.core.access import hash_of
 from broker_agent.runtime.agent import Agent
 from broker_agent.settings import BrokerSettings
 from dynatops.tls import Tls
+from dynatops.tokens import hash_of
 
 _FOLDER = Path(__file__).parent / "certificates"
 SECRET = "what-all-brokers-of-the-network-know"
