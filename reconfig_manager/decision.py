@@ -20,9 +20,10 @@ BETA = 0.1
 class MovingCost:
     """eq. 11: a|V| + b log2(V)^2 Γ + c|P| log2(V) Γ, in messages."""
 
-    # Each broker gets RCFG_INIT and RCFG_FINISH, and confirms both.
-    a: float = 4.0
-    # A node that changes hands is told to the nodes that have it as a finger, each found by a walk.
+    # Each broker gets RCFG_INIT, RCFG_TREE_RESTORE and RCFG_FINISH, and confirms all three.
+    a: float = 6.0
+    # A broker that moves gets RCFG_DHT_UPDATE and RCFG_TREE_REPAIR, confirms both, and sends its
+    # node's state on; in Chord, a node that changes hands is told to those it is a finger of.
     b: float = 1.0
     # A broker that moves leaves or joins at most every tree, each by a walk to its root.
     c: float = 1.0

@@ -90,7 +90,8 @@ PHASES: Mapping[Phase | None, tuple[Phase, ...]] = MappingProxyType(
         Phase.RESTORING: (Phase.RESTORING, Phase.REPAIRING),
         Phase.REPAIRING: (Phase.RESTORING, Phase.FINISHING),
         Phase.FINISHING: (Phase.RESTORING,),
-        Phase.ROLLING_BACK: (Phase.ROLLING_BACK,),
+        # Forward after all, if a broker says that the placement is in use.
+        Phase.ROLLING_BACK: (Phase.ROLLING_BACK, Phase.RESTORING),
     }
 )
 

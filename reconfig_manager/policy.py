@@ -9,12 +9,13 @@ at any time.
 from __future__ import annotations
 
 import enum
+import math
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from reconfig_manager.decision import BETA
-from reconfig_manager.problem import Objective
+from reconfig_manager.problem import Objective, Task
 
 DAY_S = 86_400
 WEEK_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -58,8 +59,10 @@ class SolverOptions(_Part):
     iterations_max: int | None = Field(
         None, ge=1, description="Steps that it may take: unlike time, the same everywhere."
     )
-    objective: Objective = Field(
-        Objective.NET, description="`net` of the moving cost, or the `cost` of the placement alone."
+    objective: Objective | None = Field(
+        None,
+        description="Make small the `cost` of the placement, or `net`, with the cost of moving "
+        "there, which is the default of those that can.",
     )
     delay_weight: float = Field(
         1.0, ge=0, le=1e6, description="w_d: what a unit of delay counts beside a relay message."
@@ -76,6 +79,24 @@ class SolverOptions(_Part):
         if value not in ALGORITHMS:
             raise ValueError(f"unknown algorithm {value!r}: one of {', '.join(ALGORITHMS)}")
         return value
+
+    @model_validator(mode="after")
+    def _are_for_the_algorithm(self) -> Self:
+        if self.max_moves is not None and self.algorithm != "refine":
+            raise ValueError(f"{self.algorithm} cannot limit how many brokers move; refine can")
+        if self.objective is Objective.NET and self.algorithm == "ssbr-greedy":
+            raise ValueError("ssbr-greedy minds cost alone; dynatops-greedy minds moving")
+        return self
+
+    def task(self) -> Task:
+        best = Objective.COST if self.algorithm == "ssbr-greedy" else Objective.NET
+        return Task(
+            objective=self.objective or best,
+            time_limit_s=self.budget_s,
+            iterations_max=self.iterations_max or math.inf,
+            seed=self.seed,
+            max_moves=self.max_moves,
+        )
 
 
 class MaintenanceWindow(_Part):

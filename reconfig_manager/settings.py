@@ -81,6 +81,9 @@ class ExecutionSettings(BaseModel):
     gone_s: float = Field(
         3.0, gt=0, description="A broker whose stream ended is gone if it is not back after this."
     )
+    attend_s: float = Field(
+        5.0, gt=0, description="Under a new leader, brokers get so long to register again."
+    )
     record_retry_s: float = Field(
         0.25, gt=0, description="What the store did not take is written again after this."
     )

@@ -63,7 +63,7 @@ def _add_decision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--moving-cost",
         metavar="A,B,C",
-        help="messages to move: A|V| + B log2(V)^2 moved + C|P| log2(V) moved (default: 4,1,1)",
+        help="messages to move: A|V| + B log2(V)^2 moved + C|P| log2(V) moved (default: 6,1,1)",
     )
     parser.add_argument(
         "--beta",
