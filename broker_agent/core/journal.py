@@ -232,7 +232,7 @@ class Journal:
         holds = self._registry.holds
         live = None
         catching_up: dict[str, Cursor] = {}
-        for feed in self._subscriptions.feeds_of(topic):
+        for feed in self._subscriptions.readers.feeds_of(topic):
             if feed.number == 0:
                 if feed.reader.started and any(holds(session) for session in feed.members):
                     live = Cursor(seen=feed.reader.seen())

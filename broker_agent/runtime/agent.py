@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from broker_agent.core.access import Access
 from broker_agent.core.advice import AdviceCounters
-from broker_agent.core.broker import Broker, BrokerOptions, Identity
+from broker_agent.core.broker import Broker
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -31,6 +31,7 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.runtime.connections import ClientConnection
 from broker_agent.runtime.links import LinkHost, Links
 from broker_agent.runtime.saving import Saving
