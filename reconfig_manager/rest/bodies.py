@@ -90,9 +90,7 @@ class ProposalBody(_Body):
 
     def options(self, defaults: SolverOptions) -> SolverOptions:
         """Raises ValidationError if they do not go together."""
-        chosen = self.model_dump(
-            exclude_none=True, exclude={"reason", "execute", "weights"}
-        )
+        chosen = self.model_dump(exclude_none=True, exclude={"reason", "execute", "weights"})
         if self.weights is not None:
             chosen["delay_weight"] = self.weights.delay
         return SolverOptions.model_validate({**defaults.model_dump(), **chosen})
