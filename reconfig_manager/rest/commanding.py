@@ -17,7 +17,7 @@ from reconfig_manager.rest.access import caller_of
 from reconfig_manager.rest.bodies import REASON_MAX, CommandBody, PolicyBody, ProposalBody
 from reconfig_manager.rest.facade import Command
 from reconfig_manager.rest.problems import ProblemError, invalid, problems, redirect
-from reconfig_manager.rest.requests import Admin, Leading, Manager, Operator, facade_of, tag_of
+from reconfig_manager.rest.requests import Admin, Manager, Operator, facade_of, tag_of
 from reconfig_manager.rest.views import PlanView, PolicyView
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,6 @@ def _follow(request: Request, response: Response, plan: Plan) -> PlanView:
 @commands.post(
     "/reconfigurations",
     status_code=202,
-    dependencies=[Leading],
     responses={**_ACCEPTED, **problems(403, 408, 409, 413), **redirect()},
 )
 async def propose_reconfiguration(
@@ -118,7 +117,6 @@ async def propose_reconfiguration(
 @commands.post(
     "/reconfigurations/{plan_id}/approve",
     status_code=202,
-    dependencies=[Leading],
     responses={**_ACCEPTED, **problems(403, 404, 408, 409, 413), **redirect()},
 )
 async def approve_reconfiguration(
@@ -136,7 +134,6 @@ async def approve_reconfiguration(
 @commands.post(
     "/reconfigurations/{plan_id}/cancel",
     status_code=202,
-    dependencies=[Leading],
     responses={**_ACCEPTED, **problems(403, 404, 408, 409, 413), **redirect()},
 )
 async def cancel_reconfiguration(
@@ -153,7 +150,6 @@ async def cancel_reconfiguration(
 
 @commands.put(
     "/policy",
-    dependencies=[Leading],
     responses={**problems(403, 408, 409, 412, 413, 428), **redirect()},
 )
 async def set_policy(

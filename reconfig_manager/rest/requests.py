@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Query, Request, Response
 from pydantic import BaseModel
@@ -40,15 +40,6 @@ def settings_of(request: Request) -> RestSettings:
     return settings
 
 
-def _requires(role: Role) -> Callable[[Request], Caller]:
-    def check(request: Request) -> Caller:
-        caller = caller_of(request)
-        check_role(caller, role)
-        return caller
-
-    return check
-
-
 async def leading(request: Request) -> None:
     """Raises ElsewhereError, or NotLeading if nobody does."""
     leadership = await facade_of(request).leadership()
@@ -62,11 +53,27 @@ async def leading(request: Request) -> None:
     raise ElsewhereError(f"{leadership.url}{path.partition('?')[0]}{query}")
 
 
+def _commander(role: Role) -> Callable[[Request], Coroutine[Any, Any, Caller]]:
+    """Who may, at the manager that leads."""
+
+    async def check(request: Request) -> Caller:
+        caller = caller_of(request)
+        check_role(caller, role)
+        await leading(request)
+        return caller
+
+    return check
+
+
+def _viewer(request: Request) -> None:
+    check_role(caller_of(request), Role.VIEWER)
+
+
 Manager = Annotated[Facade, Depends(facade_of)]
-Operator = Annotated[Caller, Depends(_requires(Role.OPERATOR))]
-Admin = Annotated[Caller, Depends(_requires(Role.ADMIN))]
+Operator = Annotated[Caller, Depends(_commander(Role.OPERATOR))]
+Admin = Annotated[Caller, Depends(_commander(Role.ADMIN))]
 Leading = Depends(leading)
-Viewing = Depends(_requires(Role.VIEWER))
+Viewing = Depends(_viewer)
 
 
 # ---- pages ---------------------------------------------------------------------------------------
@@ -118,9 +125,9 @@ def unchanged(if_none_match: str | None, tag: str) -> Response | None:
     if if_none_match is None:
         return None
     known = [entry.strip().removeprefix("W/") for entry in if_none_match.split(",")]
-    return (
-        Response(status_code=304, headers={"ETag": tag}) if tag in known or "*" in known else None
-    )
+    if tag not in known and "*" not in known:
+        return None
+    return Response(status_code=304, headers={"ETag": tag})
 
 
 def tagged(

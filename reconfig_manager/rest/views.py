@@ -171,7 +171,7 @@ class PlanView(Plan):
     actions: tuple[Action, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> Self:
+    def of(cls, plan: Plan) -> PlanView:
         # Field by field: parts are values, and need not be checked again.
         fields = {name: getattr(plan, name) for name in Plan.model_fields}
         return cls.model_construct(**fields, actions=actions_of(plan))
