@@ -121,10 +121,8 @@ class Monitor:
             heard.subscribed = np.setdiff1d(heard.subscribed, np.array(known, dtype=np.int32))
         if report.subscribed:
             room = self._settings.subscriptions_max - self._subscriptions
-            wanted = report.subscribed
-            if len(wanted) > room:
-                self._subscriptions_refused += len(wanted) - room
-                wanted = wanted[:room]
+            wanted = report.subscribed[: max(room, 0)]
+            self._subscriptions_refused += len(report.subscribed) - len(wanted)
             heard.subscribed = np.union1d(heard.subscribed, self._topics.numbers(wanted))
         self._subscriptions += len(heard.subscribed) - before
 
@@ -173,11 +171,14 @@ class Monitor:
         limit = self._settings.topic_idle_periods
         idle = np.intersect1d(self._publications.idle(limit), self._requests.idle(limit))
         for number in idle.tolist():
-            if number < self._topics.bound and not subscribed[number]:
-                if self._topics.known(self._topics.name(number)) == number:
-                    self._topics.forget(number)
-                    self._publications.forget(number)
-                    self._requests.forget(number)
+            # Of a number that is free already the name is nobody's, or another number's.
+            free = number >= self._topics.bound or (
+                self._topics.known(self._topics.name(number)) != number
+            )
+            if not free and not subscribed[number]:
+                self._topics.forget(number)
+                self._publications.forget(number)
+                self._requests.forget(number)
 
     # ---- what is known ---------------------------------------------------------------------------
 

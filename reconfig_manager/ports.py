@@ -95,7 +95,10 @@ class LeaderState(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SendStep:
-    """To the agent's stream; if that is gone, it is dropped: steps are repeated."""
+    """To the agent's stream; if that is gone, it is dropped: steps are repeated.
+
+    Many agents may be sent the same object: it is not to be changed.
+    """
 
     agent: AgentId
     step: Step

@@ -32,12 +32,6 @@ from broker_agent.core.effects import (
     Wake,
 )
 from broker_agent.runtime.connections import ClientConnection
-from broker_agent.runtime.credentials import (
-    CredentialsError,
-    LinkCredentials,
-    ServerCertificates,
-    read_link_credentials,
-)
 from broker_agent.runtime.links import LinkHost, Links
 from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
@@ -45,6 +39,12 @@ from broker_agent.runtime.store import StoreError
 from broker_agent.settings import BrokerSettings, default_broker_id
 from broker_agent.tokens import read_tokens
 from dynatops.addresses import split_address
+from dynatops.peer_credentials import (
+    CredentialsError,
+    LinkCredentials,
+    ServerCertificates,
+    read_link_credentials,
+)
 from dynatops.tls import TlsFileError
 from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ClientFrame

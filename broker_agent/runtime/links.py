@@ -24,9 +24,9 @@ from typing import Any
 
 import grpc
 
-from broker_agent.runtime.credentials import LinkCredentials
 from broker_agent.runtime.streams import InboundStream, OutboundStream, Stream, StreamBrokenError
 from broker_agent.settings import RuntimeSettings
+from dynatops.peer_credentials import LinkCredentials
 from dynatops.tls import explain
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
