@@ -100,17 +100,17 @@ async def propose_reconfiguration(
     manager: Manager,
     body: ProposalBody,
     idempotency_key: Annotated[
-        str | None,
+        str,
         Header(
-            min_length=1,
+            alias="Idempotency-Key",
             max_length=200,
-            pattern="^[!-~]+$",
+            pattern="^[!-~]*$",
             description="A request that comes twice with the same key is carried out once.",
         ),
-    ] = None,
+    ] = "",
 ) -> PlanView:
     """Look for a better placement: a dry run, unless `execute` is true. Takes an operator."""
-    plan = await manager.propose(caller, body, idempotency_key or "")
+    plan = await manager.propose(caller, body, idempotency_key)
     return _follow(request, response, plan)
 
 
@@ -158,9 +158,13 @@ async def set_policy(
     manager: Manager,
     body: PolicyBody,
     if_match: Annotated[
-        str | None,
-        Header(description="ETag of the policy that was read; `*` for whatever it is now."),
-    ] = None,
+        str,
+        Header(
+            alias="If-Match",
+            max_length=200,
+            description="Required: ETag of the policy that was read; `*` for whatever it is now.",
+        ),
+    ] = "",
 ) -> PolicyView:
     """Replace the policy, if it is still the one that was read. Takes an admin."""
     version = _version(if_match)
@@ -169,8 +173,8 @@ async def set_policy(
     return PolicyView(policy=changed.policy, version=changed.version)
 
 
-def _version(if_match: str | None) -> int | None:
-    if if_match is None:
+def _version(if_match: str) -> int | None:
+    if not if_match:
         raise ProblemError(
             428, "say which policy is to be replaced: If-Match with the ETag that GET answered"
         )

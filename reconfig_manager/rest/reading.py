@@ -100,7 +100,7 @@ async def get_cost(manager: Manager) -> CostView:
 
 @stored.get("/placement", response_model=PlacementView, responses={**_TAGGED, **problems()})
 async def get_placement(
-    response: Response, manager: Manager, if_none_match: IfNoneMatch = None
+    response: Response, manager: Manager, if_none_match: IfNoneMatch = ""
 ) -> PlacementView | Response:
     """Which broker hosts which node since the last committed plan."""
     placement = await manager.placement()
@@ -121,7 +121,7 @@ async def list_reconfigurations(
     responses={**_TAGGED, **problems(404)},
 )
 async def get_reconfiguration(
-    response: Response, manager: Manager, plan_id: str, if_none_match: IfNoneMatch = None
+    response: Response, manager: Manager, plan_id: str, if_none_match: IfNoneMatch = ""
 ) -> PlanView | Response:
     """A plan in full: moves, costs, decision, journal, and what was measured."""
     plan = await manager.plan(plan_id)
@@ -130,7 +130,7 @@ async def get_reconfiguration(
 
 @stored.get("/policy", response_model=PolicyView, responses={**_TAGGED, **problems()})
 async def get_policy(
-    response: Response, manager: Manager, if_none_match: IfNoneMatch = None
+    response: Response, manager: Manager, if_none_match: IfNoneMatch = ""
 ) -> PolicyView | Response:
     """When and how the manager reconfigures."""
     found = await manager.policy()

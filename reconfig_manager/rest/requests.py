@@ -16,6 +16,7 @@ from reconfig_manager.rest.facade import Caller, Facade, PageRequest
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.rest.views import PageView
 
+PAGE_ITEMS = 50
 PAGE_MAX = 500
 View = TypeVar("View", bound=BaseModel)
 Item = TypeVar("Item")
@@ -80,19 +81,18 @@ Viewing = Depends(_viewer)
 
 
 def _page(
-    request: Request,
-    limit: Annotated[int | None, Query(ge=1, le=PAGE_MAX, description="Items on a page.")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="Items on a page.")] = PAGE_ITEMS,
     cursor: Annotated[
-        str | None,
+        str,
         Query(
             max_length=4_096,
-            pattern="^([0-9a-f][0-9a-f])+$",
+            pattern="^([0-9a-f][0-9a-f])*$",
             description="`next_cursor` of the page before.",
         ),
-    ] = None,
+    ] = "",
 ) -> PageRequest:
     decoded = bytes.fromhex(cursor).decode("utf-8", "replace") if cursor else None
-    return PageRequest(limit or settings_of(request).page_items, decoded)
+    return PageRequest(limit, decoded)
 
 
 PageOf = Annotated[PageRequest, Depends(_page)]
@@ -111,8 +111,12 @@ def paged(
 # ---- tags ----------------------------------------------------------------------------------------
 
 IfNoneMatch = Annotated[
-    str | None,
-    Header(description="ETag of what is known already: answered 304 if it is the same."),
+    str,
+    Header(
+        alias="If-None-Match",
+        max_length=1_000,
+        description="ETag of what is known; answered 304 if it is the same.",
+    ),
 ]
 
 
@@ -120,19 +124,15 @@ def tag_of(version: object) -> str:
     return f'"{version}"'
 
 
-def unchanged(if_none_match: str | None, tag: str) -> Response | None:
+def unchanged(if_none_match: str, tag: str) -> Response | None:
     """304, if that is the answer."""
-    if if_none_match is None:
-        return None
     known = [entry.strip().removeprefix("W/") for entry in if_none_match.split(",")]
     if tag not in known and "*" not in known:
         return None
     return Response(status_code=304, headers={"ETag": tag})
 
 
-def tagged(
-    response: Response, if_none_match: str | None, version: object, view: View
-) -> View | Response:
+def tagged(response: Response, if_none_match: str, version: object, view: View) -> View | Response:
     tag = tag_of(version)
     response.headers["ETag"] = tag
     response.headers["Cache-Control"] = "no-cache"

@@ -35,16 +35,20 @@ async def watch_events(
     request: Request,
     manager: Manager,
     last_event_id: Annotated[
-        str | None,
-        Header(max_length=200, description="Go on after this one; browsers say it themselves."),
-    ] = None,
+        str,
+        Header(
+            alias="Last-Event-ID",
+            max_length=200,
+            description="Go on after this one.",
+        ),
+    ] = "",
 ) -> StreamingResponse:
     """Changes of plans, brokers, policy and leadership while they happen.
 
     A stream that begins with `reset` has missed something: read the present state. One that ends
     with `overflow` was too slow, with `ended` belongs to a manager that leads no longer.
     """
-    watcher = manager.watch(last_event_id or "")
+    watcher = manager.watch(last_event_id)
     return StreamingResponse(
         _stream(watcher, settings_of(request)),
         media_type="text/event-stream",
