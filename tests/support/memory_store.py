@@ -124,20 +124,24 @@ class MemoryStore:
 
     # ---- what everybody reads --------------------------------------------------------------------
 
+    async def placement(self) -> Placement:
+        self._reach()
+        return self._placement
+
+    async def policy(self) -> VersionedPolicy:
+        self._reach()
+        return self._policy
+
     async def plan(self, plan_id: str) -> Plan | None:
         self._reach()
         return self._plans.get(plan_id)
 
     async def plans(self, cursor: str | None, limit: int) -> Page[Plan]:
         self._reach()
-        newest = sorted(self._plans.values(), key=_newest, reverse=True)
-        if cursor is not None:
-            before = self._plans.get(cursor)
-            if before is None:
-                raise ValueError(cursor)
-            newest = [plan for plan in newest if _newest(plan) < _newest(before)]
-        page = newest[:limit]
-        return Page(page, page[-1].id if len(newest) > limit else None)
+        # In the order of their first write; the cursor is a place in it.
+        end = len(self._plans) if cursor is None else min(_number(cursor), len(self._plans))
+        newest = list(self._plans.values())[:end][::-1][:limit]
+        return Page(newest, str(end - limit) if end > limit else None)
 
     async def append_audit(self, entry: AuditEntry) -> None:
         self._reach()
@@ -145,7 +149,7 @@ class MemoryStore:
 
     async def audit(self, cursor: str | None, limit: int) -> Page[AuditEntry]:
         self._reach()
-        end = len(self._audit) + 1 if cursor is None else int(cursor)
+        end = len(self._audit) + 1 if cursor is None else _number(cursor)
         page = [entry for entry in reversed(self._audit) if entry.number < end][: limit + 1]
         following = str(page[limit - 1].number) if len(page) > limit else None
         return Page(page[:limit], following)
@@ -167,3 +171,10 @@ class MemoryStore:
 
 def _newest(plan: Plan) -> tuple[float, str]:
     return plan.created_s, plan.id
+
+
+def _number(cursor: str) -> int:
+    """Raises ValueError."""
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
+        raise ValueError(f"{cursor[:40]!r} is no cursor")
+    return int(cursor)
