@@ -60,13 +60,19 @@ class CatchingUp:
         return sorted(self._lessons)
 
     def look_at(
-        self, member: Member, placement: Placement, epoch_of_frozen: int, now_s: float
+        self,
+        member: Member,
+        placement: Placement,
+        now_s: float,
+        *,
+        epoch_of_frozen: int = 0,
+        straggler: bool = False,
     ) -> list[SendStep]:
-        """It registered, or was left behind: is there something to tell it?
+        """It registered, or is a straggler of the newest placement: what is there to tell it?
 
         `epoch_of_frozen` is that of the plan that it says it is frozen by, 0 if it is unknown.
         """
-        lesson = self._lesson_for(member, placement, epoch_of_frozen, now_s)
+        lesson = self._lesson_for(member, placement, epoch_of_frozen, straggler, now_s)
         if lesson is None:
             self._lessons.pop(member.broker_id, None)
             return []
@@ -80,15 +86,21 @@ class CatchingUp:
         return self._send(member, now_s)
 
     def _lesson_for(
-        self, member: Member, placement: Placement, epoch_of_frozen: int, now_s: float
+        self,
+        member: Member,
+        placement: Placement,
+        epoch_of_frozen: int,
+        straggler: bool,
+        now_s: float,
     ) -> _Lesson | None:
         if member.frozen_by and member.frozen_by != placement.plan_id:
             epoch = epoch_of_frozen or member.epoch + 1
             return _Lesson(member.incarnation, member.frozen_by, epoch, BACK, (), now_s)
-        if not member.frozen_by and not is_left_behind(member, placement):
+        behind = straggler or is_left_behind(member, placement, self._members)
+        if not member.frozen_by and not behind:
             return None
-        steps = FORWARD
-        if member.frozen_by and member.broker_id not in {p.broker_id for p in placement.moved}:
+        steps: Sequence[StepKind.ValueType] = FORWARD
+        if member.broker_id not in {placed.broker_id for placed in placement.moved}:
             steps = (RCFG_TREE_RESTORE, RCFG_FINISH)
         moved = news_for(member, placement)
         return _Lesson(member.incarnation, placement.plan_id, placement.epoch, steps, moved, now_s)
@@ -143,14 +155,23 @@ class CatchingUp:
         return [SendStep(member.agent, step)]
 
 
-def is_left_behind(member: Member, placement: Placement) -> bool:
-    """It does not know of the newest placement, and uses a node that this gives to another."""
+def is_left_behind(member: Member, placement: Placement, members: Members) -> bool:
+    """It does not know of the newest placement, and uses a node that this gives to another.
+
+    Who was in the plan gave its node away. A process that came later may have taken the node since,
+    unless its host is there.
+    """
     if member.epoch >= placement.epoch:
         return False
-    return any(
-        placed.broker_id != member.broker_id and placed.node == member.placed.node
-        for placed in placement.hosts
-    )
+    node = member.placed.node
+    heir = next((placed for placed in placement.hosts if placed.node == node), None)
+    if heir is None or heir.broker_id == member.broker_id:
+        return False
+    mine = next((p for p in placement.hosts if p.broker_id == member.broker_id), None)
+    if mine is not None and mine.incarnation == member.incarnation:
+        return True
+    other = members.get(heir.broker_id)
+    return other is not None and other.node_id == member.node_id
 
 
 def assigned_to(member: Member, placement: Placement) -> int:

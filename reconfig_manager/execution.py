@@ -166,6 +166,8 @@ class Coordinator:
             if phase is Phase.RESTORING:
                 node_id = self._new_nodes.get(member.broker_id, member.node_id)
                 self.members.moved_to(member.broker_id, node_id, self._execution.epoch)
+            elif phase in (Phase.FINISHING, Phase.ROLLING_BACK):
+                member.frozen_by = ""
             return self._go_on_if_done(now_s)
         if phase is Phase.ROLLING_BACK:
             return self._forward_after_all(now_s) if problem == STEP_PROBLEM_IN_USE else []

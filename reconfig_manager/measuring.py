@@ -156,7 +156,7 @@ def measure(
     return plan.changed(now_s, flags=tuple(flags), measurement=measurement)
 
 
-# ---- constants of eq. 11 ---------------------------------------------------------------------------
+# ---- constants of eq. 11 -------------------------------------------------------------------------
 
 
 def calibrated(constants: Constants, plan: Plan, settings: MeasuringSettings) -> Constants:

@@ -240,6 +240,16 @@ class Participant(_Part):
     incarnation: int
 
 
+class CostRate(_Part):
+    """What brokers counted, for each event stamped."""
+
+    events: float
+    seconds: float
+    relays_per_event: float
+    hops_per_event: float
+    cost_per_event: float
+
+
 class Execution(_Part):
     """How it went."""
 
@@ -258,6 +268,8 @@ class Execution(_Part):
     paused: Paused = Paused()
     # Brokers that had not answered when the plan ended, or were gone.
     stragglers: tuple[str, ...] = ()
+    # What an event cost before.
+    before: CostRate | None = None
     # Why it was rolled back.
     failure: str = ""
     ended_s: float | None = None
@@ -265,16 +277,6 @@ class Execution(_Part):
     @property
     def messages_total(self) -> int:
         return sum(step.total for step in self.messages.values())
-
-
-class CostRate(_Part):
-    """What brokers counted, for each event stamped."""
-
-    events: float
-    seconds: float
-    relays_per_event: float
-    hops_per_event: float
-    cost_per_event: float
 
 
 class Measurement(_Part):

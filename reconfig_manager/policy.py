@@ -152,8 +152,8 @@ class Policy(_Part):
         0.05,
         ge=0,
         le=1,
-        description="In `auto`, the least benefit, as a share of the present cost: what a second "
-        "look of the solver, or noise, finds on top is not worth a pause.",
+        description="What the process finds is worth it from this share of the present cost on: "
+        "what noise, or a second look of the solver, gains on top is not worth a pause.",
     )
     windows: tuple[MaintenanceWindow, ...] = Field(
         (), max_length=50, description="`auto` executes within these only; without any, always."

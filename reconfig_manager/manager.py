@@ -1,0 +1,345 @@
+"""The reconfiguration manager, as a pure state machine: what happens goes in, effects come out.
+
+    lead / depose                          the lease, by the driver
+    register, report, reply, gone          brokers, each on its stream (`AgentId`)
+    propose, approve, cancel, set_policy   people; a refusal is raised (`refusals.py`)
+    solved, recorded, not_recorded         how effects ended
+    tick                                   time passes; several times a second
+
+It does nothing unless it leads. Under a leadership, `Office` holds what is known, `Proposals` has
+the plans until they are approved, `Conductor` from then on, `Process` is Algorithm 3. The service
+drives it in real time, the simulator in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+
+from dynatops.v1.manager_pb2 import LoadReport, Registration, StepReply
+from reconfig_manager.conducting import Conductor
+from reconfig_manager.model import figures
+from reconfig_manager.monitor import Advice
+from reconfig_manager.office import POLICY, Office, audit
+from reconfig_manager.plan import CostFigures, Plan, PlanState
+from reconfig_manager.planning import Found, Process
+from reconfig_manager.policy import Policy, VersionedPolicy
+from reconfig_manager.ports import (
+    AgentId,
+    Drop,
+    KeepRates,
+    LeaderState,
+    ManagerEffect,
+    ProposalRequest,
+    Record,
+    Solve,
+    Tell,
+)
+from reconfig_manager.problem import Solution
+from reconfig_manager.proposals import PROCESS_ACTOR, Proposals
+from reconfig_manager.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
+from reconfig_manager.settings import ManagerSettings
+
+Effects = list[ManagerEffect]
+# What the process has solved is no plan yet.
+CHECK = "check"
+
+
+class _Leading:
+    """The parts of one leadership."""
+
+    def __init__(self, office: Office, now_s: float) -> None:
+        self.office = office
+        self.proposals = Proposals(office)
+        self.conductor = Conductor(office)
+        self.process = Process(now_s, office.rules, self.conductor.reconfigured_s)
+        self.keep_rates_s = now_s + office.settings.keep_rates_s
+        self.checks = 0
+        self.check_id = ""
+
+
+class Manager:
+    def __init__(self, settings: ManagerSettings, me: str) -> None:
+        self.settings = settings
+        self.me = me
+        self._led: _Leading | None = None
+        self._advice: Advice | None = None
+
+    # ---- leadership ------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        return self._led is not None
+
+    def lead(self, fence: int, state: LeaderState, now_s: float) -> Effects:
+        """It got the lease, and read the state after that."""
+        office = Office(self.settings, self.me, fence, state, now_s)
+        if self._advice is not None:
+            office.monitor.advise(self._advice)
+        led = self._led = _Leading(office, now_s)
+        return [
+            Tell({"type": "leader", "manager": self.me, "fence": fence, "at_s": now_s}),
+            *led.proposals.left_behind(now_s),
+            *led.conductor.take_over(now_s),
+        ]
+
+    def depose(self, now_s: float) -> Effects:
+        """It lost the lease: nothing more is sent, whatever it was doing."""
+        if self._led is None:
+            return []
+        self._led = None
+        return [Tell({"type": "deposed", "manager": self.me, "at_s": now_s})]
+
+    def _leading(self) -> _Leading:
+        if self._led is None:
+            raise NotLeading
+        return self._led
+
+    @property
+    def office(self) -> Office:
+        """What is known, to look at; raises NotLeading."""
+        return self._leading().office
+
+    @property
+    def process(self) -> Process:
+        return self._leading().process
+
+    @property
+    def executing(self) -> Plan | None:
+        return self._leading().conductor.executing
+
+    @property
+    def catching_up(self) -> list[str]:
+        """Brokers that are being told of a plan that went on without them."""
+        return self._leading().conductor.catching_up
+
+    # ---- brokers ---------------------------------------------------------------------------------
+
+    def register(self, agent: AgentId, registration: Registration, now_s: float) -> Effects:
+        """Its first frame, and again when something in it has changed. A Drop says it is not in."""
+        if self._led is None:
+            return []
+        office, conductor = self._led.office, self._led.conductor
+        admission = office.members.register(agent, registration, now_s)
+        effects: Effects = conductor.outranked(registration.fence)
+        if admission.member is None:
+            return [Drop(agent, admission.problem)]
+        if admission.replaced is not None:
+            effects.append(Drop(admission.replaced, "the broker has opened another stream"))
+        if admission.new:
+            office.monitor.forget(agent.broker_id)
+            office.meter.forget(agent.broker_id)
+            effects.append(_broker_event(agent.broker_id, "registered", now_s))
+        return [*effects, *conductor.registered(admission.member, now_s)]
+
+    def report(self, agent: AgentId, report: LoadReport, now_s: float) -> Effects:
+        if self._led is not None and self._led.office.members.by_agent(agent) is not None:
+            self._led.office.monitor.report(agent, report, now_s)
+            self._led.office.meter.report(agent.broker_id, report.counters, now_s)
+        return []
+
+    def reply(self, agent: AgentId, reply: StepReply, now_s: float) -> Effects:
+        return self._led.conductor.reply(agent, reply, now_s) if self._led else []
+
+    def gone(self, agent: AgentId, now_s: float) -> Effects:
+        """Its stream ended; the broker may come back on another."""
+        if self._led is not None:
+            self._led.office.members.ended(agent, now_s)
+        return []
+
+    def advise(self, rates: dict[str, float], at_s: float) -> Effects:
+        """Publication rates computed by Spark, events/s by topic."""
+        self._advice = Advice(rates, at_s)
+        if self._led is not None:
+            self._led.office.monitor.advise(self._advice)
+        return []
+
+    # ---- people ----------------------------------------------------------------------------------
+
+    def propose(self, request: ProposalRequest, now_s: float) -> Effects:
+        """The new plan is in the Record among the effects (`proposed`)."""
+        led = self._leading()
+
+        def do() -> Effects:
+            return led.proposals.propose(request, now_s)
+
+        return self._command(do, "propose", "", request.actor, request.reason, now_s)
+
+    def approve(self, plan_id: str, actor: str, reason: str, now_s: float) -> Effects:
+        led = self._leading()
+
+        def do() -> Effects:
+            return led.proposals.approve(plan_id, actor, now_s)
+
+        return self._command(do, "approve", plan_id, actor, reason, now_s)
+
+    def cancel(self, plan_id: str, actor: str, reason: str, now_s: float) -> Effects:
+        led = self._leading()
+
+        def do() -> Effects:
+            plan = led.office.plan(plan_id)
+            if plan.state is PlanState.EXECUTING:
+                return led.conductor.cancel(plan, actor, reason, now_s)
+            return led.proposals.cancel(plan, actor, reason, now_s)
+
+        return self._command(do, "cancel", plan_id, actor, reason, now_s)
+
+    def set_policy(
+        self, policy: Policy, actor: str, reason: str, now_s: float, if_version: int | None = None
+    ) -> Effects:
+        """In force once recorded. With `if_version`, only if nobody has changed it since."""
+        led = self._leading()
+
+        def do() -> Effects:
+            pending = led.office.journal.waits_for(POLICY)
+            current = (pending.policy if pending else None) or led.office.policy
+            if if_version is not None and if_version != current.version:
+                raise StalePolicy(if_version, current.version)
+            following = VersionedPolicy(policy=policy, version=current.version + 1)
+            return [led.office.journal.write(POLICY, Record(0, policy=following))]
+
+        return self._command(do, "set_policy", "policy", actor, reason, now_s)
+
+    def _command(
+        self,
+        do: Callable[[], Effects],
+        action: str,
+        subject: str,
+        actor: str,
+        reason: str,
+        now_s: float,
+    ) -> Effects:
+        """Refused or not, it is in the audit log; a refusal's entry comes with the next tick."""
+        office = self._leading().office
+        try:
+            effects = do()
+        except RefusalError as refusal:
+            outcome = type(refusal).__name__
+            entry = audit(now_s, actor, action, subject, reason, outcome, str(refusal))
+            office.outbox.append(entry)
+            raise
+        plan = proposed(effects)
+        name = subject or (plan.id if plan else "")
+        return [*effects, audit(now_s, actor, action, name, reason, "accepted")]
+
+    # ---- how effects ended -----------------------------------------------------------------------
+
+    def solved(self, plan_id: str, solution: Solution | str, now_s: float) -> Effects:
+        """The solution, or what went wrong as a sentence."""
+        if self._led is None:
+            return []
+        if plan_id != self._led.check_id:
+            return self._led.proposals.solved(plan_id, solution, now_s)
+        process, rules = self._led.process, self._led.office.rules
+        return self._checked(self._led, process.solved(solution, rules, now_s), now_s)
+
+    def recorded(self, token: int, now_s: float) -> Effects:
+        if self._led is None:
+            return []
+        led, office = self._led, self._led.office
+        record = office.journal.recorded(token)
+        if record is None:
+            return []
+        if record.placement is not None:
+            office.placement = record.placement
+        effects: Effects = []
+        if record.policy is not None:
+            office.policy = record.policy
+            led.process.start_again(now_s, office.rules)
+            event = record.policy.model_dump(mode="json")
+            effects.append(Tell({"type": "policy", **event, "at_s": now_s}))
+        plan = record.plan
+        if plan is None:
+            return effects
+        if plan.state is PlanState.APPROVED:
+            effects += led.conductor.approved(plan, now_s)
+        effects += led.proposals.recorded(plan)
+        before_s = led.conductor.reconfigured_s
+        effects += led.conductor.recorded(record, now_s)
+        if led.conductor.reconfigured_s != before_s:
+            led.process.start_again(now_s, office.rules)
+        return effects
+
+    def not_recorded(self, token: int, now_s: float) -> Effects:
+        """The store did not take it, or nobody knows: it is written again soon."""
+        if self._led is not None:
+            self._led.office.journal.not_recorded(token, now_s)
+        return []
+
+    # ---- time ------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> Effects:
+        if self._led is None:
+            return []
+        led, office = self._led, self._led.office
+        effects, office.outbox = office.outbox, []
+        for member in office.members.sweep(now_s):
+            office.monitor.forget(member.broker_id)
+            office.meter.forget(member.broker_id)
+            effects.append(_broker_event(member.broker_id, "gone", now_s))
+        office.monitor.tick(now_s)
+        effects += office.journal.due(now_s)
+        effects += led.conductor.tick(now_s)
+        effects += led.proposals.tick(now_s)
+        effects += self._run_process(led, now_s)
+        if now_s >= led.keep_rates_s:
+            led.keep_rates_s = now_s + self.settings.keep_rates_s
+            effects.append(KeepRates(office.monitor.rates(), now_s))
+        return effects
+
+    def _run_process(self, led: _Leading, now_s: float) -> Effects:
+        office, process, rules = led.office, led.process, led.office.rules
+        busy = any(
+            plan.state in (PlanState.APPROVED, PlanState.EXECUTING)
+            for plan in office.plans.values()
+        )
+        if busy or not process.due(now_s, rules):
+            return []
+        try:
+            model = office.model(rules, now_s)
+        except ModelTooThin as thin:
+            process.too_thin(str(thin), now_s)
+            return self._check_event(led)
+        problem = led.proposals.problem(model, rules)
+        found = process.check(model, problem, rules, now_s)
+        effects = self._checked(led, found, now_s)
+        if process.wants is not None:
+            led.checks += 1
+            led.check_id = f"{CHECK}{office.fence}-{led.checks}"
+            options = rules.solver
+            effects.append(Solve(led.check_id, problem, options.task(), options.algorithm))
+        return effects
+
+    def _checked(self, led: _Leading, found: Found | None, now_s: float) -> Effects:
+        effects = self._check_event(led)
+        if found is not None:
+            effects += led.proposals.found(found, now_s)
+        return effects
+
+    def _check_event(self, led: _Leading) -> Effects:
+        last = led.process.last
+        return [Tell({"type": "check", **asdict(last)})] if last else []
+
+    # ---- to look at ------------------------------------------------------------------------------
+
+    def cost(self, now_s: float) -> CostFigures:
+        """Of the present placement, in messages for T_free; raises ModelTooThin."""
+        led = self._leading()
+        model = led.office.model(led.office.rules, now_s)
+        problem = led.proposals.problem(model, led.office.rules)
+        return figures(problem.model.evaluate(problem.place))
+
+
+def proposed(effects: Effects) -> Plan | None:
+    """The plan that `propose` made."""
+    for effect in effects:
+        if isinstance(effect, Record) and effect.plan is not None:
+            return effect.plan
+    return None
+
+
+def _broker_event(broker_id: str, state: str, now_s: float) -> Tell:
+    return Tell({"type": "broker", "broker": broker_id, "state": state, "at_s": now_s})
+
+
+__all__ = ["PROCESS_ACTOR", "Manager", "proposed"]
