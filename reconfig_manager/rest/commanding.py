@@ -53,8 +53,10 @@ async def _write_down(request: Request, action: str, problem: ProblemError) -> N
     subject = "policy" if action == "set_policy" else request.path_params.get("plan_id", "")
     command = Command(action, subject[:200], _reason(await request.body()))
     try:
+        # As the names of the manager's own refusals.
+        outcome = problem.code.title().replace("_", "")
         await facade_of(request).refused(
-            caller_of(request), command, problem.code, problem.detail[:REASON_MAX]
+            caller_of(request), command, outcome, problem.detail[:REASON_MAX]
         )
     except StoreError as error:
         request.app.state.traffic.audit_failures += 1

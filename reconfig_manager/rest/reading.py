@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -102,9 +103,11 @@ async def get_cost(manager: Manager) -> CostView:
 async def get_placement(
     response: Response, manager: Manager, if_none_match: IfNoneMatch = ""
 ) -> PlacementView | Response:
-    """Which broker hosts which node since the last committed plan."""
+    """Which broker hosts which node."""
     placement = await manager.placement()
-    return tagged(response, if_none_match, placement.epoch, placement)
+    text = placement.model_dump_json()
+    version = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]
+    return tagged(response, if_none_match, version, placement)
 
 
 @stored.get("/reconfigurations", responses={**_PAGED, **problems(404)})

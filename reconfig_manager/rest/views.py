@@ -114,6 +114,9 @@ class TreeView(_View):
 
 
 class PlacementView(_View):
+    live: bool = Field(
+        description="As brokers say; otherwise as the last plan left it, without later brokers."
+    )
     epoch: int
     plan_id: str = Field(description="The plan that led there; empty before the first.")
     committed_s: float
