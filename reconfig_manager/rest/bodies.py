@@ -80,7 +80,7 @@ class ProposalBody(_Body):
     max_moves: int | None = Field(
         None, ge=1, le=2**31 - 1, description="Brokers that may move at once."
     )
-    seed: int | None = Field(None, ge=0, le=2**63 - 1, description="Of the solver's own dice.")
+    seed: int | None = Field(None, ge=0, le=2**53, description="Of the solver's own dice.")
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
@@ -90,9 +90,7 @@ class ProposalBody(_Body):
 
     def options(self, defaults: SolverOptions) -> SolverOptions:
         """Raises ValidationError if they do not go together."""
-        chosen = self.model_dump(
-            exclude_none=True, exclude={"reason", "execute", "weights"}
-        )
+        chosen = self.model_dump(exclude_none=True, exclude={"reason", "execute", "weights"})
         if self.weights is not None:
             chosen["delay_weight"] = self.weights.delay
         return SolverOptions.model_validate({**defaults.model_dump(), **chosen})

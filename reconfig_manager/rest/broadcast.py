@@ -23,7 +23,7 @@ RESET = "reset"
 ENDED = "ended"
 
 
-class TooManyWatchers(RefusalError):
+class TooManyWatchersError(RefusalError):
     def __init__(self, watchers_max: int) -> None:
         super().__init__(f"{watchers_max} streams of events are open already; try again later")
 
@@ -122,10 +122,10 @@ class Broadcast:
             self.overflows += not watcher.offer(told)
 
     def watch(self, last_id: str = "") -> Watcher:
-        """Raises TooManyWatchers."""
+        """Raises TooManyWatchersError."""
         if len(self._watchers) >= self._watchers_max:
             self.turned_away += 1
-            raise TooManyWatchers(self._watchers_max)
+            raise TooManyWatchersError(self._watchers_max)
         watcher = Watcher(self, self._backlog(last_id), self._watcher_events_max)
         if self._closed:
             watcher.end(ENDED, self._closed)

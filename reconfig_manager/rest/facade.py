@@ -28,20 +28,20 @@ from reconfig_manager.rest.views import (
 )
 
 
-class UnknownTopic(RefusalError):
+class UnknownTopicError(RefusalError):
     def __init__(self, topic: str) -> None:
         super().__init__(f"nobody publishes on {topic!r} or subscribes to it")
         self.topic = topic
 
 
-class UnknownCursor(RefusalError):
+class UnknownCursorError(RefusalError):
     """No page begins there."""
 
     def __init__(self) -> None:
         super().__init__("no page begins at this cursor; begin again without one")
 
 
-class KeyReused(RefusalError):
+class KeyReusedError(RefusalError):
     """An idempotency key came a second time, with another request."""
 
     def __init__(self, plan_id: str) -> None:
@@ -49,7 +49,7 @@ class KeyReused(RefusalError):
         self.plan_id = plan_id
 
 
-class ConflictingOptions(RefusalError):
+class ConflictingOptionsError(RefusalError):
     """What was asked for does not go with what the policy says about the rest."""
 
 
@@ -100,13 +100,13 @@ class Facade(Protocol):
         ...
 
     async def tree(self, topic: str) -> TreeView:
-        """Raises UnknownTopic."""
+        """Raises UnknownTopicError."""
         ...
 
     async def cost(self) -> CostView: ...
 
     def watch(self, last_id: str) -> Watcher:
-        """Events from now on, or after `last_id`. Raises TooManyWatchers."""
+        """Events from now on, or after `last_id`. Raises TooManyWatchersError."""
         ...
 
     # ---- what is stored, at every manager --------------------------------------------------------
@@ -114,7 +114,7 @@ class Facade(Protocol):
     async def placement(self) -> PlacementView: ...
 
     async def plans(self, page: PageRequest) -> Page[Plan]:
-        """The newest first. Raises UnknownCursor."""
+        """The newest first. Raises UnknownCursorError."""
         ...
 
     async def plan(self, plan_id: str) -> Plan: ...
@@ -122,7 +122,7 @@ class Facade(Protocol):
     async def policy(self) -> VersionedPolicy: ...
 
     async def audit(self, page: PageRequest) -> Page[AuditEntry]:
-        """The newest first. Raises UnknownCursor."""
+        """The newest first. Raises UnknownCursorError."""
         ...
 
     # ---- commands, at the leader -----------------------------------------------------------------

@@ -42,7 +42,6 @@ class RestSettings(BaseModel):
     connections_max: int = Field(
         1_000, ge=1, description="Connections at once; past it, requests are answered 503."
     )
-    page_items: int = Field(50, ge=1, le=1_000, description="Items on a page if nothing is said.")
     watchers_max: int = Field(
         100, ge=1, description="Streams of events at once; further ones are turned away."
     )
