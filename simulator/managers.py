@@ -1,8 +1,7 @@
 """Reconfiguration managers in virtual time, and the streams that brokers keep to their leader.
 
 The cores are the ones that ship. What the service does around them is done here with a lease in a
-simulated store, streams that break when the network does, and a solver that shuffles: the subject
-is how brokers are moved, not where to.
+simulated store, streams that break when the network does, and a solver that shuffles.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from reconfig_manager.manager import Manager
 
-from dynatops.v1.manager_pb2 import AgentFrame, Step, StepReply
-from overlay.cost import Cost
+from dynatops.v1.manager_pb2 import AgentFrame, LoadReport, Step, StepReply, TopicCount
+from reconfig_manager.manager import Manager
 from reconfig_manager.ports import (
     AgentId,
     Audit,
@@ -29,7 +27,7 @@ from reconfig_manager.ports import (
     Solve,
     Tell,
 )
-from reconfig_manager.problem import Problem, Solution, Task
+from reconfig_manager.problem import Problem, Run, Solution, Task
 from reconfig_manager.refusals import Deposed, RefusalError, StoreAway
 from reconfig_manager.settings import ManagerSettings
 from simulator.manager_store import SimulatedStore
@@ -46,6 +44,8 @@ KEEPALIVE_S = 1.0
 RECONNECT_S = 0.4
 STORE_MAX_S = 0.02
 SOLVE_MAX_S = 0.3
+SHUFFLES = 60
+INVENTED_TOPICS = 12
 
 
 class Stream:
@@ -99,6 +99,7 @@ class Uplink:
         self._told_version = -1
         self._report_due_s = 0.0
         self._full = True
+        self._invented: set[str] = set()
 
     def tick(self) -> None:
         world = self._group.world
@@ -118,6 +119,7 @@ class Uplink:
             return
         self.stream = manager.accept(self.broker)
         self._told_version, self._full, self._report_due_s = -1, True, 0.0
+        self._invented = set()
         self.broker.core.attend(self._group.world.scheduler.now_s)
         self._tell(self.stream)
 
@@ -129,8 +131,22 @@ class Uplink:
         if now_s >= self._report_due_s:
             self._report_due_s = now_s + self._group.settings.monitor.report_period_s
             report = core.load_report(now_s, full=self._full)
+            self._invent_load(report)
             self._full = False
             self._say(stream, AgentFrame(report=report))
+
+    def _invent_load(self, report: LoadReport) -> None:
+        """What the manager believes is subscribed to changes all the time, so that there is always
+        a better placement: the subject is how brokers are moved, not where to."""
+        rng = self._group.world.rng
+        invented = [f"invented/{i}" for i in range(INVENTED_TOPICS)]
+        chosen = set(rng.sample(invented, rng.randint(1, INVENTED_TOPICS // 2)))
+        del report.subscribed[:], report.unsubscribed[:], report.publications[:]
+        report.subscribed.extend(sorted(chosen - self._invented))
+        report.unsubscribed.extend(sorted(self._invented - chosen))
+        self._invented = chosen
+        for topic in invented:
+            report.publications.append(TopicCount(topic=topic, events=1_000))
 
     def reply(self, reply: StepReply) -> None:
         if self.stream is not None:
@@ -243,7 +259,7 @@ class SimulatedManager:
 
     def propose(self, request: ProposalRequest) -> None:
         try:
-            _, effects = self.core.propose(request, self._now_s)
+            effects = self.core.propose(request, self._now_s)
         except RefusalError as error:
             self.world.trace.note(f"{self.name} refuses: {error}")
             return
@@ -320,13 +336,16 @@ class SimulatedManager:
 
 
 def shuffled(problem: Problem, task: Task, seed: int) -> Solution:
-    """Some brokers change places, and it is said to save everything."""
+    """Some brokers change places: the best of some such changes."""
+    run = Run(problem, task)
     rng = np.random.default_rng(seed)
-    place = problem.place.copy()
-    size = min(len(place), 2 + int(rng.integers(0, 4)))
-    chosen = rng.choice(len(place), size=size, replace=False)
-    place[chosen] = place[np.roll(chosen, 1)]
-    return Solution("shuffle", place, Cost(0.0, 0.0, 0.0), 1, 0.0, None, True, ())
+    for _ in range(SHUFFLES):
+        place = problem.place.copy()
+        size = min(len(place), 2 + int(rng.integers(0, 4)))
+        chosen = rng.choice(len(place), size=size, replace=False)
+        place[chosen] = place[np.roll(chosen, 1)]
+        run.offer(place, problem.model.evaluate(place).total)
+    return run.solution("shuffle", finished=True)
 
 
 class Managers:

@@ -1,8 +1,8 @@
 """Runs in which brokers are moved again and again, and something breaks at a random point of it.
 
-Each plan may meet one mishap: at some step or write of its execution the leading manager crashes, or
-a broker does (one that moves, or not; for good, or to come back), a link or the network breaks, or
-the store is away. Afterwards there is one placement, each node has one host, nobody is frozen,
+Each plan may meet one mishap: at some step or write of its execution the leading manager crashes,
+or a broker does (one that moves, or not; for good, or to come back), a link or the network breaks,
+or the store is away. Afterwards there is one placement, each node has one host, nobody is frozen,
 nothing that was acknowledged is lost, and what is written about each plan is true.
 """
 

@@ -111,9 +111,15 @@ class Readers:
 
     def _add(self, reader: TopicReader, consumer: Consumer | None) -> ReadTopic:
         topic = reader.topic
-        entry = self._topics[topic] = ReadTopic(Feed(topic, 0, reader), consumer=consumer)
+        entry = self._topics[topic] = ReadTopic(
+            self._feed(topic, reader, is_live=True), consumer=consumer
+        )
         self._wants.append((topic, True))
         return entry
+
+    def _feed(self, topic: str, reader: TopicReader, *, is_live: bool = False) -> Feed:
+        self._feeds_made += 1
+        return Feed(topic, self._feeds_made, reader, is_live=is_live)
 
     def close(self, topic: str) -> None:
         entry = self._topics.pop(topic, None)
@@ -156,10 +162,10 @@ class Readers:
         if feed is not None:
             feed.members[session] = _ALWAYS_THERE
             return
-        self._feeds_made += 1
         topic = entry.live.topic
         reader = self._reader_from(topic, start)
-        feed = Feed(topic, self._feeds_made, reader, {session: _ALWAYS_THERE})
+        feed = self._feed(topic, reader)
+        feed.members[session] = _ALWAYS_THERE
         self._counters.catch_ups += 1
         if not (entry.live.reader.started and self._merge_or_ask(entry.live, feed, now_s)):
             entry.catching_up += (feed,)
@@ -224,7 +230,7 @@ class Readers:
         feed = next((feed for feed in entry.feeds if feed.number == answer.reader), None)
         if feed is None:
             return None
-        if feed.number and answer.position.term < feed.reader.newest_term:
+        if not feed.is_live and answer.position.term < feed.reader.newest_term:
             self._begin_again(feed, answer, now_s)
             return None
         reading = feed.reader.fetched(answer)
