@@ -79,6 +79,9 @@ class AgentsHost(Protocol):
 
     def on_gone(self, agent: AgentId) -> None: ...
 
+    def on_failure(self, error: Exception) -> None:
+        """Not the broker's: this manager is broken."""
+
 
 class _RefusedError(Exception):
     """The broker is not let in; gRPC's code, and why."""
@@ -291,8 +294,10 @@ class AgentServer:
                 task.cancel()
             problems = await asyncio.gather(reading, writing, return_exceptions=True)
         for problem in problems:
-            if isinstance(problem, Exception):
+            if isinstance(problem, grpc.RpcError | grpc.aio.BaseError | asyncio.InvalidStateError):
                 log.debug("stream of %s: %s", stream.agent.broker_id, problem)
+            elif isinstance(problem, Exception):
+                self._host.on_failure(problem)
 
     async def _read_all(self, stream: _Stream, context: Context) -> None:
         agent, host = stream.agent, self._host

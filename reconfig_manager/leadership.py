@@ -42,7 +42,7 @@ class Leadership:
     ) -> None:
         self._store = store
         self._settings = settings
-        self._facts = facts
+        self.facts = facts
         self._me = facts.manager_id
         self._host = host
         self._fence: int | None = None
@@ -74,6 +74,10 @@ class Leadership:
             )
             return
         self._fence_min = max(self._fence_min, fence + 1)
+        self._woken.set()
+
+    def lost(self) -> None:
+        """The store has said so, to somebody else of this manager."""
         self._woken.set()
 
     def step_down(self) -> None:
@@ -116,7 +120,7 @@ class Leadership:
 
     async def _look_around(self) -> None:
         """Tell the others of this one, and see who they are."""
-        await self._store.announce(self._facts, 3 * self._settings.ttl_s)
+        await self._store.announce(self.facts, 3 * self._settings.ttl_s)
         self.managers = await self._store.managers()
         held = await self._store.leader()
         if held is None:
@@ -130,7 +134,7 @@ class Leadership:
         self._fence_min = max(self._fence_min, fence + 1)
         self._prolong(asked_s)
         self._fence = fence
-        self.leader = self._facts
+        self.leader = self.facts
         log.warning("%s leads, with fence %d", self._me, fence)
         reason = "an error"
         try:

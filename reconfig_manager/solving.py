@@ -62,7 +62,8 @@ class SolverProcess:
 
     def submit(self, work: Solve) -> None:
         if len(self._waiting) >= WAITING_MAX:
-            self._on_solved(work.plan_id, f"{WAITING_MAX} problems wait for the solver already")
+            problem = f"{WAITING_MAX} problems wait for the solver already"
+            asyncio.get_running_loop().call_soon(self._on_solved, work.plan_id, problem)
             return
         self._waiting.append(work)
         self._stirred.set()
