@@ -47,8 +47,8 @@ Try it:
 
 # In the order of `--help`.
 _MODULES = (
-    demo, up, broker, manager, token, pubsub, inspect, sessions, network, reconfigure, policy, watch,
-    solve, instance, compare, simulate, bench, settings,
+    demo, up, broker, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
+    watch, solve, instance, compare, simulate, bench, settings,
 )  # fmt: skip
 
 
