@@ -73,16 +73,19 @@ class CatchingUp:
         `epoch_of_frozen` is that of the plan that it says it is frozen by, 0 if it is unknown.
         """
         lesson = self._lesson_for(member, placement, epoch_of_frozen, straggler, now_s)
-        if lesson is None:
-            self._lessons.pop(member.broker_id, None)
-            return []
         running = self._lessons.get(member.broker_id)
-        if (
-            running is None
-            or running.incarnation != lesson.incarnation
-            or (running.plan_id, running.steps) != (lesson.plan_id, lesson.steps)
-        ):
-            self._lessons[member.broker_id] = lesson
+        if running is not None:
+            about = lesson or running
+            same = (running.incarnation, running.plan_id) == (member.incarnation, about.plan_id)
+            # Restored, it says that it uses the placement; it has yet to repair and to finish.
+            if same and running.plan_id == placement.plan_id:
+                return []
+            if same and lesson is not None:
+                return self._send(member, now_s)
+            del self._lessons[member.broker_id]
+        if lesson is None:
+            return []
+        self._lessons[member.broker_id] = lesson
         return self._send(member, now_s)
 
     def _lesson_for(

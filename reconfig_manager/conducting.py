@@ -13,7 +13,7 @@ from dynatops.v1.manager_pb2 import StepReply
 from reconfig_manager.catching_up import CatchingUp
 from reconfig_manager.execution import Coordinator, Doing
 from reconfig_manager.measuring import NOT_MEASURED, calibrated, measure
-from reconfig_manager.members import Member
+from reconfig_manager.members import Admission, Member
 from reconfig_manager.office import CONSTANTS, Office, audit
 from reconfig_manager.plan import PHASES, Plan, PlanState
 from reconfig_manager.ports import AgentId, ManagerEffect, Outranked, Record, SendStep
@@ -103,8 +103,13 @@ class Conductor:
         effects = self._do(coordinator.recorded(plan.version, now_s))
         return [*effects, *self._ended(coordinator, now_s)] if coordinator.over else effects
 
-    def registered(self, member: Member, now_s: float) -> list[ManagerEffect]:
+    def registered(self, admission: Admission, now_s: float) -> list[ManagerEffect]:
+        member = admission.member
+        if member is None:
+            return []
         if self._coordinator is not None and self._serves(member.broker_id):
+            if not admission.on_new_stream:
+                return []
             return self._do(self._coordinator.registered(member.broker_id, now_s))
         effects = self._look_at(member, now_s)
         for other in self._office.members:

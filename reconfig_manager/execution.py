@@ -181,7 +181,7 @@ class Coordinator:
         )
 
     def registered(self, broker_id: str, now_s: float) -> list[Doing]:
-        """Perhaps on a new stream: what was said on the old one may be lost."""
+        """On a new stream: what was said on the old one may be lost."""
         return self._send(broker_id, now_s) if broker_id in self._waiting else []
 
     def tick(self, now_s: float) -> list[Doing]:

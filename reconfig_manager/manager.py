@@ -130,7 +130,7 @@ class Manager:
             office.monitor.forget(agent.broker_id)
             office.meter.forget(agent.broker_id)
             effects.append(_broker_event(agent.broker_id, "registered", now_s))
-        return [*effects, *conductor.registered(admission.member, now_s)]
+        return [*effects, *conductor.registered(admission, now_s)]
 
     def report(self, agent: AgentId, report: LoadReport, now_s: float) -> Effects:
         if self._led is not None and self._led.office.members.by_agent(agent) is not None:

@@ -61,6 +61,8 @@ class Admission:
     problem: str = ""
     # A stream of the same broker that this one takes the place of.
     replaced: AgentId | None = None
+    # What was said on another stream may be lost.
+    on_new_stream: bool = False
     # New here, or in another process than before: whatever was known of it does not hold.
     new: bool = False
 
@@ -107,7 +109,8 @@ class Members:
         self._members[agent.broker_id] = member
         replaced = before.agent if before and before.attached and before.agent != agent else None
         new = before is None or before.incarnation != agent.incarnation
-        return Admission(member, replaced=replaced, new=new)
+        on_new_stream = before is None or before.agent != agent
+        return Admission(member, replaced=replaced, on_new_stream=on_new_stream, new=new)
 
     def _problem(self, agent: AgentId, registration: Registration, before: Member | None) -> str:
         node = registration.node

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import dynatops
-from broker_agent.core.access import hash_of
 from broker_agent.runtime.agent import Agent
 from broker_agent.settings import BrokerSettings
 from dynatops.tls import Tls
+from dynatops.tokens import hash_of
 
 _FOLDER = Path(__file__).parent / "certificates"
 SECRET = "what-all-brokers-of-the-network-know"
