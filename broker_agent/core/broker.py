@@ -347,6 +347,7 @@ class Broker:
             if not pending and not self.hosting.effects:
                 break
         self._serving.settle()
+        self.reconfiguration.progress(now_s)
         self._effects += self.reconfiguration.take_effects()
         effects = [*self._effects, *self.reception.effects]
         self._effects.clear()

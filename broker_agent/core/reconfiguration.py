@@ -117,7 +117,6 @@ class Reconfiguration:
         handler = handlers.get(step.kind)
         if handler is not None:
             handler(step, now_s)
-            self._progress(now_s)
 
     def _part_in(self, step: Step) -> Part | None:
         part = self._part
@@ -234,12 +233,10 @@ class Reconfiguration:
 
     def tick(self, now_s: float) -> None:
         if self._part is not None:
-            self._progress(now_s)
-        if self._part is not None:
             self._watch_the_clock(self._part, now_s)
 
-    def _progress(self, now_s: float) -> None:
-        """Send what is due; answer the open step if it is done."""
+    def progress(self, now_s: float) -> None:
+        """To be said after every input: send what is due; answer the open step if it is done."""
         part = self._part
         if part is None:
             return
@@ -300,7 +297,6 @@ class Reconfiguration:
             part.transfer.on_seen(message.node_state_seen)
         elif kind == "outcome" and message.outcome.plan == part.plan and not part.restored:
             self._learn_outcome(part, committed=message.outcome.committed, now_s=now_s)
-        self._progress(now_s)
 
     def _learn_outcome(self, part: Part, *, committed: bool, now_s: float) -> None:
         self._remember(part.plan, committed=committed)
