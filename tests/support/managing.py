@@ -1,4 +1,4 @@
-"""A tiny world around managers: brokers that only keep the protocol's promises, a store, and mishaps.
+"""A tiny world around managers: brokers that keep the protocol's promises, a store, and mishaps.
 
 Brokers here have no ring and no trees; they do what `manager.proto` and the phase table say. What a
 correct manager must not do to them raises at once (`FrozenHostThawedError` and the like).

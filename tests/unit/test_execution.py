@@ -469,7 +469,9 @@ def test_whatever_happens(seed: int) -> None:
         world.attend(broker)
     world.run(30.0)
     world.check()
-    assert world.stored(plan).state.over
+    # Its approval may have been lost with the leader.
+    lost = plan.id not in world.store.plans
+    assert lost or world.stored(plan).state not in (PlanState.APPROVED, PlanState.EXECUTING)
 
 
 def misfortune(world: World, rng: Random) -> None:
