@@ -6,8 +6,9 @@ answers.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
@@ -20,6 +21,7 @@ from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.identifiers import key_of
 from reconfig_manager.facade import ManagerFacade
 from reconfig_manager.manager import Manager
+from reconfig_manager.measuring import COUNTERS
 from reconfig_manager.plan import Plan
 from reconfig_manager.ports import (
     AgentId,
@@ -47,9 +49,10 @@ START_S = 1_760_000_000.0
 TTL_S = 1e9
 PERIOD_S = 10.0
 TOPICS = 12
+EVENTS = 1_000
 SETTINGS = ManagerSettings(
     monitor=MonitorSettings(report_period_s=PERIOD_S, period_s=PERIOD_S, periods_min=1),
-    measuring=MeasuringSettings(settle_s=0.0, measure_s=PERIOD_S, events_min=1),
+    measuring=MeasuringSettings(settle_s=0.0, measure_s=3 * PERIOD_S, events_min=1),
 )
 SOLVER_S = 0.05
 
@@ -79,7 +82,7 @@ class ManagerDriver:
         self.hold_solver = False
         self._held: deque[ManagerEffect] = deque()
         self._streams = count(1)
-        self._counted = 0
+        self._counters = dict.fromkeys(COUNTERS, 0)
 
     # ---- facade.Driver ---------------------------------------------------------------------------
 
@@ -163,9 +166,14 @@ class ManagerDriver:
 
     async def report(self, *, first: bool = False) -> None:
         """A period later, brokers say what happened in it."""
-        self._counted += 1
+        moved = any(broker.epoch for broker in self.brokers.values())
+        # Relays and hops an event: fewer once somebody has moved.
+        for name, each in zip(
+            COUNTERS, (1.0, 0.5, 1.0, 2.0) if moved else (1, 1, 1, 3), strict=True
+        ):
+            self._counters[name] += int(each * EVENTS)
         for number, broker in enumerate(self.brokers.values()):
-            report = load_report(number, self._counted, first=first)
+            report = load_report(number, self._counters, first=first)
             await self.carry_out(self.manager.report(broker.agent, report, self.clock_s))
         self.clock_s += PERIOD_S
         await self.tick()
@@ -186,17 +194,16 @@ class ManagerDriver:
         return list(self.manager.office.plans.values())
 
 
-def load_report(number: int, periods: int, *, first: bool) -> LoadReport:
+def load_report(number: int, counters: Mapping[str, int], *, first: bool) -> LoadReport:
     """Neighbours by number have topics in common; on the ring they are far from each other."""
     topics = [f"news/{(number // 2 + i) % TOPICS}" for i in range(3)]
-    stamped = 1_000 * periods
     return LoadReport(
         window_s=PERIOD_S,
-        publications=[TopicCount(topic=f"news/{number}", events=1_000, bytes=100_000)],
+        publications=[TopicCount(topic=f"news/{number}", events=EVENTS, bytes=100 * EVENTS)],
         subscribed=[*topics, "a/b//c"] if first else [],
         sessions=10,
         subscriptions=30,
-        counters={"stamped_events": stamped, "relayed_events": stamped, "tree_events": stamped},
+        counters=counters,
     )
 
 
@@ -219,3 +226,25 @@ async def leading(settings: RestSettings | None = None, **values: Any) -> Manage
     await driver.lead()
     await driver.know_the_network()
     return driver
+
+
+Test = Callable[[ManagerDriver, httpx.AsyncClient], Awaitable[None]]
+
+
+def with_manager(test: Test, settings: RestSettings | None = None) -> None:
+    async def run() -> None:
+        driver = await leading(settings)
+        async with serving(driver) as (_, client):
+            await test(driver, client)
+
+    asyncio.run(run())
+
+
+def is_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert document["status"] == status
+    assert document["code"] == code
+    assert document["detail"]
+    return document
