@@ -72,6 +72,35 @@ class RuntimeSettings(BaseModel):
     )
 
 
+class ManagerLinkSettings(BaseModel):
+    """The reconfiguration managers of the network."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    addresses: tuple[str, ...] = Field(
+        (),
+        description="Addresses of reconfiguration managers, with commas between them (`--manager`);"
+        " the broker keeps a stream to the one that leads. Without any it is never moved.",
+    )
+    backoff_min_s: float = Field(0.2, gt=0, description="First pause before the next one is asked.")
+    backoff_max_s: float = Field(
+        2.0, gt=0, description="Longest pause; pauses double, and are jittered."
+    )
+
+    @field_validator("addresses", mode="before")
+    @classmethod
+    def _are_split(cls, value: object) -> object:
+        return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if split_address(address)[1] == 0:
+                raise ValueError(f"{address!r} has port 0, which nobody can ask")
+        return value
+
+
 class BrokerSettings(BaseModel):
     """One broker process."""
 
@@ -108,6 +137,7 @@ class BrokerSettings(BaseModel):
     security: SecuritySettings = Field(default_factory=SecuritySettings)
     selection: SelectionSettings = Field(default_factory=SelectionSettings)
     advice: AdviceSettings = Field(default_factory=AdviceSettings)
+    manager: ManagerLinkSettings = Field(default_factory=ManagerLinkSettings)
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -164,5 +194,7 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"advice.{field.name}", field.default, field.metadata["doc"]
     for name, info in RuntimeSettings.model_fields.items():
         yield f"runtime.{name}", info.default, info.description or ""
+    for name, info in ManagerLinkSettings.model_fields.items():
+        yield f"manager.{name}", info.default, info.description or ""
     for name, info in SecuritySettings.model_fields.items():
         yield f"security.{name}", info.default, info.description or ""

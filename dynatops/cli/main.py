@@ -18,6 +18,7 @@ from dynatops.cli import (
     demo,
     inspect,
     instance,
+    manager,
     network,
     policy,
     pubsub,
@@ -46,8 +47,8 @@ Try it:
 
 # In the order of `--help`.
 _MODULES = (
-    demo, up, broker, token, pubsub, inspect, sessions, network, reconfigure, policy, watch, solve,
-    instance, compare, simulate, bench, settings,
+    demo, up, broker, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
+    watch, solve, instance, compare, simulate, bench, settings,
 )  # fmt: skip
 
 

@@ -91,6 +91,13 @@ class NodeNet:
         self.scheduler.after(self._rng.uniform(0, TICK_S), lambda: self._tick(name, node))
         return node
 
+    def replace(self, name: str, node: Node) -> None:
+        """This node is hosted there from now on."""
+        self.nodes[name] = node
+        self._announcing.setdefault(name, Announcing(CoreSettings(), BrokerCounters()))
+        self.perform(name, node.tick(self.now_s))
+        self.scheduler.after(TICK_S, lambda: self._tick(name, node))
+
     def ring(self, node_ids: Iterable[int]) -> None:
         """A settled ring of nodes at these positions, named n0, n1, … in this order."""
         for i, node_id in enumerate(node_ids):

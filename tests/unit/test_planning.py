@@ -178,7 +178,7 @@ class TestTheProcess:
         assert len(outcomes(day)) >= 2
 
     def test_little_traffic_is_not_worth_a_solver(self) -> None:
-        day = Workday(auto(beta=50.0))
+        day = Workday(auto(beta=1000.0), events_per_s=0.005)
         day.begin()
         day.run(2 * HOUR_S)
         assert set(outcomes(day)) == {"cost_below_threshold"}
