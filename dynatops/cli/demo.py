@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
 from dynatops.cli.errors import CommandError, UsageError
-from dynatops.cli.planning import require_solvers
+from dynatops.cli.planning import require_manager
 
 if TYPE_CHECKING:
     from dynatops.churn_demo import ChurnResult
@@ -132,7 +132,7 @@ def _run_churn(arguments: argparse.Namespace) -> int:
 
 
 def _run_reconfigure(arguments: argparse.Namespace) -> int:
-    require_solvers()
+    require_manager()
     from dynatops.reconfigure_demo import DemoError, run_reconfigure_demo
 
     if arguments.brokers < MOVABLE_MIN:
