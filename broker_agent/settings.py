@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,6 +16,7 @@ from broker_agent.core.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.core.settings import CoreSettings
 from broker_agent.security import SecuritySettings
+from dynatops.addresses import is_loopback, split_address
 from overlay.settings import OverlaySettings
 
 DEFAULT_PORT = 7400
@@ -72,6 +72,35 @@ class RuntimeSettings(BaseModel):
     )
 
 
+class ManagerLinkSettings(BaseModel):
+    """The reconfiguration managers of the network."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    addresses: tuple[str, ...] = Field(
+        (),
+        description="Addresses of reconfiguration managers, with commas between them (`--manager`);"
+        " the broker keeps a stream to the one that leads. Without any it is never moved.",
+    )
+    backoff_min_s: float = Field(0.2, gt=0, description="First pause before the next one is asked.")
+    backoff_max_s: float = Field(
+        2.0, gt=0, description="Longest pause; pauses double, and are jittered."
+    )
+
+    @field_validator("addresses", mode="before")
+    @classmethod
+    def _are_split(cls, value: object) -> object:
+        return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if split_address(address)[1] == 0:
+                raise ValueError(f"{address!r} has port 0, which nobody can ask")
+        return value
+
+
 class BrokerSettings(BaseModel):
     """One broker process."""
 
@@ -108,6 +137,7 @@ class BrokerSettings(BaseModel):
     security: SecuritySettings = Field(default_factory=SecuritySettings)
     selection: SelectionSettings = Field(default_factory=SelectionSettings)
     advice: AdviceSettings = Field(default_factory=AdviceSettings)
+    manager: ManagerLinkSettings = Field(default_factory=ManagerLinkSettings)
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -148,23 +178,6 @@ class BrokerSettings(BaseModel):
         return self
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """host:port, or [ipv6]:port."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"{address!r} is no address; write host:port")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def default_broker_id(port: int) -> str:
     return f"{socket.gethostname()}:{port}"
 
@@ -181,5 +194,7 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"advice.{field.name}", field.default, field.metadata["doc"]
     for name, info in RuntimeSettings.model_fields.items():
         yield f"runtime.{name}", info.default, info.description or ""
+    for name, info in ManagerLinkSettings.model_fields.items():
+        yield f"manager.{name}", info.default, info.description or ""
     for name, info in SecuritySettings.model_fields.items():
         yield f"security.{name}", info.default, info.description or ""

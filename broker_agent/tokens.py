@@ -1,125 +1,32 @@
-"""The tokens file: what a person writes, checked, as rules for the core.
-
-    [[token]]
-    name = "sensors"
-    sha256 = "…"                         # `dynatops token create` makes it
-    client_ids = ["sensor-*"]
-    publish = ["quake/%c/#"]
-    subscribe = []
-    limits = { publish_events_per_s = 100 }
-
-The file holds hashes of tokens only: whoever reads it cannot log in.
-"""
+"""The tokens file (`dynatops.tokens_file`), as rules for the core."""
 
 from __future__ import annotations
 
-import tomllib
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterable
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-
-from broker_agent.core.access import CLIENT_ID, Limits, TokenRules
-from dynatops.filters.pattern import FilterError, check_pattern
-
-
-class TokensError(Exception):
-    """The tokens file cannot be used; the message says where, and what is wrong."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        self.path = path
-        self.problem = problem
-        super().__init__(f"tokens file {path}: {problem}")
-
-
-def _rule(pattern: str) -> str:
-    """A pattern in which %c may stand for part of a level."""
-    try:
-        check_pattern(pattern.replace(CLIENT_ID, "client"))
-    except FilterError as error:
-        raise ValueError(str(error)) from None
-    return pattern
-
-
-_Rule = Annotated[str, AfterValidator(_rule)]
-
-
-class _LimitsEntry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    publish_events_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
-    publish_bytes_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
-    sessions: int | None = Field(None, gt=0)
-    subscriptions: int | None = Field(None, ge=0)
-    payload_bytes: int | None = Field(None, gt=0)
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str = Field(min_length=1, max_length=200)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    client_ids: tuple[str, ...] = ("*",)
-    publish: tuple[_Rule, ...] = ()
-    subscribe: tuple[_Rule, ...] = ()
-    inspect: bool = False
-    limits: _LimitsEntry = _LimitsEntry()
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    token: tuple[_Entry, ...] = ()
+from broker_agent.core.access import Limits, TokenRules
+from dynatops.tokens_file import TokenEntry, parse_entries, read_entries
 
 
 def read_tokens(path: str) -> list[TokenRules]:
     """Every token of the file. Raises TokensError."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise TokensError(path, "it is not UTF-8") from None
-    except OSError as error:
-        raise TokensError(path, f"cannot be read: {error.strerror}") from None
-    return parse_tokens(text, path)
+    return rules_of(read_entries(path))
 
 
 def parse_tokens(text: str, path: str) -> list[TokenRules]:
-    try:
-        entries = _File.model_validate(tomllib.loads(text)).token
-    except tomllib.TOMLDecodeError as error:
-        raise TokensError(path, f"it is not TOML: {error}") from None
-    except ValidationError as error:
-        raise TokensError(path, "; ".join(_problems(error, text))) from None
-    for field in ("name", "sha256"):
-        counts = Counter(getattr(entry, field) for entry in entries)
-        repeated = [value for value, count in counts.items() if count > 1]
-        if repeated:
-            raise TokensError(path, f"two tokens have the {field} {repeated[0]!r}")
-    return [_rules(entry) for entry in entries]
+    return rules_of(parse_entries(text, path))
 
 
-def _rules(entry: _Entry) -> TokenRules:
-    return TokenRules(
-        name=entry.name,
-        sha256=entry.sha256,
-        client_ids=entry.client_ids,
-        publish=entry.publish,
-        subscribe=entry.subscribe,
-        inspect=entry.inspect,
-        limits=Limits(**entry.limits.model_dump()),
-    )
-
-
-def _problems(error: ValidationError, text: str) -> Iterator[str]:
-    """Each problem with the name of its token, where it has one."""
-    tables = tomllib.loads(text).get("token")
-    for problem in error.errors():
-        where = list(problem["loc"])
-        if len(where) > 1 and isinstance(tables, list) and isinstance(where[1], int):
-            table = tables[where[1]]
-            name = table.get("name") if isinstance(table, dict) else None
-            where[:2] = [f"token {name!r}" if name else f"token number {where[1] + 1}"]
-        message = problem["msg"].removeprefix("Value error, ")
-        yield f"{', '.join(map(str, where))}: {message[:1].lower()}{message[1:]}"
+def rules_of(entries: Iterable[TokenEntry]) -> list[TokenRules]:
+    return [
+        TokenRules(
+            name=entry.name,
+            sha256=entry.sha256,
+            client_ids=entry.client_ids,
+            publish=entry.publish,
+            subscribe=entry.subscribe,
+            inspect=entry.inspect,
+            limits=Limits(**entry.limits.model_dump()),
+        )
+        for entry in entries
+    ]

@@ -15,13 +15,14 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.runtime.agent import Agent, StartError
-from broker_agent.settings import BrokerSettings
+from broker_agent.settings import BrokerSettings, ManagerLinkSettings
+from dynatops.managers import LocalManagers, ProcessManagers
 from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId
 from overlay.settings import OverlaySettings
@@ -52,8 +53,16 @@ class LocalCluster:
         overlay: OverlaySettings | None = None,
         selection: SelectionSettings | None = None,
         data_dir: str = "",
+        managers: int = 0,
+        http_port: int = 0,
+        manager_values: Mapping[str, Any] | None = None,
     ) -> None:
+        """With managers, brokers attend to them; `manager_values` are those of their settings."""
         self.agents: list[Agent] = []
+        self.managers = LocalManagers(
+            managers, data_dir=data_dir, http_port=http_port, values=manager_values
+        )
+        self._managed = managers > 0
         # From the first broker's start until the ring was whole.
         self.ready_s = 0.0
         self._names = broker_names(brokers)
@@ -69,6 +78,8 @@ class LocalCluster:
     async def __aenter__(self) -> Self:
         started_s = time.monotonic()
         try:
+            if self._managed:
+                await self.managers.start()
             await self._start(0, ())
             seeds = (self.agents[0].address,)
             for first in range(1, len(self._names), _JOIN_AT_ONCE):
@@ -90,6 +101,7 @@ class LocalCluster:
             overlay=self._overlay,
             selection=self._selection,
             data_dir=_folder_of(self._names[index], self._data_dir),
+            manager=ManagerLinkSettings(addresses=self.managers.addresses),
         )
         agent = Agent(settings)
         await agent.start()
@@ -119,6 +131,8 @@ class LocalCluster:
 
     async def stop(self) -> None:
         await asyncio.gather(*(agent.stop() for agent in self.agents))
+        if self._managed:
+            await self.managers.stop()
 
 
 class BrokerProcess:
@@ -173,8 +187,22 @@ class BrokerProcess:
 class ProcessCluster:
     """Brokers in processes of their own."""
 
-    def __init__(self, brokers: int, *, port: int = 0, data_dir: str = "") -> None:
+    def __init__(
+        self,
+        brokers: int,
+        *,
+        port: int = 0,
+        data_dir: str = "",
+        managers: int = 0,
+        http_port: int = 0,
+        manager_options: Sequence[str] = (),
+    ) -> None:
+        """With managers, brokers attend to them; options are those of `dynatops manager`."""
         self.brokers: list[BrokerProcess] = []
+        self.managers = ProcessManagers(
+            managers, data_dir=data_dir, http_port=http_port, options=manager_options
+        )
+        self._managed = managers > 0
         self.ready_s = 0.0
         self._names = broker_names(brokers)
         self._port = port
@@ -187,6 +215,8 @@ class ProcessCluster:
     async def __aenter__(self) -> Self:
         started_s = time.monotonic()
         try:
+            if self._managed:
+                await self.managers.start()
             for index, name in enumerate(self._names):
                 port = self._port + index if self._port else 0
                 await self.add(name, port=port)
@@ -201,6 +231,8 @@ class ProcessCluster:
         living = [b.address for b in self.brokers if b.process.returncode is None]
         folder = _folder_of(name, self._data_dir)
         options = ["--data-dir", folder] if folder else []
+        for address in self.managers.addresses:
+            options += ["--manager", address]
         broker = await BrokerProcess.start(name, port=port, join=living[:3], options=options)
         self.brokers.append(broker)
         return broker
@@ -210,3 +242,5 @@ class ProcessCluster:
 
     async def stop(self) -> None:
         await asyncio.gather(*(broker.stop() for broker in self.brokers))
+        if self._managed:
+            await self.managers.stop()

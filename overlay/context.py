@@ -28,19 +28,22 @@ class Context:
     budget: LogBudget
 
     @classmethod
-    def of(cls, me: Peer, settings: OverlaySettings, rng: Random) -> Context:
+    def of(
+        cls, me: Peer, settings: OverlaySettings, rng: Random, counters: OverlayCounters
+    ) -> Context:
+        directory = Directory(me, settings.peers_known_max)
         return cls(
             me=me,
             settings=settings,
             rng=rng,
-            counters=OverlayCounters(),
-            directory=Directory(me, settings.peers_known_max),
+            counters=counters,
+            directory=directory,
             liveness=Liveness(
                 ping_period_s=settings.ping_period_s,
                 silence_s=settings.silence_s,
                 condemned_s=settings.condemned_s,
             ),
-            outbox=Outbox(me),
+            outbox=Outbox(me, directory),
             effects=[],
             budget=LogBudget(settings.log_total_bytes_max),
         )

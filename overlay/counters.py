@@ -14,12 +14,17 @@ def counter(doc: str) -> Any:
 class OverlayCounters:
     frames_received: int = counter("Frames taken in from other nodes.")
     frames_not_here: int = counter("Frames meant for a node that is not hosted here; refused.")
-    frames_stale: int = counter("Frames from an earlier life of their sender; ignored.")
+    frames_stale: int = counter(
+        "Frames from an earlier life or a former host of their sender; ignored."
+    )
+    frames_forwarded: int = counter("Frames for a node that was handed to another broker; sent on.")
+    messages_sealed: int = counter("Messages for a node that is changing hands; ignored.")
     messages_unknown: int = counter("Messages of a kind this version does not know; ignored.")
     messages_malformed: int = counter(
         "Messages and publications with terms or numbers that cannot be; ignored."
     )
     hops_exceeded: int = counter("Routed messages dropped because they had made too many hops.")
+    peers_moved: int = counter("Nodes learnt to have been handed to another broker.")
     peers_condemned: int = counter("Peers taken for dead, by silence or by a broken connection.")
     takeovers: int = counter("Topics taken over from a rendezvous point that went away.")
     handovers: int = counter("Topics handed over to the node that now owns their key.")
@@ -35,6 +40,14 @@ class OverlayCounters:
     )
     tree_events: int = counter("Events received along a tree, as subscriber or as relay.")
     relayed_events: int = counter("Of these, received without being subscribed: external overhead.")
+    tree_delivered_events: int = counter(
+        "Of the events received along a tree or stamped here, those that this broker subscribes to."
+    )
+    tree_delivered_hops: int = counter(
+        "Links that these had passed, summed: with the former, the mean length of the way to a "
+        "subscriber."
+    )
+    tree_control_sent: int = counter("Messages sent to join, leave and change topic trees.")
     tree_repeats: int = counter("Event runs that had come by already; not forwarded again.")
     tree_strays: int = counter("Event runs of a topic whose tree does not lead through here.")
     tree_resyncs: int = counter("Tree edges whose two ends disagreed and were aligned again.")

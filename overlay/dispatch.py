@@ -17,11 +17,15 @@ Handler = Callable[[Peer, Any, float], None]
 ROUTED = frozenset({"join_tree", "leave_tree", "outdated", "fetch"})
 
 # What a node that is not yet a member of the ring, or not any more, still takes part in.
-BEFORE_MEMBERSHIP = frozenset({"found", "pong", "not_here", "publish_ack", "fetched"})
+BEFORE_MEMBERSHIP = frozenset({"found", "pong", "not_here", "hosted", "publish_ack", "fetched"})
 AFTER_MEMBERSHIP = BEFORE_MEMBERSHIP | frozenset(
     {"leave", "leave_seen", "adopted", "publish", "runs", "fetch", "join_tree", "leave_tree"}
     | {"replica_ack", "tree_update", "tree_content"}
 )
+
+# What a node heeds while its state is on its way to another host: what only reads it, and what says
+# that it lives.
+WHILE_SEALED = frozenset({"ping", "stabilise", "lookup", "hosted"})
 
 
 def handlers_of(node: Node) -> dict[str, Handler]:
@@ -29,7 +33,7 @@ def handlers_of(node: Node) -> dict[str, Handler]:
     replication, succession = node.replication, node.succession
     return {
         "ping": node.on_ping,
-        "pong": lambda sender, message, now_s: None,
+        "pong": node.round_trips.on_pong,
         "stabilise": lambda sender, message, now_s: ring.on_stabilise(sender, message),
         "neighbours": lambda sender, message, now_s: ring.on_neighbours(sender, message),
         "notify": lambda sender, message, now_s: ring.on_notify(sender),
@@ -39,6 +43,7 @@ def handlers_of(node: Node) -> dict[str, Handler]:
         "leave": node.on_leave,
         "leave_seen": lambda sender, message, now_s: ring.on_leave_seen(sender),
         "not_here": node.on_not_here,
+        "hosted": lambda sender, message, now_s: node.hosting.on_hosted(message),
         "join_tree": lambda sender, message, now_s: reigns.on_join_tree(message, now_s),
         "leave_tree": lambda sender, message, now_s: reigns.on_leave_tree(message, now_s),
         "outdated": lambda sender, message, now_s: reigns.on_outdated(message, now_s),
@@ -56,6 +61,6 @@ def handlers_of(node: Node) -> dict[str, Handler]:
         "replica_pull": replication.on_replica_pull,
         "claim_range": node.on_claim_range,
         "range_granted": lambda sender, message, now_s: succession.on_range_granted(sender, now_s),
-        "adopt": lambda sender, message, now_s: succession.on_adopt(message, now_s),
+        "adopt": succession.on_adopt,
         "adopted": succession.on_adopted,
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Fetched, PeerFrame, Position, PublishAck, Run
 from overlay.identifiers import NodeId
-from overlay.peers import ANY_NODE, Peer
+from overlay.peers import ANY_NODE, Directory, Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,25 @@ class Departed:
     """The node has left the ring; its host may stop."""
 
 
-Effect = Send | Deliver | InTree | Accepted | Repaired | Announce | Ready | Departed
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Another host has this node by now, or a former life of this host was in a later placement."""
+
+    by: Peer
+
+
+Effect = Send | Deliver | InTree | Accepted | Repaired | Announce | Ready | Departed | Superseded
 
 
 class Outbox:
-    """Frames under construction, one for each destination, in the order of first use."""
+    """Frames under construction, one for each destination, in the order of first use.
 
-    def __init__(self, me: Peer) -> None:
+    They go to where the directory says that the node is, whatever reference the sender had kept.
+    """
+
+    def __init__(self, me: Peer, directory: Directory) -> None:
         self._me = me
+        self._directory = directory
         self._frames: dict[NodeId | str, tuple[Peer, PeerFrame]] = {}
 
     def to(self, peer: Peer) -> PeerFrame:
@@ -110,6 +121,7 @@ class Outbox:
         return entry[1] if entry is not None else None
 
     def drain(self) -> list[Send]:
-        sends = [Send(peer, frame) for peer, frame in self._frames.values()]
+        newest = self._directory.get
+        sends = [Send(newest(peer.node_id) or peer, frame) for peer, frame in self._frames.values()]
         self._frames.clear()
         return sends

@@ -7,6 +7,8 @@ does. The ring sends the lookups; what they find is kept here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from overlay.context import Context
 from overlay.identifiers import RING_BITS, RING_MASK, Key, NodeId, distance
 from overlay.peers import Peer
@@ -64,9 +66,28 @@ class Fingers:
         self._fingers = {k: p for k, p in self._fingers.items() if p.node_id != node_id}
         self._rebuild()
 
-    def _rebuild(self) -> None:
+    def moved(self, peer: Peer) -> None:
+        """Another broker hosts it now: routes are the same, through the same nodes."""
+        self._fingers = {
+            k: peer if p.node_id == peer.node_id else p for k, p in self._fingers.items()
+        }
+        if self._successor is not None and self._successor.node_id == peer.node_id:
+            self._successor = peer
+        self.routes.replace(self._targets())
+
+    def items(self) -> Iterable[tuple[int, Peer]]:
+        return self._fingers.items()
+
+    def load(self, fingers: Iterable[tuple[int, Peer]], successor: Peer | None) -> None:
+        self._fingers = dict(fingers)
+        self.set_successor(successor)
+
+    def _targets(self) -> list[Peer]:
         successor = [self._successor] if self._successor is not None else []
-        if self.routes.replace([*successor, *self._fingers.values()]):
+        return [*successor, *self._fingers.values()]
+
+    def _rebuild(self) -> None:
+        if self.routes.replace(self._targets()):
             self.version += 1
             self._period_s = self._settings.finger_period_min_s
             self._due_s = min(self._due_s, self._asked_s + self._period_s)

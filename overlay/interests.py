@@ -32,11 +32,14 @@ class Interests:
     ) -> None:
         self._me = context.me.node_id
         self._settings = context.settings
+        self._counters = context.counters
         self._is_member = is_member
         self._towards_root = towards_root
         # topic -> the newest term that its reader has seen.
         self._wanted: dict[str, int] = {}
         self._unsettled: dict[str, _Retry] = {}
+        # What is to be compared once others can hear of it; None while nothing holds that up.
+        self._postponed: dict[str, None] | None = None
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._wanted
@@ -47,7 +50,7 @@ class Interests:
 
     @property
     def unsettled(self) -> int:
-        return len(self._unsettled)
+        return len(self._unsettled) + len(self._postponed or ())
 
     def want(self, topic: str, now_s: float, known_term: int = 0) -> None:
         self._wanted[topic] = max(known_term, self._wanted.get(topic, 0))
@@ -57,6 +60,10 @@ class Interests:
         self._wanted.pop(topic, None)
         self.review(topic, now_s)
 
+    def terms(self) -> dict[str, int]:
+        """What is wanted, with the newest term seen of each."""
+        return dict(self._wanted)
+
     def insist(self, topic: str, known_term: int, now_s: float) -> None:
         """Join again although in the tree: its root does not know of this term."""
         if topic in self._wanted:
@@ -65,11 +72,22 @@ class Interests:
 
     def review(self, topic: str, now_s: float) -> None:
         """The wish or the tree may have changed: compare."""
-        if (topic in self._wanted) == self._is_member(topic):
+        if self._postponed is not None:
+            self._postponed[topic] = None
+        elif (topic in self._wanted) == self._is_member(topic):
             self._unsettled.pop(topic, None)
         elif topic not in self._unsettled:
             self._unsettled[topic] = _Retry(now_s, self._settings.interest_retry_s)
             self._try(topic, now_s)
+
+    def postpone(self) -> None:
+        """Ask nobody for anything until `catch_up`: they could not hear it yet."""
+        self._postponed = {}
+
+    def catch_up(self, now_s: float) -> None:
+        postponed, self._postponed = self._postponed, None
+        for topic in postponed or ():
+            self.review(topic, now_s)
 
     def tick(self, now_s: float) -> None:
         for topic, retry in list(self._unsettled.items()):
@@ -84,6 +102,7 @@ class Interests:
 
     def _ask(self, topic: str, now_s: float) -> None:
         messages = self._towards_root(key_of(topic)).messages
+        self._counters.tree_control_sent += 1
         if topic in self._wanted:
             known_term = self._wanted[topic]
             messages.add(join_tree=JoinTree(topic=topic, member=self._me, known_term=known_term))

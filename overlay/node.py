@@ -28,6 +28,8 @@ from typing import Any
 from dynatops.v1.overlay_pb2 import (
     Fetch,
     Fetched,
+    NodeRef,
+    NodeState,
     NotHere,
     PeerFrame,
     PeerMessage,
@@ -40,17 +42,27 @@ from dynatops.v1.overlay_pb2 import (
     TopicState,
 )
 from overlay.context import Context
-from overlay.dispatch import AFTER_MEMBERSHIP, BEFORE_MEMBERSHIP, ROUTED, handlers_of
+from overlay.counters import OverlayCounters
+from overlay.dispatch import (
+    AFTER_MEMBERSHIP,
+    BEFORE_MEMBERSHIP,
+    ROUTED,
+    WHILE_SEALED,
+    handlers_of,
+)
 from overlay.effects import Accepted, Departed, Effect, InTree, Repaired
+from overlay.hosting import Hosting
 from overlay.identifiers import Key, NodeId, key_of
 from overlay.interests import Interests
 from overlay.peers import Peer
 from overlay.reign import Reign
 from overlay.reigns import Reigns
 from overlay.replication import Replication
-from overlay.ring import Ring, Status
+from overlay.ring import Ring
+from overlay.round_trips import RoundTrips
 from overlay.settings import OverlaySettings
 from overlay.soundness import is_sound
+from overlay.status import Status
 from overlay.succession import Succession
 from overlay.trees import Trees
 
@@ -58,17 +70,24 @@ _LOCAL_FRAMES_MAX = 100
 
 
 class Node:
-    def __init__(self, me: Peer, settings: OverlaySettings, rng: Random) -> None:
+    def __init__(
+        self,
+        me: Peer,
+        settings: OverlaySettings,
+        rng: Random,
+        counters: OverlayCounters | None = None,
+    ) -> None:
         self.me = me
         self.settings = settings
-        self._context = context = Context.of(me, settings, rng)
-        self.counters = context.counters
+        self.counters = counters if counters is not None else OverlayCounters()
+        self._context = context = Context.of(me, settings, rng, self.counters)
         self.directory = context.directory
         self._liveness = context.liveness
         self._outbox = context.outbox
         self._effects = context.effects
         reigns: dict[str, Reign] = {}
-        self.ring = Ring(context)
+        self.hosting = Hosting(context)
+        self.ring = Ring(context, self.hosting)
         self.trees = Trees(context, self.ring.fingers.routes, self._towards_root)
         self.interests = Interests(context, self.trees.is_member, self._towards_root)
         self.replication = Replication(
@@ -76,12 +95,14 @@ class Node:
         )
         self.reigns = Reigns(context, self.ring, self.trees, self.replication, reigns, self._onward)
         self.succession = Succession(context, self.ring, self.reigns, self.replication)
+        self.round_trips = RoundTrips(context)
         self._handlers = handlers_of(self)
         self._routes_seen = -1
         self._range_seen: tuple[Status, NodeId] | None = None
         self._successor_seen: Peer | None = None
         self._departed = False
-        self._nonce = rng.getrandbits(32)
+        # Its state is on its way to another host: nothing may change it.
+        self.sealed = False
 
     # ---- inputs ---------------------------------------------------------------------------------
 
@@ -96,10 +117,13 @@ class Node:
         return self._settle(now_s)
 
     def tick(self, now_s: float) -> list[Effect]:
+        if self.sealed:
+            self.trees.tell_digests(now_s)
+            return self._settle(now_s)
         to_ping, dead = self._liveness.due(now_s)
-        for peer in to_ping:
-            self._nonce += 1
-            self._outbox.to(peer).messages.add(ping=Ping(nonce=self._nonce))
+        for peer in (*to_ping, *self.round_trips.due(now_s)):
+            nonce = self.round_trips.begin(peer, now_s)
+            self._outbox.to(peer).messages.add(ping=Ping(nonce=nonce))
         for peer in dead:
             self._lose(peer.node_id, now_s)
         self._liveness.release(now_s)
@@ -173,13 +197,50 @@ class Node:
             self.succession.hand_over_all(now_s)
         return self._settle(now_s)
 
+    # ---- changing hands -------------------------------------------------------------------------
+
+    def seal(self) -> None:
+        """From now on nothing changes: the state is being given to another host."""
+        self.sealed = True
+
+    def unseal(self, now_s: float, *, certain: bool) -> list[Effect]:
+        """Go on as if nothing had been. Unless it is `certain` that nobody else hosts this node,
+        with terms of its own."""
+        self.sealed = False
+        if not certain:
+            self.reigns.renew_all(now_s)
+        return self._settle(now_s)
+
+    def resume(self, state: NodeState, now_s: float) -> None:
+        """Go on where the former host sealed it; the ring is loaded already."""
+        ring = self.ring
+        self._routes_seen = ring.fingers.version
+        self._successor_seen = ring.successor
+        self._range_seen = (ring.status, ring.range_low)
+        ring.calm_since_s = now_s
+        self.trees.load(state.trees, now_s)
+        self.reigns.load(state.reigns, now_s)
+        self.replication.load(state.copies, now_s)
+        self.succession.load(state.handing, now_s)
+
+    def adopt_histories(self, states: Iterable[TopicState], now_s: float) -> list[Effect]:
+        """Histories that a node had which was hosted here: whoever is responsible should know."""
+        for state in states:
+            self.succession.former_history(state, now_s)
+        return self._settle(now_s)
+
+    def learn_hosts(self, hosts: Iterable[NodeRef], now_s: float) -> list[Effect]:
+        """Where nodes are hosted from now on."""
+        for ref in hosts:
+            self.directory.learn(ref)
+        return self._settle(now_s)
+
     # ---- messages -------------------------------------------------------------------------------
 
     def _take(self, frame: PeerFrame, now_s: float) -> None:
         self.counters.frames_received += 1
-        sender = self.directory.learn(frame.sender)
-        if sender.version > (frame.sender.epoch, frame.sender.incarnation):
-            self.counters.frames_stale += 1
+        sender = self.hosting.newest(frame.sender)
+        if sender is None:
             return
         self._liveness.hear(sender.node_id, now_s)
         silent_s = self.directory.hear(sender, now_s)
@@ -192,6 +253,9 @@ class Node:
         handler = self._handlers.get(kind) if kind is not None else None
         if handler is None:
             self.counters.messages_unknown += 1
+            return
+        if self.sealed and kind not in WHILE_SEALED:
+            self.counters.messages_sealed += 1
             return
         if self.ring.status is not Status.MEMBER and not self._takes_part(sender, kind or ""):
             return
@@ -216,6 +280,8 @@ class Node:
     def _forward(self, sender: Peer, message: PeerMessage, kind: str, body: Any) -> None:
         frame = self._onward(key_of(body.topic), sender.node_id, body.hops)
         if frame is not None:
+            if kind in ("join_tree", "leave_tree"):
+                self.counters.tree_control_sent += 1
             onward = frame.messages.add()
             onward.CopyFrom(message)
             getattr(onward, kind).hops += 1
@@ -274,6 +340,14 @@ class Node:
 
     # ---- after each input -----------------------------------------------------------------------
 
+    def _moved(self, peer: Peer) -> None:
+        """Another broker hosts this node now, with all that it knew: only its address is new."""
+        self.counters.peers_moved += 1
+        self.ring.moved(peer)
+        self.trees.moved(peer)
+        if self._successor_seen is not None and self._successor_seen.node_id == peer.node_id:
+            self._successor_seen = peer
+
     def _settle(self, now_s: float) -> list[Effect]:
         for _ in range(_LOCAL_FRAMES_MAX):
             self._align(now_s)
@@ -293,6 +367,8 @@ class Node:
     def _align(self, now_s: float) -> None:
         """Bring the parts in line with what the ring has become."""
         ring = self.ring
+        for peer in self.directory.take_moved():
+            self._moved(peer)
         for former in self.directory.take_reborn():
             # What its former life knew and promised is void.
             ring.lost(former.node_id, now_s)

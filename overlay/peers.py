@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.identifiers import NodeId, show_node
+from overlay.identifiers import RING_MASK, NodeId, show_node
 
 # Of a peer of which only the address is known.
 ANY_NODE = NodeId(-1)
+
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +55,29 @@ class Peer:
     def version(self) -> tuple[int, int]:
         return (self.epoch, self.incarnation)
 
+    @property
+    def term_owner(self) -> NodeId:
+        """Whom the terms that this host opens belong to: a former host of the node, out of reach of
+        the news, may open others."""
+        return NodeId((self.node_id + self.epoch * _GOLDEN_RATIO) & RING_MASK)
+
     def __str__(self) -> str:
         return f"{self.broker_id or '?'}@{show_node(self.node_id)}"
 
 
 class Directory:
-    """node_id -> the newest reference seen. Bounded: the longest unheard-of are forgotten first."""
+    """node_id -> the newest reference seen. Bounded: the longest unheard-of are forgotten first.
+
+    A reference of a higher epoch tells of a node that was handed to another broker, all that it
+    knew with it; one of the same epoch, of a broker that was restarted and knows nothing.
+    """
 
     def __init__(self, me: Peer, known_max: int) -> None:
         self._me = me
         self._known_max = known_max
         self._peers: OrderedDict[NodeId, Peer] = OrderedDict()
         self._reborn: list[Peer] = []
+        self._moved: list[Peer] = []
         self._heard_s: dict[NodeId, float] = {}
 
     def learn(self, ref: NodeRef) -> Peer:
@@ -75,10 +88,13 @@ class Directory:
             if (ref.epoch, ref.incarnation) <= known.version:
                 return known
             del self._peers[node_id]
-            self._reborn.append(known)
         elif node_id == self._me.node_id:
             return self._me
         peer = self._peers[node_id] = Peer.from_ref(ref)
+        if known is not None and ref.epoch > known.epoch:
+            self._moved.append(peer)
+        elif known is not None:
+            self._reborn.append(known)
         if len(self._peers) > self._known_max:
             forgotten, _ = self._peers.popitem(last=False)
             self._heard_s.pop(forgotten, None)
@@ -88,6 +104,11 @@ class Directory:
         """Former lives of peers of which a newer one has been learnt of since the last call."""
         reborn, self._reborn = self._reborn, []
         return reborn
+
+    def take_moved(self) -> list[Peer]:
+        """Peers that have been handed to another host since the last call."""
+        moved, self._moved = self._moved, []
+        return moved
 
     def hear(self, peer: Peer, now_s: float) -> float:
         """The peer spoke: it is the last to be forgotten. For how long it had been silent."""

@@ -47,7 +47,7 @@ class TopicReader:
     # A broker has one for each topic: what a quiet one does not have takes no memory.
     __slots__ = (
         "_broken_at", "_former", "_from_start", "_known", "_lost_terms", "_parked", "_parked_bytes",
-        "_publishers", "clock", "is_ahead", "position", "topic",
+        "_publishers", "_read_elsewhere", "clock", "is_ahead", "position", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, publishers_max: int) -> None:
@@ -67,6 +67,9 @@ class TopicReader:
         # point has none of them. Nothing once it has.
         self._broken_at = 0
         self._lost_terms: frozenset[int] = _NO_TERMS
+        # Whether it has read what the rendezvous point asked last does not know: the terms are then
+        # not those of one history.
+        self._read_elsewhere = False
         # The newest position known to exist.
         self._known: tuple[int, int] = (0, 0)
         self._parked: dict[tuple[int, int], Run] | None = None
@@ -110,14 +113,17 @@ class TopicReader:
     def agrees_with(self, other: TopicReader) -> bool:
         """Whether both stand at one position, and this has read what the other has since it began.
 
-        After a partition two readers may have come to one position over different histories.
+        After a partition two readers may have come to one position over different histories. A
+        term of the other's that is older than all of mine is from before this began only if the
+        other's terms are of one history: those of another need not be as old as they look.
         """
         if self.position != other.position:
             return False
         if self._former == other._former:
             return True
         mine = dict(self.cursor)
-        oldest = 0 if self._from_start else min(mine, default=0)
+        counts_all = self._from_start or other._read_elsewhere
+        oldest = 0 if counts_all else min(mine, default=0)
         return all(mine.get(term) == seq for term, seq in other.cursor if term >= oldest)
 
     # ---- input ----------------------------------------------------------------------------------
@@ -154,6 +160,7 @@ class TopicReader:
     def fetched(self, answer: Fetched) -> Reading:
         """The rendezvous point's answer to `seen`."""
         ready: list[Part] = []
+        self._read_elsewhere = answer.read_elsewhere
         if answer.unknown_loss and not self._lost_terms:
             self._broken_at, self._lost_terms = self.clock, frozenset(t for t, _ in self.cursor)
         elif answer.anchor_term in self._lost_terms:

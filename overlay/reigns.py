@@ -8,7 +8,8 @@ tail learns of it. What a reign survives is `replication` and `succession`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import (
     Acknowledged,
@@ -19,7 +20,9 @@ from dynatops.v1.overlay_pb2 import (
     PeerFrame,
     Publication,
     Publish,
+    ReignState,
     Run,
+    TermSeq,
 )
 from overlay.catalogue import is_catalogue
 from overlay.context import Context
@@ -38,6 +41,15 @@ Onward = Callable[[Key, NodeId, int], PeerFrame | None]
 # Many topics may be due at once, when many were subscribed to or taken over at once; the rest can
 # wait.
 _BEATS_PER_TICK = 250
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened to a topic here: events stamped, their bytes, readings from the start."""
+
+    events: int = 0
+    nbytes: int = 0
+    requests: int = 0
 
 
 class Reigns:
@@ -63,6 +75,9 @@ class Reigns:
         # Whether this node has the state of its whole range; `succession` decides.
         self.ready = False
         self.by_topic = reigns
+        # Whether somebody takes the tally.
+        self.keeps_tally = False
+        self._tally: dict[str, Tally] = {}
         self._beats: list[tuple[float, str]] = []
         self._sweep_due_s = 0.0
 
@@ -77,7 +92,7 @@ class Reigns:
         """
         topic = log.topic
         known_term = self._trees.known_term(topic)
-        log.open_next_term(self._ring.me.node_id, known_term, certain=certain)
+        log.open_next_term(self._ring.me.term_owner, known_term, certain=certain)
         reign = self.by_topic[topic] = Reign(log, key_of(topic), active_s=now_s)
         self._trees.become_root(topic, log.position, log.origin)
         for member in members:
@@ -97,7 +112,7 @@ class Reigns:
 
     def renew(self, reign: Reign, now_s: float, newer_than: int = 0) -> None:
         """Open a new term: the history is another, or somewhere a newer term than ours is used."""
-        reign.log.open_next_term(self._ring.me.node_id, newer_than)
+        reign.log.open_next_term(self._ring.me.term_owner, newer_than)
         self.retell(reign, now_s)
 
     def retell(self, reign: Reign, now_s: float, runs: Iterable[Run] = ()) -> None:
@@ -108,6 +123,44 @@ class Reigns:
         self._replication.took_up(reign)
         reign.beat_pause_s = 0.0
         self.announce(reign, now_s)
+
+    def states(self) -> Iterator[ReignState]:
+        for topic, reign in self.by_topic.items():
+            yield ReignState(
+                state=reign.log.to_state(self._trees.members(topic)),
+                state_sent=reign.state_sent,
+                confirmed=TermSeq(term=reign.confirmed[0], seq=reign.confirmed[1]),
+                published=reign.published,
+            )
+
+    def load(self, states: Iterable[ReignState], now_s: float) -> None:
+        """Go on with the reigns of this node's former host, under the same terms: trees and copies
+        are as they were. Acknowledgements that were still due are asked for again."""
+        for state in states:
+            log = TopicLog(state.state.topic, self._settings, self._budget)
+            log.load(state.state)
+            reign = self.by_topic[log.topic] = Reign(log, key_of(log.topic), active_s=now_s)
+            reign.state_sent = state.state_sent
+            reign.confirmed = (state.confirmed.term, state.confirmed.seq)
+            reign.published = state.published
+            self._trees.become_root(log.topic, log.position, log.origin)
+            if not reign.state_sent:
+                self._replication.took_up(reign)
+            elif reign.confirmed < log.position:
+                self._replication.must_confirm(reign)
+            self._plan_beat(reign, now_s + self._settings.heartbeat_first_s)
+            self.enter_in_catalogue(reign)
+        self.ready = True
+
+    def renew_all(self, now_s: float) -> None:
+        """Somebody else may stamp under the terms of these reigns: use new ones."""
+        for reign in self.by_topic.values():
+            self.renew(reign, now_s)
+
+    def take_tally(self) -> dict[str, Tally]:
+        """What was stamped and asked for since the last call, by topic."""
+        tally, self._tally = self._tally, {}
+        return tally
 
     def _found(self, topic: str, now_s: float) -> Reign:
         return self.begin(TopicLog(topic, self._settings, self._budget), (), now_s)
@@ -182,6 +235,10 @@ class Reigns:
         if run is not None:
             self._counters.stamped_events += run.count
             reign.published += run.count
+            if self.keeps_tally:
+                tally = self._tally_of(publication.topic)
+                tally.events += run.count
+                tally.nbytes += len(run.events)
             self._trees.disseminate(run)
             self._replication.stamped(reign, run, now_s)
             self._expect_silence(reign, now_s)
@@ -236,6 +293,8 @@ class Reigns:
         if reign is None:
             return
         self._counters.fetches_served += 1
+        if self.keeps_tally and not message.seen:
+            self._tally_of(message.topic).requests += 1
         answer = reign.log.since({entry.term: entry.seq for entry in message.seen})
         answer.reader = message.reader
         origin = self._directory.learn(message.origin)
@@ -291,6 +350,12 @@ class Reigns:
         if now_s >= self._sweep_due_s:
             self._sweep_due_s = now_s + self._settings.topic_idle_s / 10
             self._sweep(now_s)
+
+    def _tally_of(self, topic: str) -> Tally:
+        tally = self._tally.get(topic)
+        if tally is None:
+            tally = self._tally[topic] = Tally()
+        return tally
 
     def _sweep(self, now_s: float) -> None:
         idle_since_s = now_s - self._settings.topic_idle_s

@@ -10,11 +10,12 @@ A ring of one has no successor: there, stamped is as replicated as it gets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from dynatops.v1.overlay_pb2 import (
     AckLevel,
     Acknowledged,
+    CopyState,
     MemberChange,
     PublishAck,
     ReplicaAck,
@@ -68,6 +69,21 @@ class Replication:
         reign.state_sent, reign.confirmed = False, (0, 0)
         if self._ring.successor is not None:
             self._unsent.append(reign.log.topic)
+
+    def must_confirm(self, reign: Reign) -> None:
+        """The successor has it, but not all of it is confirmed."""
+        self._unconfirmed[reign.log.topic] = None
+
+    def states(self) -> Iterator[CopyState]:
+        for copy in self.copies.values():
+            state = copy.log.to_state(list(copy.members))
+            yield CopyState(state=state, owner=copy.owner)
+
+    def load(self, states: Iterable[CopyState], now_s: float) -> None:
+        for state in states:
+            log = TopicLog(state.state.topic, self._settings, self._budget)
+            log.load(state.state)
+            self.keep(log, map(NodeId, state.state.members), NodeId(state.owner), now_s)
 
     def gave_up(self, topic: str) -> None:
         """Publications that were not confirmed are not acknowledged; their brokers try again."""

@@ -18,7 +18,6 @@ departure is told (`farewell`), failure detection (`peers.Liveness`; its verdict
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 
 from dynatops.v1.overlay_pb2 import (
     Found,
@@ -35,19 +34,14 @@ from dynatops.v1.overlay_pb2 import (
 from overlay.context import Context
 from overlay.farewell import Farewell
 from overlay.fingers import Fingers
+from overlay.hosting import Hosting
 from overlay.identifiers import Key, NodeId, distance, strictly_between, within
 from overlay.lookups import Lookups
 from overlay.peers import Peer
 from overlay.place import PlaceChecks
+from overlay.status import Status
 
 _NUDGED_PAUSE_S = 0.05
-
-
-class Status(Enum):
-    JOINING = "joining"
-    MEMBER = "member"
-    LEAVING = "leaving"
-    LEFT = "left"
 
 
 def _is(peer: Peer | None, node_id: NodeId) -> bool:
@@ -55,7 +49,7 @@ def _is(peer: Peer | None, node_id: NodeId) -> bool:
 
 
 class Ring:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, hosting: Hosting) -> None:
         self.me = context.me
         self.status = Status.JOINING
         self.predecessor: Peer | None = None
@@ -72,7 +66,8 @@ class Ring:
         self._rng = context.rng
         self._lookups = Lookups(context)
         self._place = PlaceChecks(context)
-        self._seeds: Sequence[str] = ()
+        self._hosting = hosting
+        self.seeds: Sequence[str] = ()
         self._nonce = context.rng.getrandbits(32)
         self._successor_query: tuple[int, NodeId] | None = None
         self._candidate_query: tuple[int, NodeId] | None = None
@@ -130,10 +125,10 @@ class Ring:
 
     def start(self, seeds: Sequence[str], now_s: float) -> None:
         """Found a ring (no seeds), or join the one that the seeds belong to."""
-        self._seeds = [seed for seed in seeds if seed != self.me.address]
+        self.seeds = [seed for seed in seeds if seed != self.me.address]
         self._join_due_s = now_s
-        self._place.start(self._seeds, now_s)
-        if not self._seeds:
+        self._place.start(self.seeds, now_s)
+        if not self.seeds:
             self._become_member(now_s)
 
     def _become_member(self, now_s: float) -> None:
@@ -171,7 +166,7 @@ class Ring:
         if now_s < self._join_due_s:
             return
         self._join_due_s = now_s + self._settings.join_retry_s
-        self._ask_where_i_belong(Peer.at(self._rng.choice(list(self._seeds))), now_s)
+        self._ask_where_i_belong(Peer.at(self._rng.choice(list(self.seeds))), now_s)
 
     def _tick_member(self, now_s: float) -> None:
         if now_s >= self._stabilise_due_s:
@@ -318,7 +313,8 @@ class Ring:
             return
         successors = [self._directory.learn(ref) for ref in message.successors]
         if self.status is Status.JOINING:
-            self._join_behind(sender, successors, now_s)
+            if self._hosting.check_place(message.successors):
+                self._join_behind(sender, successors, now_s)
         elif self.status is not Status.MEMBER:
             return
         elif pending.exponent is not None:
@@ -379,6 +375,22 @@ class Ring:
             heirs = [self._directory.learn(ref) for ref in message.successors]
             self.successors = self._chain(heirs) or self.successors
         self.lost(sender.node_id, now_s)
+
+    def moved(self, peer: Peer) -> None:
+        """Another broker hosts this node now, which is as much a neighbour as before."""
+        self.successors = [peer if _is(p, peer.node_id) else p for p in self.successors]
+        if _is(self.predecessor, peer.node_id):
+            self.predecessor = peer
+        self.fingers.moved(peer)
+
+    def load(
+        self, predecessor: Peer | None, successors: Iterable[Peer], fingers: list[tuple[int, Peer]]
+    ) -> None:
+        """Be the member that the former host of this node was."""
+        self.status = Status.MEMBER
+        self.predecessor = predecessor
+        self.successors = list(successors)
+        self.fingers.load(fingers, self.successor)
 
     def on_leave_seen(self, sender: Peer) -> None:
         self.farewell.heard_by(sender.node_id)

@@ -32,6 +32,10 @@ class OverlaySettings:
         "A peer silent for this long is taken for dead. A broken connection shortens it; lost "
         "packets and busy peers should not.",
     )
+    rtt_period_s: float = setting(
+        2.0,
+        "Where round trips are measured for a manager: how often one more known peer is pinged.",
+    )
     condemned_s: float = setting(
         6.0,
         "For this long a dead peer is not believed alive on hearsay; a word of its own suffices.",

@@ -16,7 +16,7 @@ rendezvous
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Adopt, Adopted, ClaimRange, RangeGranted, TopicState
@@ -27,7 +27,8 @@ from overlay.peers import Peer
 from overlay.reign import Copy
 from overlay.reigns import Reigns
 from overlay.replication import Replication
-from overlay.ring import Ring, Status
+from overlay.ring import Ring
+from overlay.status import Status
 from overlay.topic_log import Merging, TopicLog
 
 _CLAIMS_MAX = 64
@@ -46,6 +47,8 @@ class _HandOver:
     state: TopicState
     key: Key
     due_s: float
+    # Whether it may be anybody's, not just a neighbour's.
+    routed: bool = False
 
 
 class Succession:
@@ -207,14 +210,27 @@ class Succession:
             self._abdicate(topic, now_s)
         self._reigns.ready = False
 
+    def states(self) -> Iterator[TopicState]:
+        return (hand_over.state for hand_over in self._handing.values())
+
+    def load(self, handing: Iterable[TopicState], now_s: float) -> None:
+        """Go on as the former host of this node would have."""
+        for state in handing:
+            self._hand_over(state, now_s)
+        self._note_predecessor(now_s)
+
     def unknown_history(self, state: TopicState, now_s: float) -> None:
         """A copy here has events that the topic's rendezvous point lacks: tell it."""
         self._hand_over(state, now_s)
 
-    def _hand_over(self, state: TopicState, now_s: float) -> None:
+    def former_history(self, state: TopicState, now_s: float) -> None:
+        """Of another node that was hosted here: its rendezvous point may be anywhere."""
+        self._hand_over(state, now_s, routed=True)
+
+    def _hand_over(self, state: TopicState, now_s: float, *, routed: bool = False) -> None:
         position = state.position
         key = (state.topic, position.term, position.seq)
-        self._handing[key] = _HandOver(state, key_of(state.topic), now_s)
+        self._handing[key] = _HandOver(state, key_of(state.topic), now_s, routed)
 
     def _heir(self) -> Peer | None:
         if self._ring.status is Status.MEMBER:
@@ -245,12 +261,14 @@ class Succession:
             if budget <= 0:
                 break
             hand_over = self._handing[key] = self._handing.pop(key)
-            adopt = Adopt(state=hand_over.state, origin=self._ring.me.ref)
+            routed = hand_over.routed
+            adopt = Adopt(state=hand_over.state, origin=self._ring.me.ref, routed=routed)
             nbytes = adopt.ByteSize()
             # A long history takes its time to be taken in, too.
             patience = min(max(1.0, nbytes / _QUICKLY_ADOPTED_BYTES), _PATIENCE_MAX)
             hand_over.due_s = now_s + patience * self._settings.adopt_retry_s
-            self._outbox.to(heir).messages.add(adopt=adopt)
+            hop = self._ring.next_hop(hand_over.key) or self._ring.me if routed else heir
+            self._outbox.to(hop).messages.add(adopt=adopt)
             budget -= nbytes
 
     def _sweep(self, now_s: float) -> None:
@@ -264,10 +282,10 @@ class Succession:
 
     # ---- adopting -------------------------------------------------------------------------------
 
-    def on_adopt(self, message: Adopt, now_s: float) -> None:
+    def on_adopt(self, sender: Peer, message: Adopt, now_s: float) -> None:
         topic = message.state.topic
         if not self._ring.is_responsible(key_of(topic)):
-            self._pass_back(message)
+            self._pass_on(sender, message)
             return
         history = TopicLog(topic, self._settings, self._budget)
         history.load(message.state)
@@ -281,20 +299,24 @@ class Succession:
         adopted = Adopted(topic=topic, term=position.term, seq=position.seq)
         self._outbox.to(origin).messages.add(adopted=adopted)
 
-    def _pass_back(self, message: Adopt) -> None:
-        """The responsible node is further back: the sender has not heard of it yet."""
-        predecessor = self._ring.predecessor
-        if self._ring.status is not Status.MEMBER or predecessor is None:
+    def _pass_on(self, sender: Peer, message: Adopt) -> None:
+        """The responsible node is elsewhere: further back, where the sender has not heard of it
+        yet, or anywhere, where it was not sent to a neighbour."""
+        hop = self._ring.predecessor
+        if message.routed:
+            hop = self._ring.next_hop(key_of(message.state.topic), sender.node_id)
+        if self._ring.status is not Status.MEMBER or hop is None:
             return
         if message.hops >= self._settings.hops_max:
             self._counters.hops_exceeded += 1
             return
-        onward = Adopt(state=message.state, origin=message.origin, hops=message.hops + 1)
-        self._outbox.to(predecessor).messages.add(adopt=onward)
+        onward = self._outbox.to(hop).messages.add().adopt
+        onward.CopyFrom(message)
+        onward.hops += 1
 
     def _join_histories(self, history: TopicLog, members: list[NodeId], now_s: float) -> None:
         reign = self._reigns.by_topic[history.topic]
-        outcome, restamped = reign.log.merge(history, self._ring.me.node_id)
+        outcome, restamped = reign.log.merge(history, self._ring.me.term_owner)
         if outcome is Merging.REPLACED:
             self._reigns.renew(reign, now_s)
         elif outcome is Merging.JOINED:
@@ -311,7 +333,7 @@ class Succession:
         topic = history.topic
         copy = self._replication.take(topic)
         if copy is not None:
-            history.merge(copy.log, self._ring.me.node_id)
+            history.merge(copy.log, self._ring.me.term_owner)
             members = list(dict.fromkeys([*members, *copy.members]))
             copy.log.discard()
         if self._reigns.ready:

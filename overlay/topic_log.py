@@ -266,6 +266,7 @@ class TopicLog:
         """What a reader who saw `seen` (term -> last event) misses, as far as it is retained."""
         answer = Fetched(topic=self.topic, position=self.position_message())
         ends = self.ends()
+        answer.read_elsewhere = any(seq and not self._knows(t, seq) for t, seq in seen.items())
         seen = self._in_own_terms(seen)
         terms = list(ends)
         known = [terms.index(term) for term in seen if term in ends]

@@ -18,18 +18,16 @@ whoever needs every event notices them from the numbers and asks the rendezvous 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from dynatops.v1.overlay_pb2 import (
-    LeaveTree,
-    Outdated,
     PeerFrame,
-    Position,
     Run,
     TreeChange,
     TreeContent,
     TreeDigest,
     TreeMismatch,
+    TreeState,
     TreeUpdate,
 )
 from overlay.context import Context
@@ -37,6 +35,7 @@ from overlay.effects import Deliver, InTree
 from overlay.identifiers import Key, NodeId, key_of
 from overlay.peers import Peer
 from overlay.routing import RoutingTable
+from overlay.tree_requests import TreeRequests
 from overlay.tree_state import BUCKET_SHIFT, BUCKETS, Edge, TopicTree
 
 _CHANGES_PER_MESSAGE = 500
@@ -55,7 +54,7 @@ class Trees:
         self._effects = context.effects
         self._counters = context.counters
         self._routes = routes
-        self._towards_root = towards_root
+        self._requests = TreeRequests(context, towards_root)
         self.topics: dict[str, TopicTree] = {}
         # Who entrusted what to this node; at the root, the node itself is among them.
         self._parents: dict[NodeId, Edge] = {me.node_id: Edge()}
@@ -66,10 +65,7 @@ class Trees:
         self._refreshes: set[tuple[NodeId, str]] = set()
         # Topics in which this node's own membership may have changed since it was last asked.
         self._own_changes: dict[str, None] = {}
-        # (topic, member) -> since when no route leads to it.
-        self._orphans: dict[tuple[str, NodeId], float] = {}
         self._digests_due_s = 0.0
-        self._complaint_due_s: dict[str, float] = {}
 
     # ---- what the rest of the node asks ----------------------------------------------------------
 
@@ -133,17 +129,12 @@ class Trees:
 
     def _apply(self, parent: NodeId, change: TreeChange, now_s: float) -> None:
         tree = self._tree(change.topic)
-        self._note_position(tree, change.position)
+        tree.note_position(change.position)
         for member in change.remove:
             self._release(parent, tree, NodeId(member))
         for member in change.add:
             self._entrust(parent, tree, NodeId(member), now_s, refresh=change.refresh)
         self._forget_if_empty(tree)
-
-    def _note_position(self, tree: TopicTree, position: Position) -> None:
-        if (position.term, position.seq, 0) > tree.position:
-            tree.position = (position.term, position.seq, 0)
-            tree.origin = (position.prev_term, position.prev_seq)
 
     def on_digest(self, sender: Peer, message: TreeDigest, now_s: float) -> None:
         edge = self._parents.get(sender.node_id) or Edge()
@@ -235,14 +226,14 @@ class Trees:
         tree.delegates[member] = child
         tree.children = None
         if child is None:
-            self._orphans.setdefault((tree.topic, member), now_s)
+            self._requests.no_route(tree.topic, member, now_s)
             return
         _, edge = self._children.setdefault(child.node_id, (child, Edge()))
         edge.add(tree.topic, tree.key, member)
         self._say(child, tree.topic, member, added=True)
 
     def _withdraw(self, tree: TopicTree, member: NodeId) -> None:
-        self._orphans.pop((tree.topic, member), None)
+        self._requests.withdrawn(tree.topic, member)
         child = tree.delegates.pop(member, None)
         tree.children = None
         if child is None:
@@ -262,6 +253,47 @@ class Trees:
                     self._withdraw(tree, member)
                     self._delegate(tree, member, now_s)
 
+    def moved(self, peer: Peer) -> None:
+        """Another broker hosts this child now, and knows all that it knew."""
+        former, edge = self._children.get(peer.node_id, (peer, None))
+        if edge is None:
+            return
+        self._children[peer.node_id] = (peer, edge)
+        if former in self._changes:
+            self._changes[peer] = self._changes.pop(former)
+        for topic in edge.topics:
+            tree = self.topics[topic]
+            for member in edge.members(topic):
+                tree.delegates[member] = peer
+            tree.children = None
+
+    # ---- changing hands -------------------------------------------------------------------------
+
+    def states(self) -> Iterator[TreeState]:
+        """What the next host of this node needs to know; the rest follows from its routes."""
+        for topic, tree in self.topics.items():
+            state = TreeState(topic=topic, position=tree.position_message(), beat=tree.position[2])
+            for parent, edge in self._parents.items():
+                if members := edge.members(topic):
+                    state.entrusted.add(parent=parent, members=sorted(members))
+            yield state
+
+    def load(self, states: Iterable[TreeState], now_s: float) -> None:
+        """Go on where the former host stopped. Children know already what they are entrusted."""
+        for state in states:
+            tree = self._tree(state.topic)
+            position = state.position
+            tree.position = (position.term, position.seq, state.beat)
+            tree.origin = (position.prev_term, position.prev_seq)
+            for entrusted in state.entrusted:
+                parent = NodeId(entrusted.parent)
+                if parent != self._me.node_id:
+                    self._parent_edge(parent, now_s)
+                for member in entrusted.members:
+                    self._entrust(parent, tree, NodeId(member), now_s, refresh=False)
+            self._forget_if_empty(tree)
+        self._changes.clear()
+
     def _say(self, child: Peer, topic: str, member: NodeId, *, added: bool) -> None:
         self._changes.setdefault(child, {}).setdefault(topic, {})[member] = added
 
@@ -271,6 +303,7 @@ class Trees:
             messages = self._outbox.to(child).messages
             for start, (topic, members) in enumerate(topics.items()):
                 if start % _CHANGES_PER_MESSAGE == 0:
+                    self._counters.tree_control_sent += 1
                     update = messages.add().tree_update
                 tree = self.topics.get(topic)
                 update.changes.add(
@@ -285,27 +318,20 @@ class Trees:
 
     # ---- time -----------------------------------------------------------------------------------
 
-    def tick(self, now_s: float) -> None:
+    def tell_digests(self, now_s: float) -> None:
+        """Children that hear nothing take their parent for gone."""
         if now_s >= self._digests_due_s:
             self._digests_due_s = now_s + self._settings.digest_period_s
             for peer, edge in self._children.values():
                 digest = TreeDigest(digest=edge.digest, pairs=edge.pairs)
                 self._outbox.to(peer).messages.add(tree_digest=digest)
+
+    def tick(self, now_s: float) -> None:
+        self.tell_digests(now_s)
         silent_since_s = now_s - self._settings.lease_s
         for node_id in [n for n, edge in self._parents.items() if edge.heard_s < silent_since_s]:
             self.drop_parent(node_id)
-        for (topic, member), since_s in self._orphans.items():
-            if now_s - since_s >= self._settings.orphan_grace_s:
-                self._orphans[topic, member] = now_s
-                leave = LeaveTree(topic=topic, member=member)
-                self._towards_root(key_of(topic)).messages.add(leave_tree=leave)
-
-    def _complain(self, tree: TopicTree, now_s: float) -> None:
-        """The root uses an older term than has been seen: events of it would be ignored here."""
-        if now_s >= self._complaint_due_s.get(tree.topic, 0.0):
-            self._complaint_due_s[tree.topic] = now_s + self._settings.interest_retry_s
-            outdated = Outdated(topic=tree.topic, known_term=tree.position[0])
-            self._towards_root(tree.key).messages.add(outdated=outdated)
+        self._requests.tick(now_s)
 
     # ---- bookkeeping ----------------------------------------------------------------------------
 
@@ -323,14 +349,14 @@ class Trees:
     def _forget_if_empty(self, tree: TopicTree) -> None:
         if not tree.entrusted and not tree.is_root:
             self.topics.pop(tree.topic, None)
-            self._complaint_due_s.pop(tree.topic, None)
+            self._requests.forget(tree.topic)
 
     # ---- events ---------------------------------------------------------------------------------
 
     def disseminate(self, run: Run) -> None:
         """At the root: send a stamped run (or a heartbeat) down the tree."""
         tree = self._tree(run.topic)
-        self._advance(tree, run)
+        tree.advance(run)
         self._pass_on(tree, run)
 
     def on_run(self, run: Run, now_s: float) -> None:
@@ -343,23 +369,16 @@ class Trees:
         if position <= tree.position:
             self._counters.tree_repeats += 1
             if run.term < tree.position[0]:
-                self._complain(tree, now_s)
+                self._requests.root_is_outdated(tree, now_s)
             return
         if tree.is_root:
-            self._towards_root(tree.key).messages.add(
-                outdated=Outdated(topic=tree.topic, known_term=run.term)
-            )
+            self._requests.tell_term(tree, run.term)
             return
-        self._advance(tree, run)
+        run.hops += 1
+        tree.advance(run)
         if self._me.node_id not in tree.entrusted:
             self._counters.relayed_events += run.count
         self._pass_on(tree, run)
-
-    @staticmethod
-    def _advance(tree: TopicTree, run: Run) -> None:
-        if tree.position[0] != run.term or run.prev_term:
-            tree.origin = (run.prev_term, run.prev_seq)
-        tree.position = (run.term, run.first_seq + run.count - 1, run.beat)
 
     def _pass_on(self, tree: TopicTree, run: Run) -> None:
         if tree.children is None:
@@ -370,4 +389,6 @@ class Trees:
         for child in tree.children:
             self._outbox.run(child, run)
         if self._me.node_id in tree.entrusted:
+            self._counters.tree_delivered_events += run.count
+            self._counters.tree_delivered_hops += run.count * run.hops
             self._effects.append(Deliver(run))

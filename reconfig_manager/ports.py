@@ -47,6 +47,8 @@ class AuditEntry(BaseModel):
 
     at_s: float
     actor: str
+    # The actor's, where there are tokens.
+    role: str = ""
     # propose, approve, cancel, set_policy, execute, ...
     action: str
     # A plan id, or `policy`.

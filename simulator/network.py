@@ -67,7 +67,7 @@ class Network:
 
     def send(self, source: str, destination: str, frame: bytes, label: str) -> None:
         self.frames += 1
-        if self._is_blocked(source, destination) or self._rng.random() < self.weather.loss:
+        if self.is_blocked(source, destination) or self._rng.random() < self.weather.loss:
             self.lost += 1
             self._trace.note(f"{source}->{destination} LOST {label}")
             return
@@ -77,7 +77,7 @@ class Network:
                 self._delay_s(), lambda: self._arrive(source, destination, frame, label)
             )
 
-    def _is_blocked(self, source: str, destination: str) -> bool:
+    def is_blocked(self, source: str, destination: str) -> bool:
         if (source, destination) in self._cut_links:
             return True
         return self._sides.get(source, 0) != self._sides.get(destination, 0)

@@ -52,6 +52,8 @@ class Verdict:
     takeovers: int
     # Digest of everything that happened: equal for equal seeds.
     trace: str
+    # What the command needs to be told beside the numbers.
+    option: str = ""
 
     @property
     def ok(self) -> bool:
@@ -62,7 +64,7 @@ class Verdict:
         """What reproduces this run."""
         return (
             f"dynatops simulate --seed {self.seed} --brokers {self.brokers}"
-            f" --minutes {self.minutes:g}"
+            f" --minutes {self.minutes:g}{self.option}"
         )
 
 
@@ -92,6 +94,8 @@ class Run:
         self._listed: set[str] = set()
         self._whole_since_s = 0.0
         self._played: list[str] = []
+        # What else is to be looked at in the end: sentences about what is wrong.
+        self.checks: list[Callable[[], list[str]]] = []
 
     def play(self, meddle: Meddle | None = None) -> Verdict:
         """Run to the end. `meddle` lets a test plan mischief of its own before the start."""
@@ -106,6 +110,8 @@ class Run:
         self._violate(check_rest(list(self.world.brokers.values())), "at the end")
         self._violate(check_deliveries(self.world), "")
         self._violate(check_catalogue(self.world), "at the end")
+        for check in self.checks:
+            self._violate(check(), "at the end")
         return self._verdict()
 
     def _verdict(self) -> Verdict:
@@ -137,9 +143,9 @@ class Run:
         names = [f"b{i}" for i in range(self.scenario.brokers)]
         self.world.start_broker(names[0], [])
         for name in names[1:]:
-            self._later(self.rng.uniform(0.0, START_S / 2), self._start, name)
+            self._later(self.rng.uniform(0.0, START_S / 2), self.start_broker, name)
 
-    def _start(self, name: str) -> None:
+    def start_broker(self, name: str) -> None:
         living = [b.address for b in self.world.living() if b.address != name and not b.leaving]
         seeds = self.rng.sample(living, min(3, len(living)))
         self.world.start_broker(name, seeds)
@@ -209,6 +215,10 @@ class Run:
     def _later(self, delay_s: float, action: Callable[..., None], *args: object) -> None:
         self.scheduler.after(delay_s, lambda: action(*args))
 
+    def note_fault(self, what: str) -> None:
+        self._played.append(f"{self.scheduler.now_s:.1f} s {what}")
+        self.trace.note(f"FAULT {what}")
+
     # ---- faults ---------------------------------------------------------------------------------
 
     def _strike(self, planned: Planned) -> None:
@@ -216,11 +226,10 @@ class Run:
         takes_away = planned.fault in (Fault.CRASH, Fault.CRASH_AND_RESTART, Fault.LEAVE)
         if takes_away and len(candidates) <= 2:
             return
-        self._played.append(f"{self.scheduler.now_s:.1f} s {planned.fault.value}")
-        self.trace.note(f"FAULT {planned.fault.value} for {planned.lasts_s:.1f} s")
+        self.note_fault(planned.fault.value)
         victim = self.rng.choice(candidates).broker_id
         if planned.fault is Fault.JOIN:
-            self._start(f"b{self._joined}")
+            self.start_broker(f"b{self._joined}")
             self._joined += 1
         elif planned.fault is Fault.LEAVE:
             self.world.brokers[victim].leave()
@@ -229,11 +238,11 @@ class Run:
         elif planned.fault is Fault.CUT_LINK:
             other = self.rng.choice(candidates).address
             self.network.cut(victim, other)
-            self._later(planned.lasts_s, self._heal)
+            self._later(planned.lasts_s, self.heal)
         else:
             if planned.fault is Fault.CRASH_AND_RESTART:
                 self.world.returning.add(victim)
-                self._later(planned.lasts_s, self._start, victim)
+                self._later(planned.lasts_s, self.start_broker, victim)
             self.world.crash_broker(victim, noticed=planned.noticed)
 
     def _split(self, lasts_s: float) -> None:
@@ -242,15 +251,15 @@ class Run:
         at = self.rng.randint(1, max(1, len(addresses) // 2))
         self.network.split([addresses[:at], addresses[at:]])
         self.trace.note(f"SPLIT {addresses[:at]} | {addresses[at:]}")
-        self._later(lasts_s, self._heal)
+        self._later(lasts_s, self.heal)
 
-    def _heal(self) -> None:
+    def heal(self) -> None:
         self.network.heal()
         self._whole_since_s = self.scheduler.now_s
         self.trace.note("HEALED")
 
     def _calm_down(self) -> None:
-        self._heal()
+        self.heal()
         self.network.weather = Weather()
 
     # ---- watching -------------------------------------------------------------------------------

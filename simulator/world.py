@@ -11,19 +11,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from broker_agent.core.broker import Broker, BrokerOptions, Identity
+from broker_agent.core.broker import Broker
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
+    ReplyToManager,
     SaveNow,
     SendFrame,
     Stopped,
     Wake,
 )
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import ClientFrame
+from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.settings import OverlaySettings
 from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, Subscription
@@ -106,6 +109,8 @@ class SimulatedBroker:
                 self._lose(effect.connection)
             elif isinstance(effect, SaveNow):
                 self._save()
+            elif isinstance(effect, ReplyToManager):
+                self._world.on_reply(self, effect.reply)
             elif isinstance(effect, Stopped):
                 self.stop()
 
@@ -128,6 +133,11 @@ class SimulatedBroker:
         if self.alive:
             frame = ClientFrame.FromString(raw)
             self._perform(self.core.on_client_frame(connection, frame, self._now()))
+
+    def on_step(self, step: Step) -> None:
+        """A manager asks for a step of a reconfiguration."""
+        if self.alive:
+            self._perform(self.core.on_step(step, self._now()))
 
     def leave(self) -> None:
         self.leaving = True
@@ -180,6 +190,10 @@ class World:
         self.published: list[PublishedEvent] = []
         # Called when a publisher is told that an event is safe.
         self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
+        # Called when a broker has started, when one has died, and when one answers a manager.
+        self.on_started: Callable[[SimulatedBroker], None] = lambda broker: None
+        self.on_died: Callable[[str], None] = lambda broker_id: None
+        self.on_reply: Callable[[SimulatedBroker, StepReply], None] = lambda broker, reply: None
         self._lives = 0
 
     def start_broker(self, broker_id: str, seeds: Sequence[str]) -> SimulatedBroker:
@@ -188,12 +202,14 @@ class World:
         self.trace.note(f"{broker_id} starts, life {self._lives}")
         broker = SimulatedBroker(self, broker_id, self._lives, seeds)
         self.brokers[broker_id] = broker
+        self.on_started(broker)
         return broker
 
     def crash_broker(self, broker_id: str, *, noticed: bool) -> None:
         """Kill a broker. If that is noticed, connections to it are refused from now on."""
         self.trace.note(f"{broker_id} crashes")
         self.brokers[broker_id].stop()
+        self.on_died(broker_id)
         if noticed:
             for other in self.brokers.values():
                 delay_s = self.rng.uniform(0.0, 0.3)

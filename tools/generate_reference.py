@@ -7,7 +7,7 @@ python tools/generate_reference.py --check    fail if what is committed is not c
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from broker_agent.core.advice import AdviceCounters
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.selection_counters import SelectionCounters
 from broker_agent.runtime.links import LinkCounters
+from broker_agent.runtime.uplink import UplinkCounters
 from broker_agent.settings import describe_settings
 from overlay.counters import OverlayCounters
+from reconfig_manager.process_settings import describe_settings as describe_manager_settings
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 COUNTERS = (
@@ -25,6 +27,7 @@ COUNTERS = (
     ("Advice", AdviceCounters),
     ("Overlay node", OverlayCounters),
     ("Links", LinkCounters),
+    ("Managers", UplinkCounters),
 )
 
 
@@ -37,10 +40,13 @@ def lines() -> Iterator[str]:
     yield ""
     yield "Set with `dynatops broker --set NAME=VALUE`; `dynatops settings` prints the same."
     yield ""
-    yield "| setting | default | meaning |"
-    yield "|---|---|---|"
-    for name, default, meaning in describe_settings():
-        yield f"| `{name}` | {default} | {meaning} |"
+    yield from setting_table(describe_settings())
+    yield ""
+    yield "## Settings of a manager"
+    yield ""
+    yield "Set with `dynatops manager --set NAME=VALUE`; `dynatops settings --manager` prints them."
+    yield ""
+    yield from setting_table(describe_manager_settings())
     yield ""
     yield "## Counters"
     yield ""
@@ -53,6 +59,13 @@ def lines() -> Iterator[str]:
         yield "|---|---|"
         for field in fields(kind):
             yield f"| `{field.name}` | {field.metadata['doc']} |"
+
+
+def setting_table(settings: Iterable[tuple[str, object, str]]) -> Iterator[str]:
+    yield "| setting | default | meaning |"
+    yield "|---|---|---|"
+    for name, default, meaning in settings:
+        yield f"| `{name}` | {default} | {meaning} |"
 
 
 def main() -> int:

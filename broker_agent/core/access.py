@@ -3,7 +3,7 @@
 A token is looked up by its SHA-256; brokers never keep the token itself. What it grants is a
 `Grant`, bound to one client id: `%c` in a rule stands for that id. A broker without a tokens file
 lets everyone do everything, within the broker's own limits. Reading the file, and counting what is
-used, are elsewhere (`broker_agent.tokens`, `gate`).
+used, are elsewhere (`dynatops.tokens_file`, `gate`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
-from hashlib import sha256
 
 from broker_agent.core.settings import CoreSettings
 from dynatops.filters.pattern import pattern_covers, pattern_matches
+from dynatops.tokens import CLIENT_ID, hash_of
 from dynatops.v1.client_pb2 import ErrorCode
 
-CLIENT_ID = "%c"
 # In place of %c these would make a rule say more than was meant.
 _UNFIT_IN_RULES = "+#/$\0"
 _ID_CHARACTERS_SHOWN = 40
@@ -219,8 +218,3 @@ class Access:
 
         settings = rules.limits.within(self._settings)
         return Grant(settings, rules, bound(rules.publish), bound(rules.subscribe))
-
-
-def hash_of(token: str) -> str:
-    # Tokens are made of 32 random bytes: nothing slower than this is needed to protect them.
-    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

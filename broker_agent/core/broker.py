@@ -12,66 +12,34 @@ takes session output when woken, and ticks it every few tens of milliseconds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from broker_agent.core.access import Access
 from broker_agent.core.advice import Advice
 from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
-from broker_agent.core.cluster import Cluster
-from broker_agent.core.cluster_names import cluster_of
-from broker_agent.core.confirming import Request
+from broker_agent.core.cluster import cluster_for
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import (
-    BrokerEffect,
-    ConnectionId,
-    NodeReady,
-    PauseReading,
-    ResumeReading,
-    SaveNow,
-    SendFrame,
-    Stopped,
-    Wake,
-)
+from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SendFrame, Stopped
 from broker_agent.core.gate import Gate
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes, Journal, Stored
+from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import SHUTTING_DOWN, Reception
+from broker_agent.core.reconfiguration import CONCERNED, Reconfiguration
 from broker_agent.core.registry import Registry
+from broker_agent.core.reporting import Reporting
 from broker_agent.core.restoring import restore_sessions
-from broker_agent.core.selection import Selection
-from broker_agent.core.selection_settings import SelectionSettings
+from broker_agent.core.serving import Serving
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
-from broker_agent.core.validation import (
-    cursors_of,
-    problem_with,
-    readable_filters,
-    sort_filters,
-    void,
-)
-from dynatops.v1.client_pb2 import (
-    ClientFrame,
-    ClientMessage,
-    Echoed,
-    ErrorCode,
-    Hello,
-    ServerMessage,
-    Subscribe,
-    Unsubscribe,
-    Unsubscribed,
-)
-from dynatops.v1.overlay_pb2 import (
-    NotHere,
-    PeerFrame,
-    PeerMessage,
-    Publication,
-    SessionMoved,
-)
+from dynatops.v1.client_pb2 import ClientFrame, ErrorCode, Hello
+from dynatops.v1.manager_pb2 import Step
+from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication, SessionMoved
 from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
     Accepted,
@@ -83,33 +51,12 @@ from overlay.effects import (
     Ready,
     Repaired,
     Send,
+    Superseded,
 )
-from overlay.identifiers import first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
-from overlay.ring import Status
 from overlay.settings import OverlaySettings
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who this broker is. A restart is a new incarnation."""
-
-    broker_id: str
-    address: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerOptions:
-    """What a broker may be given besides; it runs without."""
-
-    # The rules of who may do what; without them, everyone everything.
-    access: Access | None = None
-    selection: SelectionSettings = field(default_factory=SelectionSettings)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    # Whether sessions are to be saved: `unsaved` and `restore` are used.
-    saving: bool = False
+from overlay.status import Status
 
 
 class Broker:
@@ -122,24 +69,11 @@ class Broker:
         options: BrokerOptions | None = None,
     ) -> None:
         options = options or BrokerOptions()
-        cluster = cluster_of(options.selection, identity.broker_id, options.labels)
         self.identity = identity
         self.settings = settings
         self.counters = BrokerCounters()
-        me = Peer(
-            first_node_id(identity.broker_id),
-            identity.broker_id,
-            identity.address,
-            incarnation=identity.incarnation,
-        )
-        self.node = Node(me, overlay, rng)
-        selection = Selection(
-            identity.broker_id,
-            identity.address,
-            identity.incarnation,
-            options.selection,
-            rng,
-        )
+        self.hosting = NodeHosting(identity, overlay, self.counters, rng)
+        self.cluster = cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(
             f"{identity.broker_id}/{identity.incarnation:x}", settings, unsaved
@@ -148,14 +82,13 @@ class Broker:
             settings,
             self.counters,
             overlay.catalogue_names_max // CATALOGUE_SHARDS,
-            selection.local,
+            self.cluster.selection.local,
             unsaved,
         )
         self.journal: Journal | None = None
         if options.saving:
             self.journal = Journal(self.registry, self.subscriptions, unsaved, self.counters)
-        self.cluster = Cluster(cluster, selection, f"{identity.broker_id}/{identity.incarnation}")
-        if selection.settings.enabled:
+        if options.selection.enabled:
             self.subscriptions.read_system_topic(self.cluster.topic, self.cluster.take)
         self.publishing = Publishing(settings, self.counters)
         self.gate = Gate(options.access or Access(settings), settings, self.counters)
@@ -170,12 +103,35 @@ class Broker:
             unsaved,
             self.journal,
         )
-        self.announcing = Announcing(settings, self.counters)
-        self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._effects: list[BrokerEffect] = []
+        self._serving = Serving(
+            settings,
+            self.counters,
+            self.registry,
+            self.gate,
+            self.reception,
+            self.cluster,
+            self.subscriptions,
+            self.publishing,
+            unsaved,
+            self._effects,
+            lambda: self.reconfiguration.is_frozen,
+        )
+        self.announcing = Announcing(settings, self.counters)
+        self.reconfiguration = Reconfiguration(
+            self.hosting, lambda: not self.publishing.open_streams, settings, self.counters
+        )
+        self.reporting = Reporting(
+            options.labels, self.hosting, self.reconfiguration, self.registry, self.counters
+        )
+        self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
-        self._is_leaving = False
+
+    @property
+    def node(self) -> Node:
+        """The node that is hosted here now."""
+        return self.hosting.node
 
     @property
     def now_s(self) -> float:
@@ -191,38 +147,52 @@ class Broker:
     def tick(self, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         effects = self.node.tick(now_s)
-        for repair in self.subscriptions.progress.due_repairs(now_s):
-            via = self.publishing.rendezvous_point(repair.topic)
-            # Should there be no answer, the next request looks for it anew.
-            self.publishing.forget_rendezvous_point(repair.topic)
-            effects += self.node.fetch(repair.topic, repair.seen, via, now_s, repair.reader)
-        for topic, newest_term in self.subscriptions.progress.due_corrections(now_s):
-            effects += self.node.insist(topic, newest_term, now_s)
-        self._to_publish += self.publishing.due(now_s)
-        if self.node.ring.status is Status.MEMBER:
-            self._to_publish += self.cluster.due(len(self.registry), now_s)
+        if not self.reconfiguration.is_frozen:
+            effects += self._ask_for_repairs(now_s)
+            self._to_publish += self.publishing.due(now_s)
+            if self.node.ring.status is Status.MEMBER:
+                self._to_publish += self.cluster.due(len(self.registry), now_s)
         for announcement in self.announcing.due(now_s):
             self.publishing.forget_rendezvous_point(announcement.topic)
             self._to_publish.append(announcement)
         self.reception.tick(now_s)
-        for connection in self.gate.due(now_s):
-            session = self.registry.connections.get(connection)
-            if session is not None and not session.paused:
-                self._effects.append(ResumeReading(connection))
+        self._serving.tick(now_s)
+        self.reconfiguration.tick(now_s)
         return self._finish(effects, now_s)
+
+    def _ask_for_repairs(self, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for repair in self.subscriptions.readers.progress.due_repairs(now_s):
+            via = self.publishing.rendezvous_point(repair.topic)
+            # Should there be no answer, the next request looks for it anew.
+            self.publishing.forget_rendezvous_point(repair.topic)
+            effects += self.node.fetch(repair.topic, repair.seen, via, now_s, repair.reader)
+        for topic, newest_term in self.subscriptions.readers.progress.due_corrections(now_s):
+            effects += self.node.insist(topic, newest_term, now_s)
+        return effects
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         if frame.HasField("to") and frame.to != self.node.me.node_id:
-            self._refuse_frame(frame)
+            self._pass_on(frame)
+            return self._finish([], now_s)
+        if frame.messages and frame.messages[0].WhichOneof("body") in CONCERNED:
+            self.reconfiguration.on_peer(frame.sender, frame.messages[0], now_s)
             return self._finish([], now_s)
         if frame.messages and frame.messages[0].HasField("session_moved"):
             self.reception.moved(frame.messages[0].session_moved, now_s)
             return self._finish([], now_s)
         return self._finish(self.node.handle(frame, now_s), now_s)
 
-    def _refuse_frame(self, frame: PeerFrame) -> None:
-        """The node that this is meant for is not here; its sender should know, once."""
+    def _pass_on(self, frame: PeerFrame) -> None:
+        """The node that this is meant for is not here: it went to another broker, will come, or is
+        gone, which its sender should know, once."""
+        host = self.hosting.forward_to(frame)
+        if host is not None:
+            self._effects.append(SendFrame(host, frame))
+            return
+        if self.reconfiguration.awaits(frame.to):
+            return
         self.counters.frames_not_here += 1
         if frame.sender.address and not any(m.HasField("not_here") for m in frame.messages):
             not_here = PeerMessage(not_here=NotHere(node_id=frame.to))
@@ -244,11 +214,20 @@ class Broker:
         """
         now_s = self._clock.at(reading_s)
         self.reception.is_leaving = True
+        self.reconfiguration.leave(now_s)
         if self.journal is not None:
             self.journal.end()
         for session in self.registry.clients.values():
             self.reception.end(session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, SHUTTING_DOWN)
         return self._finish(self.node.leave(now_s), now_s)
+
+    # ---- the reconfiguration manager ------------------------------------------------------------
+
+    def on_step(self, step: Step, reading_s: float) -> list[BrokerEffect]:
+        """A step of a reconfiguration; it is answered by `ReplyToManager`, now or later."""
+        now_s = self._clock.at(reading_s)
+        self.reconfiguration.on_step(step, now_s)
+        return self._finish([], now_s)
 
     # ---- sessions on disk -----------------------------------------------------------------------
 
@@ -266,16 +245,12 @@ class Broker:
 
     def saved(self, reading_s: float) -> list[BrokerEffect]:
         assert self.journal is not None
-        return self._tell_confirmed(self.journal.written(), reading_s)
+        self._serving.confirm(self.journal.written())
+        return self._finish([], self._clock.at(reading_s))
 
     def not_saved(self, reading_s: float) -> list[BrokerEffect]:
         assert self.journal is not None
-        return self._tell_confirmed(self.journal.failed(), reading_s)
-
-    def _tell_confirmed(self, requests: Iterable[Request], reading_s: float) -> list[BrokerEffect]:
-        for request in requests:
-            if self.subscriptions.confirming.tell(request):
-                self._wake(request.session)
+        self._serving.confirm(self.journal.failed())
         return self._finish([], self._clock.at(reading_s))
 
     # ---- connections and sessions ---------------------------------------------------------------
@@ -334,7 +309,7 @@ class Broker:
             elif session.closing:
                 break
             else:
-                self._serve(session, message, now_s)
+                self._serving.take_in(connection, session, message, now_s)
         return self._finish([], now_s)
 
     def _tell_former_broker(self, session: Session, hello: Hello) -> None:
@@ -349,71 +324,6 @@ class Broker:
         frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
         self._effects.append(SendFrame(address, frame))
 
-    def _serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
-        kind = message.WhichOneof("body")
-        if kind == "publication":
-            self._publish(session, message.publication, now_s)
-        elif kind == "received":
-            self._unsaved.queue(session)
-            if session.received(message.received.serial):
-                self._wake(session)
-        elif kind == "subscribe":
-            self._subscribe(session, message.subscribe, now_s)
-        elif kind == "unsubscribe":
-            self._unsubscribe(session, message.unsubscribe, now_s)
-        elif kind == "echo":
-            session.say(ServerMessage(echoed=Echoed(request=message.echo.request)))
-            self._wake(session)
-        elif session.connection is not None:
-            self.reception.fail(session.connection, f"unexpected message {kind or '(empty)'}")
-
-    def _wake(self, session: Session) -> None:
-        if session.connection is not None:
-            self._effects.append(Wake(session.connection))
-
-    def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
-        accepted, problems = sort_filters(message.filters, session.filters, session.grant.settings)
-        accepted, forbidden = self.gate.sort_filters(session.grant, accepted)
-        problems += forbidden
-        dropped = readable_filters(message.drop, self.settings)
-        self.subscriptions.unsubscribe(session, dropped, now_s)
-        if session.redirected or self.cluster.redirect(session, accepted, now_s):
-            # Whatever else it asks for, it will ask for there: what it goes on with comes first.
-            self._wake(session)
-            return
-        self.counters.client_errors += len(problems)
-        cursors = None
-        if message.resume:
-            cursors = cursors_of(message)
-        self.subscriptions.subscribe(session, message.request, accepted, problems, cursors, now_s)
-
-    def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:
-        gone = readable_filters(message.filters, self.settings)
-        self.subscriptions.unsubscribe(session, gone, now_s)
-        session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
-        self._wake(session)
-
-    def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
-        problem = (
-            self.gate.forbids(session.grant, publication)
-            or problem_with(publication, session.grant.settings)
-            or self.gate.overtaxed(session.grant, publication, now_s)
-        )
-        if problem is not None:
-            self.counters.client_errors += 1
-            self.publishing.refuse(session, publication, problem.code, problem.message)
-            if not problem.uses_up_numbers:
-                return
-            publication = void(publication)
-        self._to_publish.append(self.publishing.accept(session, publication, now_s))
-        if session.unsettled_bytes > self.settings.publish_window_bytes and not session.paused:
-            session.paused = True
-            self.counters.publish_pauses += 1
-            if session.connection is not None:
-                self._effects.append(PauseReading(session.connection))
-        if session.connection is not None and self.gate.must_wait(session, now_s):
-            self._effects.append(PauseReading(session.connection))
-
     def _alternatives(self) -> list[str]:
         others = [*self.node.ring.successors, *self.node.ring.fingers.routes.targets]
         addresses = dict.fromkeys(peer.address for peer in others)
@@ -426,21 +336,32 @@ class Broker:
         pending = self._node_effects
         pending.extend(node_effects)
         while True:
+            pending.extend(self.hosting.take_effects())
             while pending:
                 self._perform(pending.popleft(), now_s)
             self._to_publish += self.announcing.fresh(now_s)
-            for topic, is_wanted in self.subscriptions.take_wants():
-                change = self.node.want if is_wanted else self.node.unwant
-                pending.extend(change(topic, now_s))
+            if not self.reconfiguration.is_frozen:
+                self._let_go(now_s)
             if self._to_publish:
                 self._send_publications(now_s)
-            if not pending:
+            if not pending and not self.hosting.effects:
                 break
-        self._look_after_sessions()
-        self._effects += self.reception.effects
+        self._serving.settle()
+        self.reconfiguration.progress(now_s)
+        self._effects += self.reconfiguration.take_effects()
+        effects = [*self._effects, *self.reception.effects]
+        self._effects.clear()
         self.reception.effects.clear()
-        effects, self._effects = self._effects, []
         return effects
+
+    def _let_go(self, now_s: float) -> None:
+        """What clients have caused may leave the broker: it is not frozen."""
+        self._serving.serve_held(now_s)
+        self._to_publish += self._serving.published
+        self._serving.published.clear()
+        for topic, is_wanted in self.subscriptions.readers.take_wants():
+            change = self.node.want if is_wanted else self.node.unwant
+            self._node_effects.extend(change(topic, now_s))
 
     def _send_publications(self, now_s: float) -> None:
         """To each rendezvous point that is known directly, the rest along the overlay."""
@@ -475,21 +396,5 @@ class Broker:
                 self._effects.append(NodeReady())
             case Departed():
                 self._effects.append(Stopped())
-
-    def _look_after_sessions(self) -> None:
-        touched, slow = self.subscriptions.delivery.take_touched()
-        for session in slow:
-            self.counters.sessions_closed_slow += 1
-            message = "the session's queue is full and its policy is to be disconnected"
-            self.reception.end(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
-        for session in touched:
-            self._wake(session)
-            self._unsaved.queue(session)
-        if self.subscriptions.confirming.held:
-            self._effects.append(SaveNow())
-        for session in self.publishing.take_touched():
-            self._wake(session)
-            if session.paused and session.unsettled_bytes < self.settings.publish_window_bytes / 2:
-                session.paused = False
-                if session.connection is not None and not self.gate.is_waiting(session):
-                    self._effects.append(ResumeReading(session.connection))
+            case Superseded(by=peer):
+                self.reconfiguration.superseded(peer, now_s)

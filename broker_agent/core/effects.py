@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
+from dynatops.v1.manager_pb2 import StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 
 # A client's connection, as its driver calls it. A session may outlive several.
@@ -60,5 +61,12 @@ class Stopped:
     """The broker has left the ring; the process may end."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplyToManager:
+    """Give this to the manager, if there still is one to give it to."""
+
+    reply: StepReply
+
+
 ConnectionEffect = Wake | PauseReading | ResumeReading | CloseConnection
-BrokerEffect = SendFrame | ConnectionEffect | SaveNow | NodeReady | Stopped
+BrokerEffect = SendFrame | ConnectionEffect | SaveNow | NodeReady | Stopped | ReplyToManager

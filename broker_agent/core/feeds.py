@@ -30,11 +30,14 @@ class Feed:
     """One reader, and the sessions that get what it reads."""
 
     topic: str
-    # 0 for the reader that follows the topic live.
+    # What answers to its requests are known by: no other has ever had it, so that none takes what
+    # was meant for one that is gone.
     number: int
     reader: TopicReader
     # The reader's clock when each session joined: what is older does not concern it.
     members: dict[Session, int] = field(default_factory=dict)
+    # Whether it follows the topic live; if not, it catches up.
+    is_live: bool = False
     # Whether the rendezvous point has been asked for what comes after its start.
     asked: bool = False
     # What was said last about where it begins: many sessions come while the topic is quiet.
@@ -68,13 +71,13 @@ class Progress:
         """Something has come in."""
         reader = feed.reader
         # Where a client says it stood is no reason to make a rendezvous point open newer terms.
-        if not reader.is_ahead or feed.number:
+        if not reader.is_ahead or not feed.is_live:
             self._ahead.pop(feed, None)
         else:
             self._ahead.setdefault(feed, now_s)
         if not reader.is_behind:
             # One that catches up asks until it stands where the live one stands.
-            if not feed.number:
+            if feed.is_live:
                 self._behind.pop(feed, None)
         elif feed not in self._behind:
             self._behind[feed] = now_s + self._settings.repair_delay_s

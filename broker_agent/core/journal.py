@@ -232,8 +232,8 @@ class Journal:
         holds = self._registry.holds
         live = None
         catching_up: dict[str, Cursor] = {}
-        for feed in self._subscriptions.feeds_of(topic):
-            if feed.number == 0:
+        for feed in self._subscriptions.readers.feeds_of(topic):
+            if feed.is_live:
                 if feed.reader.started and any(holds(session) for session in feed.members):
                     live = Cursor(seen=feed.reader.seen())
                 continue

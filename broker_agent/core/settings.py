@@ -82,6 +82,25 @@ class CoreSettings:
     rendezvous_cache_max: int = setting(
         100_000, "Topics whose rendezvous point is remembered, to publish without detours."
     )
+    frozen_max_s: float = setting(
+        30.0,
+        "In a reconfiguration, a broker holds its clients' publications and subscription changes "
+        "back for this long at most; a manager may ask for less.",
+    )
+    quiet_max_s: float = setting(
+        1.0, "Frozen, a broker waits this long for publications that are on their way."
+    )
+    repair_max_s: float = setting(
+        2.0, "A broker at its new node waits this long for its trees before it says it is done."
+    )
+    state_resend_s: float = setting(
+        0.3, "A part of a node's state, or a question about a plan, is sent again after this."
+    )
+    outcome_patience_s: float = setting(
+        3.0,
+        "Frozen for longer than allowed, a broker whose node is changing hands asks the others "
+        "for this long how the plan ended; then it goes on with its former node.",
+    )
     alternatives_max: int = setting(5, "Other brokers named to a client, to turn to if need be.")
     clock_step_max_s: float = setting(
         1.0,

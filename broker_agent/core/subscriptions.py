@@ -1,6 +1,6 @@
-"""Which sessions subscribe to what, and the readers that feed them.
+"""Which sessions subscribe to what, and when they are told that they do.
 
-A topic that anyone here subscribes to, by name or by a wildcard, has one reader (`feeds`). A
+A topic that anyone here subscribes to, by name or by a wildcard, is read (`readers`). A
 subscription is confirmed to its client when every topic of it has a position: whatever is stamped
 later will come. Where each topic begins is told to the client first; with that, and what it reads,
 it can go on at any broker. What is lost for good is told to every subscriber.
@@ -8,62 +8,25 @@ it can go on at any broker. What is lost for good is told to every subscriber.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from broker_agent.core.confirming import Confirming, Request
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.delivery import Condition, Delivery
-from broker_agent.core.feeds import CursorKey, Feed, Progress
+from broker_agent.core.feeds import CursorKey
 from broker_agent.core.following import Following
+from broker_agent.core.readers import Consumer, Readers, ReadTopic
 from broker_agent.core.sessions import Session, piece_of
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.summaries import LocalTopics
 from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, TopicProblem
-from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run, TermSeq
+from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run
 from overlay.catalogue import is_system
 from overlay.identifiers import key_of
 from overlay.publishers import Part
 from overlay.reader import TopicReader
-
-# Takes what is read of a topic of the system's own.
-Consumer = Callable[[list[Part], float], None]
-
-# A session that has caught up gets whatever comes late: its client knows what it has had.
-_ALWAYS_THERE = -1
-
-
-@dataclass(slots=True)
-class _Topic:
-    live: Feed
-    # Most topics have nothing of what follows most of the time, and a broker has many topics.
-    catching_up: tuple[Feed, ...] = ()
-    conditions: dict[Session, Condition] | None = None
-    # Requests that wait for the topic to be in place, by session.
-    waiting: dict[Session, list[Request]] | None = None
-    # Who reads a topic of the system's own, in place of sessions.
-    consumer: Consumer | None = None
-
-    def feed_of(self, session: Session) -> Feed | None:
-        if session in self.live.members:
-            return self.live
-        return next((f for f in self.catching_up if session in f.members), None)
-
-    @property
-    def feeds(self) -> tuple[Feed, ...]:
-        return (self.live, *self.catching_up)
-
-    def wait(self, request: Request) -> None:
-        if self.waiting is None:
-            self.waiting = {}
-        self.waiting.setdefault(request.session, []).append(request)
-
-    def give_up(self, feed: Feed) -> None:
-        """The feed catches up no more."""
-        self.catching_up = tuple(f for f in self.catching_up if f is not feed)
 
 
 class Subscriptions:
@@ -78,34 +41,26 @@ class Subscriptions:
         # What sessions subscribe to, for broker selection.
         self.local = local
         self.confirming = Confirming()
-        self.progress = Progress(settings, counters)
-        self.delivery = Delivery(counters)
+        self.readers = Readers(settings, counters, unsaved)
         self.following = Following()
         self._unsaved = unsaved
         self._settings = settings
         self._counters = counters
         self._shard_names_max = shard_names_max
-        self._topics: dict[str, _Topic] = {}
+        # Requests that wait for a topic to be in place; none waits for one that is not read.
+        self._waiting: dict[str, dict[Session, list[Request]]] = {}
         self._waiting_for_catalogue: dict[Session, list[Request]] = {}
-        self._feeds_made = 0
-        # What the node is to be told: topics that are wanted now, and that nobody wants any more.
-        self._wants: list[tuple[str, bool]] = []
 
     def __len__(self) -> int:
         """How many topics clients here subscribe to."""
         return sum(1 for _ in self.topics())
 
     def __contains__(self, topic: str) -> bool:
-        return topic in self._topics
+        return topic in self.readers
 
     def topics(self) -> Iterable[str]:
         """What clients here subscribe to; without the system's own."""
-        return (topic for topic in self._topics if not is_system(topic))
-
-    def take_wants(self) -> list[tuple[str, bool]]:
-        """Topics that the node is to join (or to leave), in order, since the last call."""
-        wants, self._wants = self._wants, []
-        return wants
+        return (topic for topic in self.readers.names() if not is_system(topic))
 
     @property
     def is_restoring(self) -> bool:
@@ -117,15 +72,10 @@ class Subscriptions:
         """Those that it subscribes to, by name or by a wildcard."""
         return dict.fromkeys([*session.filters, *(session.followed or ())])
 
-    def feeds_of(self, topic: str) -> list[Feed]:
-        """The one that follows the topic live first; none if no session wants the topic."""
-        entry = self._topics.get(topic)
-        return list(entry.feeds) if entry is not None and entry.consumer is None else []
-
     def catching_up(self, session: Session) -> Iterator[str]:
         """Topics that it has not read up to where the others stand."""
         for topic in (*session.filters, *(session.followed or ())):
-            entry = self._topics.get(topic)
+            entry = self.readers.get(topic)
             if entry is not None and any(session in feed.members for feed in entry.catching_up):
                 yield topic
 
@@ -179,9 +129,9 @@ class Subscriptions:
     def _widen(self, session: Session, wildcard: Filter) -> None:
         """Topics that the session has by name may bring more now."""
         for pattern in session.filters:
-            entry = self._topics.get(pattern)
+            entry = self.readers.get(pattern)
             if entry is not None and pattern_matches(wildcard.pattern, pattern):
-                self._set_condition(entry, session)
+                entry.set_condition(session)
 
     def _expand(self, wildcard: Filter, request: Request, now_s: float) -> None:
         """Join all topics that exist and match."""
@@ -194,31 +144,22 @@ class Subscriptions:
             self._counters.followed_topics_refused += 1
             missed = Missed(topic=topic, cause=MissCause.MISS_CAUSE_TOO_MANY_TOPICS)
             session.tell(topic, piece_of(ServerMessage(missed=missed)), now_s)
-            self.delivery.touched[session] = None
+            self.readers.delivery.touched[session] = None
             return
         followed[topic] = None
         self._join(session, topic, request, now_s)
 
     def _join(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
         """Subscribe to one topic; without a request, because it is new in the catalogue."""
-        entry = self._topics.get(topic)
-        if entry is None:
-            reader = TopicReader(topic, self._settings.publishers_per_topic_max)
-            entry = self._topics[topic] = _Topic(Feed(topic, 0, reader))
-            self._wants.append((topic, True))
+        entry = self.readers.open(topic)
         if entry.feed_of(session) is None:
-            self._unsaved.topic(topic)
             start = self._start_of(session, topic, request)
-            if start is None:
-                entry.live.members[session] = entry.live.reader.clock
-                if entry.live.reader.started:
-                    self.delivery.tell_position(session, entry.live, now_s)
-            else:
-                self._catch_up(entry, session, start, now_s)
-        self._set_condition(entry, session)
+            self.readers.enter(entry, session, start, now_s)
+        entry.set_condition(session)
         if request is not None and not entry.live.reader.started:
             request.missing[topic] = None
-            entry.wait(request)
+            waiting = self._waiting.setdefault(topic, {})
+            waiting.setdefault(session, []).append(request)
 
     def _start_of(self, session: Session, topic: str, request: Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
@@ -231,45 +172,6 @@ class Subscriptions:
             return () if is_new and by_wildcard else None
         # Had the topic been there when the client read elsewhere, it would have a cursor.
         return request.cursors.get(topic, ())
-
-    def _catch_up(self, entry: _Topic, session: Session, start: CursorKey, now_s: float) -> None:
-        feed = next((feed for feed in entry.catching_up if feed.stands_at(start)), None)
-        if feed is not None:
-            feed.members[session] = _ALWAYS_THERE
-            return
-        self._feeds_made += 1
-        topic = entry.live.topic
-        reader = self._reader_from(topic, start)
-        feed = Feed(topic, self._feeds_made, reader, {session: _ALWAYS_THERE})
-        self._counters.catch_ups += 1
-        if not (entry.live.reader.started and self._merge_or_ask(entry.live, feed, now_s)):
-            entry.catching_up += (feed,)
-
-    def _merge_or_ask(self, live: Feed, feed: Feed, now_s: float) -> bool:
-        """Sessions that stand where the live reader stands join it; the others read on. Whether
-        they have joined it."""
-        is_behind = feed.reader.is_behind or live.reader.is_behind
-        if feed.reader.agrees_with(live.reader) and not is_behind:
-            self.progress.forget([feed])
-            live.members.update(feed.members)
-            self._unsaved.topic(live.topic)
-            return True
-        if not self.progress.is_asking(feed):
-            # Where it stands on its own account, it asks again only now and then.
-            is_urgent = feed.reader.is_behind or not feed.asked
-            feed.asked = True
-            delay_s = 0.0 if is_urgent else self._settings.repair_retry_s
-            self.progress.ask(feed, now_s + delay_s)
-        return False
-
-    def _set_condition(self, entry: _Topic, session: Session) -> None:
-        """What the session's filters together want of this topic."""
-        filters = session.filters_on(entry.live.topic)
-        if filters and all(f.predicate is not None for f in filters):
-            entry.conditions = entry.conditions or {}
-            entry.conditions[session] = tuple(filters)
-        elif entry.conditions:
-            entry.conditions.pop(session, None)
 
     def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> None:
         self._unsaved.session(session)
@@ -306,49 +208,38 @@ class Subscriptions:
             self._waiting_for_catalogue[session] = remaining
         if self.following.is_idle:
             for shard in self.following.stop():
-                self._drop(shard)
+                self.readers.close(shard)
 
     def _reconsider(self, session: Session, topics: Iterable[str]) -> None:
         """A filter has gone: leave topics that no other one wants."""
         for topic in topics:
-            entry = self._topics.get(topic)
-            feed = entry.feed_of(session) if entry is not None else None
-            if entry is None or feed is None:
+            entry = self.readers.get(topic)
+            if entry is None or entry.feed_of(session) is None:
                 continue
             remaining = session.filters_on(topic)
             if session.followed is not None and not any(f.is_wildcard for f in remaining):
                 session.followed.pop(topic, None)
             if remaining:
-                self._set_condition(entry, session)
+                entry.set_condition(session)
                 continue
-            self._part(entry, feed, session)
-            if not entry.live.members and not entry.catching_up:
-                self._drop(topic)
+            self.readers.leave(entry, session)
+            self._wait_no_longer(session, topic)
 
-    def _part(self, entry: _Topic, feed: Feed, session: Session) -> None:
-        self._unsaved.topic(feed.topic)
-        del feed.members[session]
-        if entry.conditions:
-            entry.conditions.pop(session, None)
-        self.delivery.forget(session, feed.topic)
-        for request in entry.waiting.pop(session, ()) if entry.waiting else ():
-            request.missing.pop(feed.topic, None)
+    def _wait_no_longer(self, session: Session, topic: str) -> None:
+        waiting = self._waiting.get(topic)
+        if waiting is None:
+            return
+        for request in waiting.pop(session, ()):
+            request.missing.pop(topic, None)
             self._confirm_if_complete(request)
-        if feed is not entry.live and not feed.members:
-            self.progress.forget([feed])
-            entry.give_up(feed)
-
-    def _drop(self, topic: str) -> None:
-        entry = self._topics.pop(topic, None)
-        if entry is not None:
-            self.progress.forget(entry.feeds)
-            self._wants.append((topic, False))
+        if not waiting:
+            del self._waiting[topic]
 
     def _confirm_if_complete(self, request: Request) -> None:
         if request.is_complete:
             self._unsaved.session(request.session)
             if self.confirming.complete(request):
-                self.delivery.touched[request.session] = None
+                self.readers.delivery.touched[request.session] = None
 
     # ---- the catalogue --------------------------------------------------------------------------
 
@@ -356,14 +247,12 @@ class Subscriptions:
         for shard in self.following.start():
             reader = TopicReader(shard, self._shard_names_max)
             reader.begin_at_start()
-            self._topics[shard] = _Topic(Feed(shard, 0, reader), consumer=self._learn)
-            self._wants.append((shard, True))
+            self.readers.open_system_topic(reader, self._learn)
 
     def read_system_topic(self, topic: str, consumer: Consumer) -> None:
         """Read a topic of the system's own from now on."""
         reader = TopicReader(topic, self._settings.publishers_per_topic_max)
-        self._topics[topic] = _Topic(Feed(topic, 0, reader), consumer=consumer)
-        self._wants.append((topic, True))
+        self.readers.open_system_topic(reader, consumer)
 
     def _learn(self, parts: list[Part], now_s: float) -> None:
         names = (
@@ -375,7 +264,7 @@ class Subscriptions:
             for session in sessions:
                 self._follow(session, topic, None, now_s)
 
-    def _note_catalogue(self, shard: _Topic, now_s: float) -> None:
+    def _note_catalogue(self, shard: ReadTopic, now_s: float) -> None:
         reader = shard.live.reader
         if reader.is_behind or not reader.started:
             return
@@ -391,92 +280,18 @@ class Subscriptions:
 
     def observe(self, topic: str, position: Position, now_s: float) -> None:
         """This broker is in the topic's tree; the topic stands here."""
-        entry = self._topics.get(topic)
-        if entry is None:
-            return
-        was_started = entry.live.reader.started
-        for feed in entry.feeds:
-            feed.reader.observe(position)
-            self.progress.note(feed, now_s)
-        if not was_started and entry.live.reader.started:
-            self._unsaved.topic(topic)
-            for session in entry.live.members:
-                self.delivery.tell_position(session, entry.live, now_s)
+        entry = self.readers.observe(topic, position, now_s)
         self._after_input(entry, now_s)
-        waiting, entry.waiting = entry.waiting or {}, None
-        for request in chain.from_iterable(waiting.values()):
+        for request in chain.from_iterable(self._waiting.pop(topic, {}).values()):
             request.missing.pop(topic, None)
             self._confirm_if_complete(request)
 
     def on_run(self, run: Run, now_s: float) -> None:
-        entry = self._topics.get(run.topic)
-        if entry is None:
-            return
-        for feed in entry.feeds:
-            self._hand_on(entry, feed, feed.reader.offer(run), now_s)
-            self.progress.note(feed, now_s)
-        self._after_input(entry, now_s)
+        self._after_input(self.readers.on_run(run, now_s), now_s)
 
     def on_repair(self, answer: Fetched, now_s: float) -> None:
-        entry = self._topics.get(answer.topic)
-        if entry is None:
-            return
-        feed = next((feed for feed in entry.feeds if feed.number == answer.reader), None)
-        if feed is None:
-            return
-        if feed.number and answer.position.term < feed.reader.newest_term:
-            self._begin_again(feed, answer, now_s)
-            return
-        reading = feed.reader.fetched(answer)
-        if reading.lost or reading.unknown_loss:
-            self._counters.lost_events += reading.lost
-            self._counters.unknown_losses += reading.unknown_loss
-            count = 0 if reading.unknown_loss else reading.lost
-            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
-            self._unsaved.topic(feed.topic)
-        self._hand_on(entry, feed, reading.parts, now_s)
-        self.progress.answered(feed, now_s)
-        for other in entry.feeds:
-            # One that hears nothing for lack of a tree learns that it is behind.
-            if other is not feed and other.reader.started:
-                other.reader.observe(answer.position)
-                self.progress.note(other, now_s)
-        self._after_input(entry, now_s)
+        self._after_input(self.readers.on_repair(answer, now_s), now_s)
 
-    def _begin_again(self, feed: Feed, answer: Fetched, now_s: float) -> None:
-        """A client was where the rendezvous point has never been: on the other side of a partition,
-        or so it says. Go on from the last place that both may know; the client drops repeats."""
-        seen = feed.reader.seen()
-        common = [entry for entry in seen if entry.term <= answer.position.term]
-        feed.reader = self._reader_from(feed.topic, tuple((e.term, e.seq) for e in common))
-        feed.reader.observe(answer.position)
-        # Who has read nothing there has lost no place.
-        if any(entry.seq for entry in seen[len(common) :]):
-            self._counters.unknown_losses += 1
-            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, 0, now_s)
-        self.progress.ask(feed, now_s)
-
-    def _reader_from(self, topic: str, start: CursorKey) -> TopicReader:
-        reader = TopicReader(topic, self._settings.publishers_per_topic_max)
-        if start:
-            reader.resume(TermSeq(term=term, seq=seq) for term, seq in start)
-        else:
-            reader.begin_at_start()
-        return reader
-
-    def _hand_on(self, entry: _Topic, feed: Feed, parts: list[Part], now_s: float) -> None:
-        if not parts:
-            return
-        if entry.consumer is not None:
-            entry.consumer(parts, now_s)
-        else:
-            self.delivery.deliver(feed, parts, entry.conditions, now_s)
-            self._unsaved.topic(feed.topic)
-
-    def _after_input(self, entry: _Topic, now_s: float) -> None:
-        if entry.catching_up:
-            entry.catching_up = tuple(
-                f for f in entry.catching_up if not self._merge_or_ask(entry.live, f, now_s)
-            )
-        if entry.consumer == self._learn:
+    def _after_input(self, entry: ReadTopic | None, now_s: float) -> None:
+        if entry is not None and entry.consumer == self._learn:
             self._note_catalogue(entry, now_s)

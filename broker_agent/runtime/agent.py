@@ -18,36 +18,42 @@ from collections.abc import Sequence
 
 from broker_agent.core.access import Access
 from broker_agent.core.advice import AdviceCounters
-from broker_agent.core.broker import Broker, BrokerOptions, Identity
+from broker_agent.core.broker import Broker
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
     NodeReady,
     PauseReading,
+    ReplyToManager,
     ResumeReading,
     SaveNow,
     SendFrame,
     Stopped,
     Wake,
 )
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.runtime.connections import ClientConnection
-from broker_agent.runtime.credentials import (
+from broker_agent.runtime.links import LinkHost, Links
+from broker_agent.runtime.saving import Saving
+from broker_agent.runtime.server import RpcServer
+from broker_agent.runtime.store import StoreError
+from broker_agent.runtime.uplink import Uplink
+from broker_agent.settings import BrokerSettings, default_broker_id
+from broker_agent.tokens import read_tokens
+from dynatops.addresses import split_address
+from dynatops.peer_credentials import (
     CredentialsError,
     LinkCredentials,
     ServerCertificates,
     read_link_credentials,
 )
-from broker_agent.runtime.links import LinkHost, Links
-from broker_agent.runtime.saving import Saving
-from broker_agent.runtime.server import RpcServer
-from broker_agent.runtime.store import StoreError
-from broker_agent.settings import BrokerSettings, default_broker_id, split_address
-from broker_agent.tokens import TokensError, read_tokens
 from dynatops.tls import TlsFileError
+from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ClientFrame
+from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.ring import Status
+from overlay.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +84,9 @@ class Agent:
         self._advising: asyncio.Task[None] | None = None
         self.advice_counters = AdviceCounters()
         self._saving: Saving | None = None
+        # To the reconfiguration managers, where there are any.
+        self.uplink: Uplink | None = None
+        self._attending: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
 
     def _now(self) -> float:
@@ -118,7 +127,15 @@ class Agent:
         self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
         await self._wait_for_membership()
         self._advising = self._start_advising()
+        if settings.manager.addresses:
+            managed = _ManagedBroker(self)
+            self.uplink = Uplink(settings.manager, credentials, managed, self.links.options)
+            self._attending = asyncio.get_running_loop().create_task(self._attend(self.uplink))
         log.info("broker %s is a member of the ring, at %s", self.broker_id, self.address)
+
+    async def _attend(self, uplink: Uplink) -> None:
+        await self.ready.wait()
+        await uplink.run()
 
     def _start_advising(self) -> asyncio.Task[None] | None:
         settings = self.settings.advice
@@ -220,7 +237,7 @@ class Agent:
 
     async def kill(self) -> None:
         """End at once, without a word to anyone."""
-        for task in (self._ticking, self._advising):
+        for task in (self._ticking, self._advising, self._attending):
             if task is not None:
                 task.cancel()
         await self._server.stop()
@@ -238,6 +255,11 @@ class Agent:
         while True:
             await asyncio.sleep(self.settings.runtime.tick_s)
             self._perform(self.core.tick(self._now()))
+            if self.uplink is not None:
+                self.uplink.look()
+
+    def on_step(self, step: Step) -> None:
+        self._perform(self.core.on_step(step, self._now()))
 
     def on_peer_frame(self, frame: PeerFrame) -> None:
         self._perform(self.core.on_peer_frame(frame, self._now()))
@@ -278,10 +300,43 @@ class Agent:
                 case SaveNow():
                     if self._saving is not None:
                         self._saving.hurry()
+                case ReplyToManager(reply=reply):
+                    if self.uplink is not None:
+                        self.uplink.reply(reply)
                 case NodeReady():
                     self.ready.set()
                 case Stopped():
                     self._left.set()
+
+
+class _ManagedBroker:
+    """The broker as its uplink sees it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._attends = False
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def registration_version(self) -> int:
+        return self._agent.core.reporting.version
+
+    def registration(self) -> Registration:
+        return self._agent.core.reporting.registration()
+
+    def attend(self) -> None:
+        # Once: between two managers it goes on counting, and the next report has it all.
+        if not self._attends:
+            self._attends = True
+            self._agent.core.reporting.begin(self._now())
+
+    def load_report(self, *, full: bool) -> LoadReport:
+        return self._agent.core.reporting.report(self._now(), full=full)
+
+    def on_step(self, step: Step) -> None:
+        self._agent.on_step(step)
 
 
 def _certificates(

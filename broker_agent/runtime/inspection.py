@@ -93,6 +93,7 @@ class InspectionService(InspectionServicer):
             **agent.advice_counters.as_dict(),
             "broker_subscription_changes": core.cluster.selection.local.changes,
             **agent.links.counters.as_dict(),
+            **(agent.uplink.counters.as_dict() if agent.uplink else {}),
         }
         return BrokerReport(
             broker_id=agent.broker_id,

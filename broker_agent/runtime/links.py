@@ -24,9 +24,15 @@ from typing import Any
 
 import grpc
 
-from broker_agent.runtime.credentials import LinkCredentials
-from broker_agent.runtime.streams import InboundStream, OutboundStream, Stream, StreamBrokenError
+from broker_agent.runtime.streams import (
+    METHOD,
+    InboundStream,
+    OutboundStream,
+    Stream,
+    StreamBrokenError,
+)
 from broker_agent.settings import RuntimeSettings
+from dynatops.peer_credentials import LinkCredentials
 from dynatops.tls import explain
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
@@ -180,7 +186,8 @@ class _Link:
             await self._send_all()
 
     async def _open(self) -> None:
-        stream = OutboundStream(self.address, self._links.options, self._links.credentials.tls)
+        tls = self._links.credentials.tls
+        stream = OutboundStream(self.address, self._links.options, tls, METHOD, LinkFrame)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 await stream.write(LinkFrame(hello=self._links.hello()).SerializeToString())

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from broker_agent.runtime.connections import ClientConnection
-from broker_agent.runtime.credentials import ServerCertificates
 from broker_agent.runtime.inspection import InspectionGuard, InspectionService
 from broker_agent.runtime.streams import unchanged
+from dynatops.peer_credentials import ServerCertificates
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
 if TYPE_CHECKING:

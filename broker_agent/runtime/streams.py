@@ -1,18 +1,21 @@
-"""The two ends of a stream between brokers, behind one face."""
+"""The ends of streams: between brokers, and to a manager."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from dynatops.tls import Tls, TlsFileError, open_channel
 from dynatops.v1.peer_pb2 import LinkFrame
 
 METHOD = "/dynatops.v1.Peer/Link"
 _CLOSING: set[asyncio.Task[None]] = set()
+
+Frame = TypeVar("Frame", bound=Message)
 
 
 class StreamBrokenError(Exception):
@@ -30,36 +33,50 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
 
-def _parse(raw: bytes) -> LinkFrame | None:
-    try:
-        return LinkFrame.FromString(raw)
-    except DecodeError:
-        return None
+def _parser_of(kind: type[Frame]) -> Callable[[bytes], Frame | None]:
+    def parse(raw: bytes) -> Frame | None:
+        try:
+            return kind.FromString(raw)
+        except DecodeError:
+            return None
+
+    return parse
+
+
+_parse = _parser_of(LinkFrame)
 
 
 def unchanged(raw: bytes) -> bytes:
     return raw
 
 
-class OutboundStream:
-    """A stream that this broker opened."""
+class OutboundStream(Generic[Frame]):
+    """A stream that this broker opened; frames of one kind come back on it."""
 
-    def __init__(self, address: str, options: list[tuple[str, Any]], tls: Tls | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        options: list[tuple[str, Any]],
+        tls: Tls | None,
+        method: str,
+        kind: type[Frame],
+    ) -> None:
         try:
             self._channel = open_channel(address, tls, options)
         except TlsFileError as error:
             raise StreamBrokenError(str(error)) from error
+        self._kind = kind
         multicallable = self._channel.stream_stream(
-            METHOD, request_serializer=unchanged, response_deserializer=_parse
+            method, request_serializer=unchanged, response_deserializer=_parser_of(kind)
         )
         self._call = multicallable()
 
-    async def read(self) -> LinkFrame:
+    async def read(self) -> Frame:
         try:
             frame = await self._call.read()
         except grpc.RpcError as error:
             raise StreamBrokenError(_reason(error)) from error
-        if not isinstance(frame, LinkFrame):
+        if not isinstance(frame, self._kind):
             raise StreamBrokenError("closed by the other side")
         return frame
 

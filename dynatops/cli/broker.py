@@ -13,6 +13,8 @@ from typing import Any
 from dynatops.cli.common import Commands, add_command, run_async
 from dynatops.cli.errors import UsageError
 
+_GROUPS = ("overlay", "core", "runtime", "security", "selection", "advice", "manager")
+
 
 def add_commands(commands: Commands) -> None:
     parser = add_command(
@@ -51,6 +53,13 @@ def add_commands(commands: Commands) -> None:
         help="keep sessions there, for the broker's next start (default: in memory only)",
     )
     parser.add_argument(
+        "--manager",
+        metavar="HOST:PORT[,…]",
+        action="append",
+        default=[],
+        help="a reconfiguration manager to attend to; repeat for more (default: none)",
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
         help="listen beyond loopback although not everyone is authenticated",
@@ -85,6 +94,9 @@ def settings_from(arguments: argparse.Namespace) -> Any:
         if getattr(arguments, name):
             values[name] = getattr(arguments, name)
     values["join"] = tuple(part for entry in arguments.join for part in entry.split(","))
+    managers = tuple(part for entry in arguments.manager for part in entry.split(","))
+    if managers:
+        values.setdefault("manager", {})["addresses"] = managers
     values["insecure"] = arguments.insecure
     values["labels"] = dict(_label(entry) for entry in arguments.label)
     try:
@@ -111,7 +123,7 @@ def nested(assignments: Iterable[str]) -> dict[str, Any]:
         group, dot, field = name.partition(".")
         if not (equals and dot and group and field):
             raise UsageError(f"--set {assignment}: write GROUP.NAME=VALUE")
-        if group not in ("overlay", "core", "runtime", "security", "selection", "advice"):
+        if group not in _GROUPS:
             raise UsageError(f"--set {name}: there is no group {group!r} of settings")
         values.setdefault(group, {})[field] = value
     return values

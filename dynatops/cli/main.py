@@ -18,13 +18,18 @@ from dynatops.cli import (
     demo,
     inspect,
     instance,
+    manager,
+    network,
+    policy,
     pubsub,
+    reconfigure,
     sessions,
     settings,
     simulate,
     solve,
     token,
     up,
+    watch,
 )
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.version import VERSION
@@ -42,8 +47,8 @@ Try it:
 
 # In the order of `--help`.
 _MODULES = (
-    demo, up, broker, token, pubsub, inspect, sessions, solve, instance, compare, simulate, bench,
-    settings,
+    demo, up, broker, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
+    watch, solve, instance, compare, simulate, bench, settings,
 )  # fmt: skip
 
 

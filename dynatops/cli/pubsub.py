@@ -24,6 +24,11 @@ _FLUSH_TIMEOUT_S = 2.0
 
 
 def add_commands(commands: Commands) -> None:
+    _add_pub(commands)
+    _add_sub(commands)
+
+
+def _add_pub(commands: Commands) -> None:
     publish = add_command(
         commands,
         "pub",
@@ -55,6 +60,8 @@ def add_commands(commands: Commands) -> None:
     )
     add_address(publish)
 
+
+def _add_sub(commands: Commands) -> None:
     subscribe = add_command(
         commands,
         "sub",

@@ -1,4 +1,4 @@
-"""`dynatops settings`: everything that `dynatops broker --set` takes."""
+"""`dynatops settings`: everything that `--set` takes, of brokers and of managers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from dynatops.cli.common import Commands, add_command, print_json
 
 
 def add_commands(commands: Commands) -> None:
-    add_command(
+    parser = add_command(
         commands,
         "settings",
         run,
         summary="list every setting of a broker, its default and its meaning",
         description="List every setting of a broker: `dynatops broker --set NAME=VALUE`.",
     )
+    parser.add_argument(
+        "--manager", action="store_true", help="those of `dynatops manager --set` instead"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from broker_agent.settings import describe_settings
+    if arguments.manager:
+        from reconfig_manager.process_settings import describe_settings
+    else:
+        from broker_agent.settings import describe_settings
 
     if arguments.json:
         print_json(

@@ -1,4 +1,4 @@
-"""`dynatops token create` and `check`: the tokens by which brokers know their clients."""
+"""`dynatops token create` and `check`: the tokens by which brokers and managers know who asks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _LIMITS = {
 def add_commands(commands: Commands) -> None:
     parser = commands.add_parser(
         "token",
-        help="make and check the tokens by which brokers know clients",
-        description="Make and check the tokens by which brokers know clients.",
+        help="make and check the tokens by which brokers and managers know who asks",
+        description="Make and check the tokens by which brokers and managers know who asks.",
     )
     kinds = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_create(kinds)
@@ -75,6 +75,11 @@ def _add_create(kinds: Commands) -> None:
     parser.add_argument(
         "--inspect", action="store_true", help="allow looking into brokers: brokers, topics, …"
     )
+    parser.add_argument(
+        "--role",
+        choices=("viewer", "operator", "admin"),
+        help="at managers: look, reconfigure, or change the policy too",
+    )
     for name, (kind, meaning) in _LIMITS.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
@@ -88,21 +93,21 @@ def _add_create(kinds: Commands) -> None:
 
 
 def run_create(arguments: argparse.Namespace) -> int:
-    from broker_agent.core.access import hash_of
-    from broker_agent.tokens import TokensError, parse_tokens
+    from dynatops.tokens import hash_of
+    from dynatops.tokens_file import TokensError, parse_entries
 
     token = _PREFIX + secrets.token_urlsafe(_BYTES)
     table = _table(arguments, hash_of(token))
     try:
         present = _present(arguments.file) if arguments.file else ""
         if present:
-            parse_tokens(present, arguments.file)
+            parse_entries(present, arguments.file)
     except TokensError as error:
         raise CommandError(f"{error}; mend it first") from None
     separator = "" if not present or present.endswith("\n\n") else "\n"
     separator = "\n" + separator if present and not present.endswith("\n") else separator
     try:
-        parse_tokens(present + separator + table, arguments.file or "(new)")
+        parse_entries(present + separator + table, arguments.file or "(new)")
     except TokensError as error:
         raise UsageError(error.problem) from None
     if arguments.file:
@@ -117,7 +122,7 @@ def run_create(arguments: argparse.Namespace) -> int:
 
 
 def _present(path: str) -> str:
-    from broker_agent.tokens import TokensError
+    from dynatops.tokens_file import TokensError
 
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -134,6 +139,8 @@ def _table(arguments: argparse.Namespace, sha256: str) -> str:
     entries |= {"publish": arguments.publish, "subscribe": arguments.subscribe}
     if arguments.inspect:
         entries["inspect"] = True
+    if arguments.role:
+        entries["role"] = arguments.role
     lines = [f"{key} = {_toml(value)}" for key, value in entries.items()]
     limits = {name: getattr(arguments, name) for name in _LIMITS if getattr(arguments, name)}
     if limits:
@@ -163,10 +170,10 @@ def _show(arguments: argparse.Namespace, token: str, table: str) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    from broker_agent.tokens import TokensError, read_tokens
+    from dynatops.tokens_file import TokensError, read_entries
 
     try:
-        tokens = read_tokens(arguments.file)
+        tokens = read_entries(arguments.file)
     except TokensError as error:
         raise CommandError(str(error)) from None
     if arguments.json:
@@ -178,6 +185,7 @@ def run_check(arguments: argparse.Namespace) -> int:
                     "publish": rules.publish,
                     "subscribe": rules.subscribe,
                     "inspect": rules.inspect,
+                    "role": rules.role,
                     "limits": {name: getattr(rules.limits, name) for name in _LIMITS},
                 }
                 for rules in tokens
@@ -188,7 +196,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         print("no tokens: with this file nobody gets in")
         return 0
     print_table(
-        ("token", "client ids", "publish", "subscribe", "inspect"),
+        ("token", "client ids", "publish", "subscribe", "inspect", "role"),
         [
             (
                 rules.name,
@@ -196,6 +204,7 @@ def run_check(arguments: argparse.Namespace) -> int:
                 " ".join(rules.publish) or "-",
                 " ".join(rules.subscribe) or "-",
                 "yes" if rules.inspect else "no",
+                rules.role or "-",
             )
             for rules in tokens
         ],

@@ -242,17 +242,21 @@ class Attended(_message.Message):
 
     REPORT_PERIOD_S_FIELD_NUMBER: _builtins.int
     FENCE_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     report_period_s: _builtins.float
     fence: _builtins.int
+    secret: _builtins.str
+    """What all brokers and managers of a network know: a broker obeys nobody else."""
     def __init__(
         self,
         *,
         report_period_s: _builtins.float = ...,
         fence: _builtins.int = ...,
+        secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "report_period_s", b"report_period_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "report_period_s", b"report_period_s", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -137,6 +137,7 @@ class PeerMessage(_message.Message):
     LEAVE_FIELD_NUMBER: _builtins.int
     LEAVE_SEEN_FIELD_NUMBER: _builtins.int
     NOT_HERE_FIELD_NUMBER: _builtins.int
+    HOSTED_FIELD_NUMBER: _builtins.int
     JOIN_TREE_FIELD_NUMBER: _builtins.int
     LEAVE_TREE_FIELD_NUMBER: _builtins.int
     TREE_UPDATE_FIELD_NUMBER: _builtins.int
@@ -157,6 +158,10 @@ class PeerMessage(_message.Message):
     ADOPT_FIELD_NUMBER: _builtins.int
     ADOPTED_FIELD_NUMBER: _builtins.int
     SESSION_MOVED_FIELD_NUMBER: _builtins.int
+    NODE_STATE_PART_FIELD_NUMBER: _builtins.int
+    NODE_STATE_SEEN_FIELD_NUMBER: _builtins.int
+    ASK_OUTCOME_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ping(self) -> Global___Ping:
         """The ring."""
@@ -181,6 +186,8 @@ class PeerMessage(_message.Message):
     def leave_seen(self) -> Global___LeaveSeen: ...
     @_builtins.property
     def not_here(self) -> Global___NotHere: ...
+    @_builtins.property
+    def hosted(self) -> Global___Hosted: ...
     @_builtins.property
     def join_tree(self) -> Global___JoinTree:
         """Topic trees."""
@@ -229,6 +236,16 @@ class PeerMessage(_message.Message):
     def session_moved(self) -> Global___SessionMoved:
         """Sessions."""
 
+    @_builtins.property
+    def node_state_part(self) -> Global___NodeStatePart:
+        """Nodes that change hands."""
+
+    @_builtins.property
+    def node_state_seen(self) -> Global___NodeStateSeen: ...
+    @_builtins.property
+    def ask_outcome(self) -> Global___AskOutcome: ...
+    @_builtins.property
+    def outcome(self) -> Global___Outcome: ...
     def __init__(
         self,
         *,
@@ -243,6 +260,7 @@ class PeerMessage(_message.Message):
         leave: Global___Leave | None = ...,
         leave_seen: Global___LeaveSeen | None = ...,
         not_here: Global___NotHere | None = ...,
+        hosted: Global___Hosted | None = ...,
         join_tree: Global___JoinTree | None = ...,
         leave_tree: Global___LeaveTree | None = ...,
         tree_update: Global___TreeUpdate | None = ...,
@@ -263,12 +281,16 @@ class PeerMessage(_message.Message):
         adopt: Global___Adopt | None = ...,
         adopted: Global___Adopted | None = ...,
         session_moved: Global___SessionMoved | None = ...,
+        node_state_part: Global___NodeStatePart | None = ...,
+        node_state_seen: Global___NodeStateSeen | None = ...,
+        ask_outcome: Global___AskOutcome | None = ...,
+        outcome: Global___Outcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "session_moved"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -521,6 +543,28 @@ class NotHere(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NotHere: _TypeAlias = NotHere  # noqa: Y015
+
+@_typing.final
+class Hosted(_message.Message):
+    """"This is where that node is hosted": to whoever spoke to its former host, or is that."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node(self) -> Global___NodeRef: ...
+    def __init__(
+        self,
+        *,
+        node: Global___NodeRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hosted: _TypeAlias = Hosted  # noqa: Y015
 
 @_typing.final
 class Position(_message.Message):
@@ -936,6 +980,7 @@ class Run(_message.Message):
     MISSING_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
     SELECTED_FIELD_NUMBER: _builtins.int
+    HOPS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     term: _builtins.int
     first_seq: _builtins.int
@@ -956,6 +1001,8 @@ class Run(_message.Message):
     """Only on the way to a client: `events` has just those of the `count` events that its filters want,
     at these offsets.
     """
+    hops: _builtins.int
+    """How many links of the tree it has passed."""
     @_builtins.property
     def selected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -974,10 +1021,11 @@ class Run(_message.Message):
         missing: _builtins.int = ...,
         partial: _builtins.bool = ...,
         selected: _abc.Iterable[_builtins.int] | None = ...,
+        hops: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "hops", b"hops", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "term", b"term", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1159,6 +1207,7 @@ class Fetched(_message.Message):
     GONE_FIELD_NUMBER: _builtins.int
     ANCHOR_TERM_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
+    READ_ELSEWHERE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     more: _builtins.bool
     lost: _builtins.int
@@ -1170,6 +1219,8 @@ class Fetched(_message.Message):
     """The oldest term of the reader's that the log knows; 0 if none."""
     reader: _builtins.int
     """As in the request."""
+    read_elsewhere: _builtins.bool
+    """The reader has seen events that are not in this history: it has read two sides of a partition."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]:
         """In the order of the rendezvous point's log."""
@@ -1192,10 +1243,11 @@ class Fetched(_message.Message):
         gone: _abc.Iterable[Global___TermSeq] | None = ...,
         anchor_term: _builtins.int = ...,
         reader: _builtins.int = ...,
+        read_elsewhere: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "lost", b"lost", "more", b"more", "position", b"position", "reader", b"reader", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "lost", b"lost", "more", b"more", "position", b"position", "read_elsewhere", b"read_elsewhere", "reader", b"reader", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1471,7 +1523,10 @@ class Adopt(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
+    ROUTED_FIELD_NUMBER: _builtins.int
     hops: _builtins.int
+    routed: _builtins.bool
+    """On its way along the overlay, not to a neighbour: from a broker whose node has changed hands."""
     @_builtins.property
     def state(self) -> Global___TopicState: ...
     @_builtins.property
@@ -1482,10 +1537,11 @@ class Adopt(_message.Message):
         state: Global___TopicState | None = ...,
         origin: Global___NodeRef | None = ...,
         hops: _builtins.int = ...,
+        routed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "routed", b"routed", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1543,3 +1599,301 @@ class SessionMoved(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionMoved: _TypeAlias = SessionMoved  # noqa: Y015
+
+@_typing.final
+class NodeState(_message.Message):
+    """---- Nodes that change hands ------------------------------------------------------------------------
+
+    All that a node is, for its next host. Other nodes are named by id; where they are hosted is told
+    apart from it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREDECESSOR_FIELD_NUMBER: _builtins.int
+    SUCCESSORS_FIELD_NUMBER: _builtins.int
+    FINGERS_FIELD_NUMBER: _builtins.int
+    TREES_FIELD_NUMBER: _builtins.int
+    REIGNS_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    HANDING_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    predecessor: _builtins.int
+    @_builtins.property
+    def successors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def fingers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finger]: ...
+    @_builtins.property
+    def trees(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeState]: ...
+    @_builtins.property
+    def reigns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReignState]: ...
+    @_builtins.property
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___CopyState]: ...
+    @_builtins.property
+    def handing(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicState]:
+        """Histories on their way to the node that is responsible for them."""
+
+    @_builtins.property
+    def known(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
+        """Peers, as far as the sender knows them."""
+
+    def __init__(
+        self,
+        *,
+        predecessor: _builtins.int | None = ...,
+        successors: _abc.Iterable[_builtins.int] | None = ...,
+        fingers: _abc.Iterable[Global___Finger] | None = ...,
+        trees: _abc.Iterable[Global___TreeState] | None = ...,
+        reigns: _abc.Iterable[Global___ReignState] | None = ...,
+        copies: _abc.Iterable[Global___CopyState] | None = ...,
+        handing: _abc.Iterable[Global___TopicState] | None = ...,
+        known: _abc.Iterable[Global___NodeRef] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predecessor", b"_predecessor", "predecessor", b"predecessor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predecessor", b"_predecessor", "copies", b"copies", "fingers", b"fingers", "handing", b"handing", "known", b"known", "predecessor", b"predecessor", "reigns", b"reigns", "successors", b"successors", "trees", b"trees"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__predecessor: _TypeAlias = _typing.Literal["predecessor"]  # noqa: Y015
+    _WhichOneofArgType__predecessor: _TypeAlias = _typing.Literal["_predecessor", b"_predecessor"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predecessor) -> _WhichOneofReturnType__predecessor | None: ...
+
+Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
+
+@_typing.final
+class Finger(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPONENT_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    exponent: _builtins.int
+    node_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        exponent: _builtins.int = ...,
+        node_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exponent", b"exponent", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Finger: _TypeAlias = Finger  # noqa: Y015
+
+@_typing.final
+class TreeState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    BEAT_FIELD_NUMBER: _builtins.int
+    ENTRUSTED_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    beat: _builtins.int
+    @_builtins.property
+    def position(self) -> Global___Position: ...
+    @_builtins.property
+    def entrusted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entrusted]: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        position: Global___Position | None = ...,
+        beat: _builtins.int = ...,
+        entrusted: _abc.Iterable[Global___Entrusted] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "entrusted", b"entrusted", "position", b"position", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeState: _TypeAlias = TreeState  # noqa: Y015
+
+@_typing.final
+class Entrusted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    parent: _builtins.int
+    @_builtins.property
+    def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        parent: _builtins.int = ...,
+        members: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Entrusted: _TypeAlias = Entrusted  # noqa: Y015
+
+@_typing.final
+class ReignState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    STATE_SENT_FIELD_NUMBER: _builtins.int
+    CONFIRMED_FIELD_NUMBER: _builtins.int
+    PUBLISHED_FIELD_NUMBER: _builtins.int
+    state_sent: _builtins.bool
+    """How far the successor has confirmed it, if it was sent it."""
+    published: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___TopicState: ...
+    @_builtins.property
+    def confirmed(self) -> Global___TermSeq: ...
+    def __init__(
+        self,
+        *,
+        state: Global___TopicState | None = ...,
+        state_sent: _builtins.bool = ...,
+        confirmed: Global___TermSeq | None = ...,
+        published: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "published", b"published", "state", b"state", "state_sent", b"state_sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReignState: _TypeAlias = ReignState  # noqa: Y015
+
+@_typing.final
+class CopyState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    owner: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___TopicState: ...
+    def __init__(
+        self,
+        *,
+        state: Global___TopicState | None = ...,
+        owner: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyState: _TypeAlias = CopyState  # noqa: Y015
+
+@_typing.final
+class NodeStatePart(_message.Message):
+    """From broker to broker: a part of the state of a node that the receiver is to host. Parts are put
+    together by adding up their fields.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    epoch: _builtins.int
+    node_id: _builtins.int
+    part: _builtins.int
+    parts: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___NodeState: ...
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        node_id: _builtins.int = ...,
+        part: _builtins.int = ...,
+        parts: _builtins.int = ...,
+        state: Global___NodeState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "node_id", b"node_id", "part", b"part", "parts", b"parts", "plan", b"plan", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeStatePart: _TypeAlias = NodeStatePart  # noqa: Y015
+
+@_typing.final
+class NodeStateSeen(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    node_id: _builtins.int
+    part: _builtins.int
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        node_id: _builtins.int = ...,
+        part: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "part", b"part", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeStateSeen: _TypeAlias = NodeStateSeen  # noqa: Y015
+
+@_typing.final
+class AskOutcome(_message.Message):
+    """"I have been frozen for long and hear nothing: how did this plan end?" """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    epoch: _builtins.int
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskOutcome: _TypeAlias = AskOutcome  # noqa: Y015
+
+@_typing.final
+class Outcome(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    committed: _builtins.bool
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        committed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Outcome: _TypeAlias = Outcome  # noqa: Y015

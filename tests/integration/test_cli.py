@@ -2,221 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import platform
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dynatops.cli.main import main
 from dynatops.version import VERSION
+from tests.support.commands import COMMAND, Cluster, run, run_json
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
-
-COMMAND = [sys.executable, "-m", "dynatops"]
-
-
-def run(
-    *arguments: str, stdin: str = "", timeout: float = 60.0
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-
-
-def run_json(*arguments: str, **options: Any) -> Any:
-    outcome = run(*arguments, "--json", **options)
-    assert outcome.returncode == 0, outcome.stderr
-    return json.loads(outcome.stdout)
-
-
-class Cluster:
-    def __init__(self, *options: str) -> None:
-        self.process = subprocess.Popen(
-            [*COMMAND, "up", "--port", "0", "--json", *options], stdout=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        self.addresses = json.loads(self.process.stdout.readline())["addresses"]
-
-    def stop(self, signal_: signal.Signals = signal.SIGINT) -> int:
-        self.process.send_signal(signal_)
-        self.process.communicate(timeout=30)
-        return self.process.returncode
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    running = Cluster("--brokers", "5")
-    os.environ["DYNATOPS_BROKER"] = running.addresses[0]
-    yield running
-    del os.environ["DYNATOPS_BROKER"]
-    assert running.stop() == 0
-
-
-@pytest.fixture
-def listener(cluster: Cluster) -> Iterator[subprocess.Popen[str]]:
-    """Someone subscribed to quake/ca, in place."""
-    process = subprocess.Popen(
-        [*COMMAND, "sub", "quake/ca", "--stay", "--broker", cluster.addresses[3]],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert "subscribed to quake/ca through b3" in process.stderr.readline()
-    yield process
-    process.kill()
-    process.communicate()
-
-
-class TestPubSub:
-    def test_what_is_published_is_printed(self, listener: subprocess.Popen[str]) -> None:
-        outcome = run("pub", "quake/ca", "M5.1 nahe Küste")
-        assert outcome.returncode == 0, outcome.stderr
-        assert outcome.stdout == "published 1 event on quake/ca through b0\n"
-        assert listener.stdout is not None
-        assert listener.stdout.readline() == "quake/ca  M5.1 nahe Küste\n"
-
-    def test_lines_of_standard_input(self, listener: subprocess.Popen[str]) -> None:
-        outcome = run_json("pub", "quake/ca", stdin="one\ntwo\n")
-        assert (outcome["published"], outcome["topic"]) == (2, "quake/ca")
-        assert listener.stdout is not None
-        assert [listener.stdout.readline() for _ in range(2)] == [
-            "quake/ca  one\n",
-            "quake/ca  two\n",
-        ]
-
-    def test_a_count_ends_a_subscription(self, cluster: Cluster) -> None:
-        process = subprocess.Popen(
-            [*COMMAND, "sub", "fire", "--count", "3", "--json"], stdout=subprocess.PIPE, text=True
-        )
-        # The subscription is in place when the topic has a member.
-        while not any(
-            t["topic"] == "fire" and t["subscribing_brokers"] for t in run_json("topics")
-        ):
-            pass
-        assert run("pub", "fire", "x", "--count", "5", "--ack", "none").returncode == 0
-        out, _ = process.communicate(timeout=20)
-        events = [json.loads(line) for line in out.splitlines()]
-        assert process.returncode == 0
-        assert [event["seq"] for event in events] == [1, 2, 3]
-        assert events[0]["payload"] == "x"
-
-    def test_ctrl_c_ends_a_subscription_quietly(self, listener: subprocess.Popen[str]) -> None:
-        listener.send_signal(signal.SIGINT)
-        _, errors = listener.communicate(timeout=10)
-        assert listener.returncode == 130
-        assert errors == ""
-
-    def test_ctrl_c_may_meet_any_thread(self, listener: subprocess.Popen[str]) -> None:
-        threads = [int(entry.name) for entry in Path(f"/proc/{listener.pid}/task").iterdir()]
-        other = next(thread for thread in threads if thread != listener.pid)
-        # Python sends signals to processes and own threads only: tgkill(2) by its number.
-        tgkill = {"x86_64": 234, "aarch64": 131}[platform.machine()]
-        assert ctypes.CDLL(None).syscall(tgkill, listener.pid, other, signal.SIGINT) == 0
-        listener.communicate(timeout=10)
-        assert listener.returncode == 130
-
-
-def subscribed(*arguments: str) -> subprocess.Popen[str]:
-    """A `sub` that is in place."""
-    process = subprocess.Popen(
-        [*COMMAND, "sub", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    assert process.stderr.readline().startswith("subscribed to ")
-    return process
-
-
-class TestFiltersAndSessions:
-    def test_a_pattern_with_a_condition(self, cluster: Cluster) -> None:
-        arguments = [
-            "shop/+/pc",
-            "--where",
-            'price < 1500 and brand startswith "I"',
-            "--count",
-            "2",
-        ]
-        process = subscribed(*arguments, "--broker", cluster.addresses[2])
-        offers = [
-            ["price=1600", "brand=IBM"], ["price=1499", "brand=IBM", "new=true"], ["price=7"],
-            ["price=-1.5", 'brand="I B"'],
-        ]  # fmt: skip
-        for i, offer in enumerate(offers):
-            attributes = [part for text in offer for part in ("--attribute", text)]
-            assert run("pub", f"shop/{i}/pc", f"offer {i}", *attributes).returncode == 0
-        out, _ = process.communicate(timeout=20)
-        assert out.splitlines() == [
-            "shop/1/pc  offer 1  [price=1499 brand=IBM new=true]",
-            'shop/3/pc  offer 3  [price=-1.5 brand="I B"]',
-        ]
-
-    def test_a_kept_session(self, cluster: Cluster) -> None:
-        name = ["--client-id", "watch", "--keep", "60", "--count", "1"]
-        process = subscribed("kept/#", *name)
-        (session,) = run_json("sessions", "--prefix", "watch")
-        assert (session["connected"], session["broker_id"], session["filters"]) == (True, "b0", 1)
-        for payload in ("one", "two", "three"):
-            assert run("pub", "kept/x", payload).returncode == 0
-        out, _ = process.communicate(timeout=20)
-        assert out == "kept/x  one\n"
-        table = run("sessions", "--prefix", "watch").stdout.splitlines()
-        assert re.fullmatch(r"watch +b0 +absent for \ds +1 +1 +2 +3 +0", table[2])
-        (details,) = run_json("sessions", "watch")
-        assert details["filters"] == [{"pattern": "kept/#", "where": ""}]
-        assert details["queued_events"] == 2
-        assert 0 < details["expires_in_s"] <= 60
-        page = run("sessions", "watch").stdout
-        assert "absent for" in page
-        assert "    kept/#\n" in page
-
-        found = run("sub", "kept/#", *name)
-        assert found.stdout == "kept/x  two\n"
-        assert "the session was kept, with kept/#\n" in found.stderr
-        assert run("pub", "kept/y", "four", "--attribute", "n=1").returncode == 0
-        other = run("sub", "kept/y", "--json", *name)
-        assert other.returncode == 0
-        assert json.loads(other.stdout)["payload"] == "four"
-        assert json.loads(other.stdout)["attributes"] == {"n": 1}
-        (details,) = run_json("sessions", "watch")
-        assert details["filters"] == [{"pattern": "kept/y", "where": ""}]
-
-        process = subscribed("kept/y", *name, "--clean")
-        assert run("pub", "kept/y", "new").returncode == 0
-        out, errors = process.communicate(timeout=20)
-        assert (out, errors) == ("kept/y  new\n", "")
-
-    def test_ctrl_c_leaves_a_kept_session_as_it_was_printed(self, cluster: Cluster) -> None:
-        name = ["--client-id", "stopped", "--keep", "60"]
-        process = subscribed("stop", *name)
-        assert run("pub", "stop", "one").returncode == 0
-        assert process.stdout is not None
-        assert process.stdout.readline() == "stop  one\n"
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
-        assert process.returncode == 130
-        assert run("pub", "stop", "two").returncode == 0
-        assert run("sub", "stop", *name, "--count", "1").stdout == "stop  two\n"
-
-    def test_nobody_with_such_an_id(self, cluster: Cluster) -> None:
-        outcome = run("sessions", "nobody")
-        assert outcome.returncode == 1
-        assert outcome.stderr == "dynatops: no broker has a session of 'nobody'\n"
-        assert run_json("sessions", "--prefix", "nobody") == []
-        outcome = run("sessions", "--prefix", "nobody")
-        assert (outcome.returncode, outcome.stdout) == (0, "no sessions of clients nobody…\n")
 
 
 class TestLooking:

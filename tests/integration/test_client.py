@@ -215,7 +215,7 @@ class TestSlowConsumers:
             async with dynatops.connect(agent.address) as publisher:
                 consumer = await dynatops.connect(agent.address, disconnect_when_slow=True)
                 events = await consumer.subscribe(TOPIC)
-                while consumer._failure is None:
+                while consumer._engine.failure is None:
                     await publisher.publish_many(TOPIC, [b"x" * 1_000] * 5_000, ack=Ack.RP)
                 with pytest.raises(dynatops.ClosedError, match="queue is full"):
                     await _collect(events)

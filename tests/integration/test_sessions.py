@@ -10,7 +10,7 @@ import pytest
 
 import dynatops
 from broker_agent.core.selection_settings import SelectionSettings
-from dynatops.client.aio import TELL_PERIOD_S
+from dynatops.client.engine import TELL_PERIOD_S
 from dynatops.cluster import LocalCluster
 from dynatops.filters import Value
 from tests.support.security import running

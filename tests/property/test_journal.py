@@ -46,7 +46,7 @@ def snapshot_of(broker: LoneBroker, session: Session) -> Snapshot:
     cursors = {
         topic: tuple((entry.term, entry.seq) for entry in feed.reader.seen())
         for topic in subscriptions.topics()
-        for feed in subscriptions.feeds_of(topic)
+        for feed in subscriptions.readers.feeds_of(topic)
         if session in feed.members and feed.reader.started
     }
     return Snapshot(
@@ -130,7 +130,7 @@ class World:
         """Somewhat behind the topics that are read here."""
         cursors: list[Cursor] = []
         for topic in TOPICS:
-            for feed in self.broker.core.subscriptions.feeds_of(topic):
+            for feed in self.broker.core.subscriptions.readers.feeds_of(topic):
                 cursor = Cursor(topic=topic, seen=feed.reader.seen())
                 if cursor.seen and cursor.seen[-1].seq:
                     cursor.seen[-1].seq -= 1

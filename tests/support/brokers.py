@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from broker_agent.core.access import Access
-from broker_agent.core.broker import Broker, BrokerOptions, Identity
+from broker_agent.core.broker import Broker
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -15,6 +15,7 @@ from broker_agent.core.effects import (
     PauseReading,
     ResumeReading,
 )
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes
 from broker_agent.core.reception import CLIENT_PROTOCOL
 from broker_agent.core.selection_settings import SelectionSettings
@@ -158,3 +159,8 @@ class LoneBroker:
 
 def _filters(topics: Iterable[str]) -> list[Filter]:
     return [Filter(pattern=topic) for topic in topics]
+
+
+def goodbye(messages: list[ServerMessage]) -> tuple[int, str]:
+    (last,) = [message.goodbye for message in messages if message.HasField("goodbye")]
+    return last.code, last.message

@@ -24,8 +24,8 @@ from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId, first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
-from overlay.ring import Status
 from overlay.settings import OverlaySettings
+from overlay.status import Status
 from simulator.scheduler import Scheduler
 
 TICK_S = 0.1
@@ -90,6 +90,13 @@ class NodeNet:
         self.perform(name, node.start(list(seeds), self.now_s))
         self.scheduler.after(self._rng.uniform(0, TICK_S), lambda: self._tick(name, node))
         return node
+
+    def replace(self, name: str, node: Node) -> None:
+        """This node is hosted there from now on."""
+        self.nodes[name] = node
+        self._announcing.setdefault(name, Announcing(CoreSettings(), BrokerCounters()))
+        self.perform(name, node.tick(self.now_s))
+        self.scheduler.after(TICK_S, lambda: self._tick(name, node))
 
     def ring(self, node_ids: Iterable[int]) -> None:
         """A settled ring of nodes at these positions, named n0, n1, … in this order."""

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker_agent.core.access import hash_of
+import dynatops
 from broker_agent.runtime.agent import Agent
 from broker_agent.settings import BrokerSettings
 from dynatops.tls import Tls
+from dynatops.tokens import hash_of
 
 _FOLDER = Path(__file__).parent / "certificates"
 SECRET = "what-all-brokers-of-the-network-know"
@@ -51,3 +52,14 @@ async def running(
         yield agent
     finally:
         await agent.stop()
+
+
+async def exchange(publisher: str, subscriber: str, **access: Any) -> None:
+    """One event from a client at one broker to a client at another."""
+    async with (
+        dynatops.connect(publisher, **access) as one,
+        dynatops.connect(subscriber, **access) as other,
+        other.subscribe("app/x") as events,
+    ):
+        await one.publish("app/x", b"there")
+        assert (await events.__anext__()).payload == b"there"

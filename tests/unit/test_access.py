@@ -13,11 +13,12 @@ from broker_agent.core.access import (
     Refusal,
     RefusalReason,
     TokenRules,
-    hash_of,
 )
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.throttle import Bucket
-from broker_agent.tokens import TokensError, parse_tokens
+from broker_agent.tokens import parse_tokens
+from dynatops.tokens import hash_of
+from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ErrorCode
 from tests.support.security import table
 

@@ -8,21 +8,11 @@ import pytest
 
 from broker_agent.core.effects import ConnectionId, SendFrame, Stopped
 from broker_agent.core.settings import CoreSettings
-from dynatops.v1.client_pb2 import (
-    ClientFrame,
-    Echo,
-    ErrorCode,
-    Filter,
-    Hello,
-    MissCause,
-    ServerMessage,
-    SlowPolicy,
-    Subscribe,
-)
-from dynatops.v1.overlay_pb2 import AckLevel, NotHere, PeerFrame, Ping, Publication
+from dynatops.v1.client_pb2 import ClientFrame, Echo, ErrorCode, Filter, Hello, Subscribe
+from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, Ping
 from overlay.peers import Peer
-from tests.support.brokers import LoneBroker
-from tests.support.nodes import events, publication
+from tests.support.brokers import LoneBroker, goodbye
+from tests.support.nodes import publication
 
 TOPIC = "quake/ca"
 
@@ -30,11 +20,6 @@ TOPIC = "quake/ca"
 @pytest.fixture
 def broker() -> LoneBroker:
     return LoneBroker()
-
-
-def goodbye(messages: list[ServerMessage]) -> tuple[int, str]:
-    (last,) = [message.goodbye for message in messages if message.HasField("goodbye")]
-    return last.code, last.message
 
 
 class TestGreeting:
@@ -144,236 +129,6 @@ class TestTopics:
         assert (problem.topic, problem.code) == ("c", ErrorCode.ERROR_CODE_TOO_MANY_TOPICS)
 
 
-class TestPublishing:
-    def test_subscribers_hear_and_the_publisher_is_told(self, broker: LoneBroker) -> None:
-        broker.connect("ann")
-        broker.connect("bob")
-        broker.subscribe("bob", TOPIC)
-        broker.hear("ann"), broker.hear("bob")
-        broker.publish("ann", publication(TOPIC, 1, count=3))
-        assert [(run.first_seq, run.count) for run in broker.runs("bob")] == [(1, 3)]
-        (message,) = broker.hear("ann")
-        assert message.acknowledged.number == 3
-
-    def test_without_wish_there_is_no_acknowledgement(self, broker: LoneBroker) -> None:
-        broker.connect("ann")
-        broker.hear("ann")
-        broker.publish("ann", publication(TOPIC, 1, ack=AckLevel.ACK_LEVEL_NONE))
-        assert broker.hear("ann") == []
-        assert broker.core.publishing.open_streams == 0
-
-    def test_a_retry_is_delivered_once_and_acknowledged_again(self, broker: LoneBroker) -> None:
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC)
-        broker.hear("ann")
-        for _ in range(3):
-            broker.publish("ann", publication(TOPIC, 1))
-        kinds = broker.kinds("ann")
-        assert kinds.count("run") == 1
-        assert kinds.count("acknowledged") == 3
-
-    def test_too_large_a_payload_is_refused_and_its_number_passed_over(self) -> None:
-        broker = LoneBroker(CoreSettings(payload_bytes_max=10))
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC)
-        broker.hear("ann")
-        large = publication(TOPIC, 1)
-        large.events = events(b"x" * 11)
-        broker.publish("ann", large, publication(TOPIC, 2))
-        messages = broker.hear("ann")
-        refused = next(m.refused for m in messages if m.HasField("refused"))
-        assert refused.code == ErrorCode.ERROR_CODE_PAYLOAD_TOO_LARGE
-        assert refused.message == "a payload has 11 bytes; the limit is 10"
-        assert [m.run.first_number for m in messages if m.HasField("run")] == [2]
-
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            Publication(topic=TOPIC, first_number=1, count=2, events=events(b"one")),
-            Publication(topic=TOPIC, first_number=0, count=1, events=events(b"one")),
-            Publication(topic=TOPIC, first_number=1, count=1, events=b"\xff\xff"),
-            Publication(topic=TOPIC, first_number=1, count=0, events=b""),
-        ],
-    )
-    def test_what_does_not_add_up_is_refused(self, broker: LoneBroker, wrong: Publication) -> None:
-        broker.connect("ann")
-        broker.hear("ann")
-        broker.publish("ann", wrong)
-        assert broker.hear("ann")[0].refused.code == ErrorCode.ERROR_CODE_PROTOCOL
-
-    def test_echo_comes_after_what_was_said_before(self, broker: LoneBroker) -> None:
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC)
-        broker.publish("ann", publication(TOPIC, 1))
-        broker.say("ann", echo=Echo(request=42))
-        assert broker.kinds("ann")[-1] == "echoed"
-
-
-class TestUndeliverable:
-    """A ring whose rendezvous point never answers: this broker cannot even join."""
-
-    def broker(self) -> LoneBroker:
-        settings = CoreSettings(publish_deadline_s=3.0, publish_window_bytes=100)
-        return LoneBroker(settings, joining=True)
-
-    def test_publications_are_tried_again_then_refused(self) -> None:
-        broker = self.broker()
-        broker.connect("ann")
-        broker.hear("ann")
-        broker.publish("ann", publication(TOPIC, 1))
-        broker.run(2.0)
-        assert broker.hear("ann") == []
-        assert broker.core.counters.publish_retries >= 2
-        broker.run(2.0)
-        (message,) = broker.hear("ann")
-        assert message.refused.code == ErrorCode.ERROR_CODE_UNDELIVERABLE
-        assert "within 3 s" in message.refused.message
-
-    def test_those_after_a_refused_one_are_not_held_up_by_it(self) -> None:
-        broker = self.broker()
-        broker.connect("ann")
-        broker.publish("ann", publication(TOPIC, 1))
-        broker.run(4.0)
-        broker.hear("ann")
-        broker.found_a_ring()
-        broker.publish("ann", publication(TOPIC, 2))
-        assert broker.kinds("ann") == ["acknowledged"]
-
-    def test_a_publisher_with_too_much_open_is_made_to_wait(self) -> None:
-        broker = self.broker()
-        broker.connect("ann")
-        large = publication(TOPIC, 1)
-        large.events = events(b"x" * 200)
-        broker.publish("ann", large)
-        assert broker.is_paused("ann")
-        assert broker.core.counters.publish_pauses == 1
-        broker.found_a_ring()
-        broker.run(1.5)
-        assert not broker.is_paused("ann")
-
-
-class TestSlowSubscribers:
-    def flood(self, policy: SlowPolicy.ValueType) -> LoneBroker:
-        broker = LoneBroker(CoreSettings(session_queue_events_max=10))
-        broker.connect("ann")
-        broker.connect("bob", policy)
-        broker.connect("eve")
-        for client in ("bob", "eve"):
-            broker.subscribe(client, TOPIC, "other")
-        broker.hear("bob"), broker.hear("eve")
-        for i in range(25):
-            broker.publish("ann", publication(TOPIC, i + 1))
-            broker.hear("eve")
-        return broker
-
-    def test_newest_are_dropped_and_counted_at_their_place(self) -> None:
-        broker = self.flood(SlowPolicy.SLOW_POLICY_DROP_NEWEST)
-        for _ in range(2):
-            assert broker.core.take_output(ConnectionId("bob"), 1)
-        broker.publish("ann", publication(TOPIC, 26), publication("other", 1))
-        messages = broker.hear("bob")
-        shown = [
-            ("missed", m.missed.count) if m.HasField("missed") else (m.run.topic, m.run.first_seq)
-            for m in messages
-        ]
-        assert shown == [(TOPIC, i) for i in range(3, 11)] + [
-            ("missed", 15), (TOPIC, 26), ("other", 1),
-        ]  # fmt: skip
-        (missed,) = [m.missed for m in messages if m.HasField("missed")]
-        assert missed.cause == MissCause.MISS_CAUSE_SLOW_SUBSCRIBER
-        assert broker.core.counters.dropped_events == 15
-
-    def test_a_subscriber_learns_of_drops_even_if_nothing_follows(self) -> None:
-        broker = self.flood(SlowPolicy.SLOW_POLICY_DROP_NEWEST)
-        assert broker.hear("bob")[-1].missed.count == 15
-
-    def test_what_is_being_closed_is_not_gone_on_with(self) -> None:
-        settings = CoreSettings(session_queue_events_max=1)
-        broker = LoneBroker(settings)
-        broker.connect("ann", SlowPolicy.SLOW_POLICY_DISCONNECT, keep_s=60)
-        broker.subscribe("ann", TOPIC)
-        broker.hear("ann")
-        broker.connect("bob")
-        broker.publish("bob", publication(TOPIC, 1), publication(TOPIC, 2))
-        closing = broker.core.registry.clients["ann"]
-        assert closing.closing
-        # It comes back before its connection has ended.
-        broker.keep(broker.core.open_connection(ConnectionId("ann again"), broker.now_s))
-        broker.say("ann again", hello=Hello(protocol=1, client_id="ann", expiry_s=60))
-        assert not broker.hear("ann again")[0].welcome.resumed
-        assert broker.core.registry.clients["ann"] is not closing
-        assert TOPIC not in broker.core.subscriptions
-
-    def test_or_it_is_disconnected(self) -> None:
-        broker = self.flood(SlowPolicy.SLOW_POLICY_DISCONNECT)
-        messages = broker.hear("bob")
-        assert goodbye(messages)[0] == ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER
-        assert broker.is_closing("bob")
-        assert broker.core.counters.sessions_closed_slow == 1
-
-    def test_others_are_not_affected(self) -> None:
-        broker = self.flood(SlowPolicy.SLOW_POLICY_DROP_NEWEST)
-        assert broker.core.counters.delivered_events == 25 + 10
-
-    def test_bytes_count_too_but_one_event_always_fits(self) -> None:
-        broker = LoneBroker(CoreSettings(session_queue_bytes_max=100))
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC)
-        broker.hear("ann")
-        for number in (1, 2):
-            large = publication(TOPIC, number)
-            large.events = events(b"x" * 500)
-            broker.publish("ann", large)
-        messages = broker.hear("ann")
-        assert [m.run.first_number for m in messages if m.HasField("run")] == [1]
-        assert [m.missed.count for m in messages if m.HasField("missed")] == [1]
-
-
-class TestSubscriptions:
-    def test_one_reader_serves_many_and_ends_with_the_last(self, broker: LoneBroker) -> None:
-        for client in ("ann", "bob"):
-            broker.connect(client)
-            broker.subscribe(client, TOPIC)
-        assert broker.core.node.interests.wanted == [TOPIC]
-        broker.unsubscribe("ann", TOPIC)
-        assert broker.core.node.interests.wanted == [TOPIC]
-        broker.disconnect("bob")
-        assert broker.core.node.interests.wanted == []
-        assert len(broker.core.subscriptions) == 0
-
-    def test_nothing_comes_after_unsubscribing(self, broker: LoneBroker) -> None:
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC)
-        broker.unsubscribe("ann", TOPIC)
-        broker.hear("ann")
-        broker.publish("ann", publication(TOPIC, 1))
-        assert "run" not in broker.kinds("ann")
-
-    def test_subscribing_twice_is_subscribing_once(self, broker: LoneBroker) -> None:
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC, TOPIC)
-        broker.subscribe("ann", TOPIC, request=2)
-        assert broker.kinds("ann") == ["welcome", "subscribed", "subscribed"]
-        broker.publish("ann", publication(TOPIC, 1))
-        assert broker.kinds("ann").count("run") == 1
-
-    def test_a_request_is_confirmed_once_everything_is_in_place(self) -> None:
-        broker = LoneBroker(joining=True)
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC, "other")
-        assert broker.kinds("ann") == ["welcome"]
-        broker.found_a_ring()
-        broker.run(2.0)
-        assert broker.kinds("ann") == ["subscribed"]
-
-    def test_giving_up_what_a_request_waits_for_completes_it(self) -> None:
-        broker = LoneBroker(joining=True)
-        broker.connect("ann")
-        broker.subscribe("ann", TOPIC)
-        broker.unsubscribe("ann", TOPIC)
-        assert broker.kinds("ann") == ["welcome", "subscribed", "unsubscribed"]
-
-
 class TestPeers:
     def test_a_frame_for_a_node_that_is_not_here_is_answered(self, broker: LoneBroker) -> None:
         stranger = Peer.from_ref(Peer(broker.core.node.me.node_id, "b9", "b9").ref)
@@ -419,14 +174,6 @@ class TestStopping:
         assert goodbye(messages)[0] == ErrorCode.ERROR_CODE_SHUTTING_DOWN
         broker.publish("ann", publication(TOPIC, 2))
         assert broker.hear("ann") == []
-
-
-@pytest.mark.parametrize("level", ["NONE", "RP", "REPLICATED"])
-def test_every_level_frees_the_publishers_window(broker: LoneBroker, level: str) -> None:
-    broker.connect("ann")
-    ack = AckLevel.Value(f"ACK_LEVEL_{level}")
-    broker.publish("ann", publication(TOPIC, 1, ack=ack))
-    assert broker.core.registry.clients["ann"].unsettled_bytes == 0
 
 
 def test_core_settings_are_frozen() -> None:

@@ -246,10 +246,10 @@ class TestRestarting:
         publish(broker, 1, topic="quake/nv")
         broker.run(1.0)
         broker.flush(everything=True)
-        seen = broker.core.subscriptions.feeds_of("quake/nv")[0].reader.seen()
+        seen = broker.core.subscriptions.readers.feeds_of("quake/nv")[0].reader.seen()
         assert seen
         again = broker.restarted()
-        (live, resumed) = again.core.subscriptions.feeds_of(TOPIC)
+        (live, resumed) = again.core.subscriptions.readers.feeds_of(TOPIC)
         assert not live.members
         assert [s.client_id for s in resumed.members] == ["ann"]
         assert resumed.reader.seen()[-1].seq == 1
@@ -264,7 +264,7 @@ class TestRestarting:
         kept(broker)
         publish(broker, 1, 2)
         broker.connect("bob", keep_s=KEPT_S)
-        term = broker.core.subscriptions.feeds_of(TOPIC)[0].reader.position[0]
+        term = broker.core.subscriptions.readers.feeds_of(TOPIC)[0].reader.position[0]
         cursor = Cursor(topic=TOPIC)
         cursor.seen.add(term=term, seq=1)
         resume = Subscribe(

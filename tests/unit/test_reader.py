@@ -198,3 +198,23 @@ class TestTogether:
         reader.begin_at_start()
         reader.resume([TermSeq(term=7, seq=4)])
         assert not reader.agrees_with(self.resumed((5, 14), (7, 4)))
+
+    def test_terms_of_two_histories_count_however_old_they_look(self) -> None:
+        sides = []
+        for owner in (1, 2):
+            log = TopicLog("t", OverlaySettings(), LogBudget(1 << 20))
+            log.open_next_term(NodeId(owner))
+            log.stamp(publication("t", 1, publisher=owner), 0.0)
+            sides.append(log)
+        older, newer = sorted(sides, key=lambda log: log.term)
+        reader = TopicReader("t", 100)
+        reader.observe(older.position_message())
+        reader.fetched(newer.since({older.term: 1}))
+        returning = self.resumed((newer.term, 1))
+        assert reader.position == returning.position
+        assert not returning.agrees_with(reader)
+        # Where the histories are joined both read what was stamped again.
+        newer.merge(older, NodeId(2))
+        for each in (reader, returning):
+            each.fetched(newer.since({entry.term: entry.seq for entry in each.seen()}))
+        assert returning.agrees_with(reader)

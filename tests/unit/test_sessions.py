@@ -22,7 +22,11 @@ from dynatops.v1.client_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, SessionMoved, TermSeq
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.identifiers import key_of
+from overlay.catalogue import announcement_of, shard_topic
+from overlay.identifiers import NodeId, key_of
+from overlay.retention import LogBudget
+from overlay.settings import OverlaySettings
+from overlay.topic_log import TopicLog
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 
@@ -216,6 +220,34 @@ class TestWildcards:
         broker.subscribe("c1", TOPIC, request=2)
         broker.run(1.0)
         assert heard(broker.hear("c1")) == [1]
+
+    def test_what_a_former_reader_of_the_catalogue_asked_for_is_not_taken(self) -> None:
+        # Its node has not joined yet: what comes from the ring is said here.
+        broker = LoneBroker(joining=True)
+        subscriptions, shard = broker.core.subscriptions, shard_topic(TOPIC)
+        names = TopicLog(shard, OverlaySettings(), LogBudget(1 << 20))
+        names.open_next_term(NodeId(1))
+        names.stamp(announcement_of(TOPIC), 0.0)
+
+        def ask() -> int:
+            broker.subscribe("c1", "quake/#")
+            subscriptions.observe(shard, names.position_message(), 0.0)
+            (asked,) = subscriptions.readers.progress.due_repairs(1.0)
+            return asked.reader
+
+        def answer(reader: int, seen: dict[int, int]) -> None:
+            fetched = names.since(seen)
+            fetched.reader = reader
+            subscriptions.on_repair(fetched, 1.0)
+
+        broker.connect("c1")
+        former = ask()
+        broker.unsubscribe("c1", "quake/#")
+        reader = ask()
+        # All of the catalogue had been read: there was nothing to add.
+        answer(former, {names.term: 1})
+        answer(reader, {})
+        assert TOPIC in subscriptions.following.names
 
     def test_topics_that_exist_are_followed_from_now_on(self, broker: LoneBroker) -> None:
         publish(broker, 1)

@@ -1,14 +1,18 @@
-"""What a broker knows of itself and of whom it believes, read from the files that settings name."""
+"""How brokers and managers of a network know each other: settings, and what their files hold.
+
+Neither imports the other, so what both need to be believed is here.
+"""
 
 from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import grpc
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from broker_agent.security import SecuritySettings
 from dynatops.tls import Tls, TlsFileError
 
 _SECRET_CHARACTERS_MIN = 16
@@ -18,9 +22,65 @@ class CredentialsError(Exception):
     """A file cannot be used; the message says which, and why."""
 
 
+class PeerSecurity(BaseModel):
+    """Files are named here, and read when the process starts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tls_cert: str = Field(
+        "",
+        description="PEM file with the certificate, and those that lead to its authority; "
+        "with it everything on the port is encrypted.",
+    )
+    tls_key: str = Field("", description="PEM file with the private key, without a password.")
+    tls_ca: str = Field(
+        "",
+        description="PEM file with the authorities whose certificates are believed: other brokers' "
+        "and, where they are required, clients'. Without it, the public ones are.",
+    )
+    tls_server_name: str = Field(
+        "",
+        description="The name that other brokers' and managers' certificates are for; by default "
+        "the host of their address.",
+    )
+    require_client_certificates: bool = Field(
+        False,
+        description="Turn away whoever shows no certificate of tls_ca: clients, brokers, commands.",
+    )
+    peer_secret: str = Field(
+        "",
+        description="File with what all brokers and managers of the network know, 16 characters or "
+        "more; those that do not are turned away. Any of its lines is believed, the first one is "
+        "said.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            missing = "tls_key" if self.tls_cert else "tls_cert"
+            raise ValueError(f"tls_cert and tls_key go together; set security.{missing} too")
+        if not self.tls_cert and (self.tls_ca or self.tls_server_name):
+            raise ValueError("nothing is encrypted: set security.tls_cert and security.tls_key too")
+        if self.require_client_certificates and not self.tls_ca:
+            raise ValueError(
+                "require_client_certificates needs to know whose: set security.tls_cert, "
+                "security.tls_key and security.tls_ca"
+            )
+        return self
+
+    def missing_beyond_loopback(self) -> list[str]:
+        """What a network that anyone may reach asks for, and is not set."""
+        missing: list[str] = []
+        if not self.tls_cert:
+            missing.append("security.tls_cert and security.tls_key")
+        if not (self.peer_secret or self.require_client_certificates):
+            missing.append("security.peer_secret (or security.require_client_certificates=true)")
+        return missing
+
+
 @dataclass(frozen=True, slots=True)
 class LinkCredentials:
-    """How brokers know each other: by certificates, by a secret, by both, or not at all."""
+    """How they know each other: by certificates, by a secret, by both, or not at all."""
 
     tls: Tls | None = None
     # Any is believed, the first is said.
@@ -31,7 +91,7 @@ class LinkCredentials:
         return self.secrets[0] if self.secrets else ""
 
     def believes(self, secret: str) -> bool:
-        """Whether whoever said this is a broker of this network."""
+        """Whether whoever said this is of this network."""
         if not self.secrets:
             return True
         said = secret.encode()
@@ -39,7 +99,7 @@ class LinkCredentials:
         return bool(sum([hmac.compare_digest(known.encode(), said) for known in self.secrets]))
 
 
-def read_link_credentials(settings: SecuritySettings) -> LinkCredentials:
+def read_link_credentials(settings: PeerSecurity) -> LinkCredentials:
     """Raises CredentialsError."""
     tls = None
     if settings.tls_cert:

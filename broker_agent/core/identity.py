@@ -1,0 +1,42 @@
+"""Who a broker is, and what it may be given besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker_agent.core.access import Access
+from broker_agent.core.selection_settings import SelectionSettings
+from overlay.identifiers import first_node_id
+from overlay.peers import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this broker is. A restart is a new incarnation."""
+
+    broker_id: str
+    address: str
+    incarnation: int
+
+    @property
+    def first_node(self) -> Peer:
+        """The node that it begins with, as others know it."""
+        return Peer(
+            first_node_id(self.broker_id),
+            self.broker_id,
+            self.address,
+            incarnation=self.incarnation,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """What a broker may be given besides; it runs without."""
+
+    # The rules of who may do what; without them, everyone everything.
+    access: Access | None = None
+    selection: SelectionSettings = field(default_factory=SelectionSettings)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    # Whether sessions are to be saved: `unsaved` and `restore` are used.
+    saving: bool = False

@@ -1,0 +1,200 @@
+"""What clients with a session ask for: every message goes to the parts that it is for.
+
+Whoever publishes more than can be taken is not read from until it can be again. Whoever has
+something new to hear is woken. How clients come and go is `reception`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker_agent.core.cluster import Cluster
+from broker_agent.core.confirming import Request
+from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.effects import (
+    BrokerEffect,
+    ConnectionId,
+    PauseReading,
+    ResumeReading,
+    SaveNow,
+    Wake,
+)
+from broker_agent.core.gate import Gate
+from broker_agent.core.holding import Holding
+from broker_agent.core.publishing import Publishing
+from broker_agent.core.reception import Reception
+from broker_agent.core.registry import Registry
+from broker_agent.core.sessions import Session
+from broker_agent.core.settings import CoreSettings
+from broker_agent.core.subscriptions import Subscriptions
+from broker_agent.core.unsaved import Unsaved
+from broker_agent.core.validation import (
+    cursors_of,
+    problem_with,
+    readable_filters,
+    sort_filters,
+    void,
+)
+from dynatops.v1.client_pb2 import (
+    ClientMessage,
+    Echoed,
+    ErrorCode,
+    ServerMessage,
+    Subscribe,
+    Unsubscribe,
+    Unsubscribed,
+)
+from dynatops.v1.overlay_pb2 import Publication
+
+
+class Serving:
+    def __init__(
+        self,
+        settings: CoreSettings,
+        counters: BrokerCounters,
+        registry: Registry,
+        gate: Gate,
+        reception: Reception,
+        cluster: Cluster,
+        subscriptions: Subscriptions,
+        publishing: Publishing,
+        unsaved: Unsaved,
+        effects: list[BrokerEffect],
+        is_frozen: Callable[[], bool],
+    ) -> None:
+        # What clients have published, to be sent on; the broker takes it.
+        self.published: list[Publication] = []
+        self._settings = settings
+        self._counters = counters
+        self._registry = registry
+        self._gate = gate
+        self._reception = reception
+        self._cluster = cluster
+        self._subscriptions = subscriptions
+        self._publishing = publishing
+        self._unsaved = unsaved
+        # The broker's: what is to be done, in order.
+        self._effects = effects
+        self._is_frozen = is_frozen
+        self._holding = Holding()
+
+    # ---- what a client says ---------------------------------------------------------------------
+
+    def take_in(
+        self, connection: ConnectionId, session: Session, message: ClientMessage, now_s: float
+    ) -> None:
+        """Serve it now, or when the broker has thawed."""
+        if self._is_frozen() and self._holding.holds_back(connection, message):
+            self._effects += self._holding.keep(connection, message)
+        else:
+            self.serve(session, message, now_s)
+
+    def serve_held(self, now_s: float) -> None:
+        """The broker is not frozen: what clients said while it was is served now."""
+        held, connections = self._holding.release()
+        for connection, message in held:
+            session = self._registry.connections.get(connection)
+            if session is not None and not session.closing:
+                self.serve(session, message, now_s)
+        for connection in connections:
+            session = self._registry.connections.get(connection)
+            if session is not None and not session.paused and not self._gate.is_waiting(session):
+                self._effects.append(ResumeReading(connection))
+
+    def serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "publication":
+            self._publish(session, message.publication, now_s)
+        elif kind == "received":
+            self._unsaved.queue(session)
+            if session.received(message.received.serial):
+                self._wake(session)
+        elif kind == "subscribe":
+            self._subscribe(session, message.subscribe, now_s)
+        elif kind == "unsubscribe":
+            self._unsubscribe(session, message.unsubscribe, now_s)
+        elif kind == "echo":
+            session.say(ServerMessage(echoed=Echoed(request=message.echo.request)))
+            self._wake(session)
+        elif session.connection is not None:
+            self._reception.fail(session.connection, f"unexpected message {kind or '(empty)'}")
+
+    def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
+        accepted, problems = sort_filters(message.filters, session.filters, session.grant.settings)
+        accepted, forbidden = self._gate.sort_filters(session.grant, accepted)
+        problems += forbidden
+        dropped = readable_filters(message.drop, self._settings)
+        self._subscriptions.unsubscribe(session, dropped, now_s)
+        if session.redirected or self._cluster.redirect(session, accepted, now_s):
+            # Whatever else it asks for, it will ask for there: what it goes on with comes first.
+            self._wake(session)
+            return
+        self._counters.client_errors += len(problems)
+        cursors = None
+        if message.resume:
+            cursors = cursors_of(message)
+        self._subscriptions.subscribe(session, message.request, accepted, problems, cursors, now_s)
+
+    def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:
+        gone = readable_filters(message.filters, self._settings)
+        self._subscriptions.unsubscribe(session, gone, now_s)
+        session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
+        self._wake(session)
+
+    def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
+        problem = (
+            self._gate.forbids(session.grant, publication)
+            or problem_with(publication, session.grant.settings)
+            or self._gate.overtaxed(session.grant, publication, now_s)
+        )
+        if problem is not None:
+            self._counters.client_errors += 1
+            self._publishing.refuse(session, publication, problem.code, problem.message)
+            if not problem.uses_up_numbers:
+                return
+            publication = void(publication)
+        self.published.append(self._publishing.accept(session, publication, now_s))
+        if session.unsettled_bytes > self._settings.publish_window_bytes and not session.paused:
+            session.paused = True
+            self._counters.publish_pauses += 1
+            if session.connection is not None:
+                self._effects.append(PauseReading(session.connection))
+        if session.connection is not None and self._gate.must_wait(session, now_s):
+            self._effects.append(PauseReading(session.connection))
+
+    # ---- what follows for clients ---------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        for connection in self._gate.due(now_s):
+            session = self._registry.connections.get(connection)
+            if session is not None and not session.paused:
+                self._effects.append(ResumeReading(connection))
+
+    def confirm(self, requests: Iterable[Request]) -> None:
+        """What these waited for is on disk, or nobody knows when it will be."""
+        for request in requests:
+            if self._subscriptions.confirming.tell(request):
+                self._wake(request.session)
+
+    def settle(self) -> None:
+        """After each input: see to the sessions that it has touched."""
+        touched, slow = self._subscriptions.readers.delivery.take_touched()
+        for session in slow:
+            self._counters.sessions_closed_slow += 1
+            message = "the session's queue is full and its policy is to be disconnected"
+            self._reception.end(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
+        for session in touched:
+            self._wake(session)
+            self._unsaved.queue(session)
+        if self._subscriptions.confirming.held:
+            self._effects.append(SaveNow())
+        for session in self._publishing.take_touched():
+            self._wake(session)
+            if session.paused and session.unsettled_bytes < self._settings.publish_window_bytes / 2:
+                session.paused = False
+                if session.connection is not None and not self._gate.is_waiting(session):
+                    self._effects.append(ResumeReading(session.connection))
+
+    def _wake(self, session: Session) -> None:
+        if session.connection is not None:
+            self._effects.append(Wake(session.connection))

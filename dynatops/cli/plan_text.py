@@ -1,0 +1,173 @@
+"""A plan as a person wants it: what moves, what it saves, what it costs, why, what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from dynatops.cli.durations import brief_duration
+
+Plan = Mapping[str, Any]
+_MOVES_SHOWN = 10
+_NAME_WIDTH = 12
+
+
+def when(seconds: float) -> str:
+    """In this place's own time."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def change(before: float, after: float) -> str:
+    return f"{100 * (after - before) / before:+.1f}%" if before else ""
+
+
+def describe_plan(plan: Plan, *, moves_shown: int = _MOVES_SHOWN) -> Iterator[str]:
+    yield f"plan {plan['id']}: {headline(plan)}"
+    yield from _rows(_facts(plan))
+    if plan["prediction"] is not None:
+        yield ""
+        yield from _cost(plan)
+    if plan["moves"]:
+        yield ""
+        yield from _moves(plan, moves_shown)
+    if plan["execution"] is not None:
+        yield ""
+        yield from _execution(plan["execution"])
+    if plan["measurement"] is not None:
+        yield ""
+        yield from _measured(plan["measurement"])
+    if plan["flags"]:
+        yield ""
+        yield f"look at: {', '.join(flag.replace('_', ' ') for flag in plan['flags'])}"
+
+
+def headline(plan: Plan) -> str:
+    state = str(plan["state"])
+    if state == "PROPOSED" and plan["prediction"] is None:
+        return "PROPOSED, being computed"
+    if state == "EXECUTING" and plan["phase"]:
+        return f"EXECUTING, {str(plan['phase']).lower().replace('_', ' ')}"
+    return state
+
+
+def _rows(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, text in rows:
+        yield f"  {name:<{_NAME_WIDTH}} {text}"
+
+
+def _facts(plan: Plan) -> list[tuple[str, str]]:
+    model, options = plan["model"], plan["options"]
+    asked = f"by {plan['actor'] or 'the manager itself'}, {when(plan['created_s'])}"
+    rows = [("asked", asked)]
+    if plan["reason"]:
+        rows.append(("for", plan["reason"]))
+    if plan["approved_by"]:
+        rows.append(("approved", f"by {plan['approved_by']}"))
+    if plan["note"]:
+        rows.append(("state", plan["note"]))
+    found = plan["prediction"]
+    if found is not None:
+        rows.append(("decision", found["explanation"]))
+        ended = "" if found["finished"] else ", cut off by its limits"
+        rows.append(("found by", f"{found['algorithm']} in {found['seconds']:.2f} s{ended}"))
+    else:
+        rows.append(("algorithm", f"{options['algorithm']}, {options['budget_s']:g} s at most"))
+    known = (
+        f"{model['completeness']:.0%} of {model['brokers']:,} brokers heard, "
+        f"{model['topics']:,} topics, {model['events_per_s']:,.1f} events/s"
+    )
+    rows.append(("known", known))
+    rows += [("", note) for note in model["notes"]]
+    return rows
+
+
+def _cost(plan: Plan) -> Iterator[str]:
+    found = plan["prediction"]
+    before, after = found["cost_before"], found["cost_after"]
+    unit = "" if plan["model"]["delay_in"] == "hops" else " (ms)"
+    rows = [
+        (name, f"{before[key]:,.0f}", f"{after[key]:,.0f}", change(before[key], after[key]))
+        for name, key in (
+            ("relay messages", "overhead"),
+            (f"delay{unit}", "delay"),
+            ("total", "total"),
+        )
+    ]
+    period = brief_duration(found["t_free_s"])
+    yield from table((f"cost in {period}", "before", "after", ""), rows)
+    yield f"benefit {found['benefit']:,.0f} messages in {period}, price {found['moving_cost']:,.0f}"
+
+
+def _moves(plan: Plan, shown: int) -> Iterator[str]:
+    moves = plan["moves"]
+    verb = "moved" if plan["state"] == "COMMITTED" else "to move"
+    yield f"{len(moves):,} of {plan['base']['brokers']:,} brokers {verb}"
+    for move in moves[:shown]:
+        yield f"  {move['broker_id']}: {move['from_node']} -> {move['to_node']}"
+    if len(moves) > shown:
+        yield f"  and {len(moves) - shown:,} more; --json has them all"
+
+
+def _execution(execution: Mapping[str, Any]) -> Iterator[str]:
+    ended_s = execution["ended_s"]
+    took = f"took {ended_s - execution['started_s']:.2f} s" if ended_s else "going on"
+    rows = [("executed", f"epoch {execution['epoch']}, led by {execution['manager']}; {took}")]
+    if execution["failure"]:
+        rows.append(("rolled back", execution["failure"]))
+    paused = execution["paused"]
+    if paused["brokers"]:
+        spread = (
+            f"mean {1000 * paused['mean_s']:,.0f} ms, 99% {1000 * paused['p99_s']:,.0f} ms, "
+            f"longest {1000 * paused['max_s']:,.0f} ms"
+        )
+        rows.append(("paused", f"{paused['brokers']:,} brokers, {spread}"))
+    steps = execution["messages"]
+    if steps:
+        total = sum(step["manager"] + step["brokers"] for step in steps.values())
+        parts = (f"{name} {step['manager'] + step['brokers']:,}" for name, step in steps.items())
+        rows.append(("messages", f"{total:,}: {', '.join(parts)}"))
+    if execution["stragglers"]:
+        rows.append(("stragglers", ", ".join(execution["stragglers"])))
+    return _rows(rows)
+
+
+def _measured(measurement: Mapping[str, Any]) -> Iterator[str]:
+    before, after = measurement["before"], measurement["after"]
+    rows = [
+        (
+            "benefit",
+            f"{measurement['predicted_benefit']:,.0f}",
+            f"{measurement['measured_benefit']:,.0f}",
+            f"{measurement['benefit_ratio']:.2f}",
+        ),
+        (
+            "price",
+            f"{measurement['predicted_messages']:,.0f}",
+            f"{measurement['measured_messages']:,}",
+            f"{measurement['messages_ratio']:.2f}",
+        ),
+    ]
+    yield from table(("messages", "predicted", "measured", "ratio"), rows)
+    yield ""
+    counted = [
+        (name, f"{before[key]:.3f}", f"{after[key]:.3f}", change(before[key], after[key]))
+        for name, key in (
+            ("relays", "relays_per_event"),
+            ("hops", "hops_per_event"),
+            ("cost", "cost_per_event"),
+        )
+    ]
+    yield from table(("counted per event", "before", "after", ""), counted)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Names to the left, figures to the right."""
+    lines = [headings, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
+    for i, line in enumerate(lines):
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        yield "  ".join(cells).rstrip()
+        if i == 0:
+            yield "  ".join("-" * width for width in widths if width)

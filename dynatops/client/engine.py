@@ -1,0 +1,287 @@
+"""What keeps a client connected: one connection, one reader and one writer task.
+
+If the connection breaks, the engine goes to another broker by itself, subscribes again, and sends
+again what was not acknowledged. What comes it hands on to the inbox and to those who wait for it.
+What applications call, and what they are told of their mistakes, is in `aio`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from dynatops.client.connection import Connection, ConnectionLostError
+from dynatops.client.core import ClientCore, Item, SessionWishes
+from dynatops.client.errors import AccessError, ClosedError, ConnectError, PublishError
+from dynatops.client.inbox import Inbox
+from dynatops.client.publications import Confirmed, Rejected
+from dynatops.client.reading import Arrived
+from dynatops.client.waiting import Waiting
+from dynatops.tls import Tls, TlsFileError
+from dynatops.v1.client_pb2 import (
+    ErrorCode,
+    Goodbye,
+    Missed,
+    Redirect,
+    ServerFrame,
+    Subscribed,
+    Welcome,
+)
+
+_FRAME_BYTES_MAX = 256 << 10
+# Bytes gathered or unacknowledged past which publishing waits.
+_WINDOW_BYTES = 8 << 20
+_HELLO_TIMEOUT_S = 5.0
+_BACKOFF_MIN_S = 0.05
+_BACKOFF_MAX_S = 2.0
+# The broker of a kept session hears at least this often of what the application has taken.
+TELL_PERIOD_S = 0.2
+# Before it goes to another broker, the client gives this one so long to take what is under way.
+_REDIRECT_PATIENCE_S = 2.0
+_CLOSED_BY_US = "the client is closed"
+
+# After these a session is not to be opened again.
+_FINAL = frozenset(
+    {
+        ErrorCode.ERROR_CODE_PROTOCOL,
+        ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER,
+        ErrorCode.ERROR_CODE_TAKEN_OVER,
+        ErrorCode.ERROR_CODE_NOT_AUTHENTICATED,
+    }
+)
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        client_id: str,
+        wishes: SessionWishes,
+        tls: Tls | None = None,
+    ) -> None:
+        self.core = ClientCore(client_id, secrets.randbits(64), wishes)
+        self.inbox = Inbox(self.core.reading)
+        self.waiting = Waiting()
+        # Why nothing works any more, once it is so.
+        self.failure: Exception | None = None
+        # Set while not too much is unacknowledged.
+        self.window_open = asyncio.Event()
+        self.window_open.set()
+        self._seeds = list(addresses)
+        self._addresses = deque(addresses)
+        self._tls = tls
+        # Where a broker has sent this client.
+        self._redirect = ""
+        self._has_output = asyncio.Event()
+        # The broker is to hear what has been taken, though there is nothing else to say.
+        self._should_tell = False
+        # Set once a broker has said welcome.
+        self._greeted = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._last_reason = ""
+
+    # ---- opening and closing --------------------------------------------------------------------
+
+    async def open(self, timeout_s: float) -> None:
+        """Raises ConnectError, AccessError."""
+        if self._tls is not None:
+            try:
+                self._tls.check()
+            except TlsFileError as error:
+                raise ConnectError(self._seeds, str(error)) from None
+        self._running = asyncio.get_running_loop().create_task(self._run())
+        greeted = asyncio.create_task(self._greeted.wait())
+        await asyncio.wait(
+            (greeted, self._running), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not greeted.done():
+            greeted.cancel()
+            if isinstance(self.failure, AccessError):
+                await self.close()
+                raise self.failure
+            reason = self._last_reason or f"no answer within {timeout_s:g} s"
+            await self.close()
+            raise ConnectError(self._seeds, reason)
+
+    async def close(self) -> None:
+        self._fail(ClosedError(_CLOSED_BY_US))
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    def _fail(self, failure: Exception) -> None:
+        """Nothing works any more; whoever waits is told."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        self.waiting.on_failed(failure)
+        self.inbox.fail(failure)
+        self.window_open.set()
+
+    def raise_if_failed(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # ---- being connected ------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Be connected to some broker, one after the other, until closed."""
+        backoff_s = _BACKOFF_MIN_S
+        while self.failure is None:
+            redirected, self._redirect = self._redirect, ""
+            address = redirected or self._addresses[0]
+            if not redirected:
+                self._addresses.rotate(-1)
+            try:
+                await self._stay_connected(address, redirected=bool(redirected))
+            except (ConnectionLostError, TimeoutError, TlsFileError) as error:
+                reason = str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
+                # What ended a session for good says more than that it ended.
+                if self.failure is None:
+                    self._last_reason = f"{address}: {reason}"
+                log.info("no connection to %s: %s", address, reason)
+            if self.core.welcome is not None:
+                backoff_s = _BACKOFF_MIN_S
+            self.core.disconnected()
+            if self.failure is None and not self._redirect:
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
+                backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+
+    async def _stay_connected(self, address: str, *, redirected: bool) -> None:
+        connection = Connection(address, self._tls)
+        try:
+            async with asyncio.timeout(_HELLO_TIMEOUT_S):
+                await connection.write(self.core.connected(address, redirected=redirected))
+                self._take_in(await connection.read())
+            tasks = [
+                asyncio.create_task(work)
+                for work in (
+                    self._read_all(connection),
+                    self._write_all(connection),
+                    self._tell_all(),
+                )
+            ]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+        finally:
+            await connection.close()
+
+    async def _read_all(self, connection: Connection) -> None:
+        while True:
+            await self.inbox.has_room.wait()
+            self._take_in(await connection.read())
+
+    async def _write_all(self, connection: Connection) -> None:
+        while True:
+            await self._has_output.wait()
+            self._has_output.clear()
+            tell, self._should_tell = self._should_tell, False
+            while (frame := self.core.take_frame(_FRAME_BYTES_MAX, tell=tell)) is not None:
+                self.adjust_window()
+                await connection.write(frame)
+
+    async def _tell_all(self) -> None:
+        """Tell the broker of a kept session now and then what has been taken; and go where it
+        sends this client."""
+        while not self._redirect:
+            await asyncio.sleep(TELL_PERIOD_S)
+            self.core.taken(self.inbox.taken())
+            if self.core.has_untold:
+                # Only one task may write: the connection does not bear two at a time.
+                self._should_tell = True
+                self._has_output.set()
+        try:
+            await self.flush(_REDIRECT_PATIENCE_S)
+        except PublishError:
+            log.info("going to %s although this broker has not taken everything", self._redirect)
+
+    # ---- what is to be said ---------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There is something to say."""
+        self._has_output.set()
+
+    def adjust_window(self) -> None:
+        publications = self.core.publications
+        if publications.unsettled_bytes + publications.open_bytes > _WINDOW_BYTES:
+            self.window_open.clear()
+        elif not self.window_open.is_set():
+            self.window_open.set()
+
+    async def flush(self, timeout_s: float) -> None:
+        """What `Client.flush` does."""
+        self.raise_if_failed()
+        # A kept session is not to be sent again what the application has had.
+        self.core.taken(self.inbox.taken())
+        echo = self.waiting.echo(self.core.echo())
+        self.wake()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await echo
+        except TimeoutError:
+            reason = f"not handed to a broker within {timeout_s:g} s"
+            raise PublishError("*", reason, may_arrive=True) from None
+
+    # ---- what brokers say -----------------------------------------------------------------------
+
+    def _take_in(self, frame: ServerFrame) -> None:
+        for item in self.core.on_frame(frame):
+            if isinstance(item, Arrived):
+                self.inbox.put(item)
+            else:
+                self._on_item(item)
+        welcome = self.core.welcome
+        self.inbox.end_of_frame(kept=welcome is not None and welcome.expiry_s > 0)
+        self.core.taken(self.inbox.taken())
+        if self.core.has_output:
+            self._has_output.set()
+
+    def _on_item(self, item: Item) -> None:
+        match item:
+            case Confirmed(topic=topic, number=number):
+                self.waiting.on_confirmed(topic, number)
+                self.adjust_window()
+            case Rejected():
+                self.waiting.on_rejected(item)
+                self.adjust_window()
+            case Subscribed():
+                if not self.waiting.on_subscribed(item):
+                    # Asked for again after a loss of the connection: some may be lost.
+                    self.inbox.refused(item.problems)
+            case int():
+                self.waiting.on_echo(item)
+            case Missed():
+                self.inbox.tell_gap(item)
+            case Welcome():
+                self._learn_addresses(item.alternatives)
+                self._greeted.set()
+            case Redirect():
+                log.info("sent to %s: %s", item.address, item.reason)
+                self._redirect = item.address
+            case Goodbye():
+                self._on_goodbye(item)
+
+    def _learn_addresses(self, addresses: Iterable[str]) -> None:
+        self._addresses = deque(dict.fromkeys([*self._seeds, *addresses]))
+        random.shuffle(self._addresses)
+
+    def _on_goodbye(self, goodbye: Goodbye) -> None:
+        self._learn_addresses(goodbye.alternatives)
+        self._last_reason = goodbye.message
+        if goodbye.code == ErrorCode.ERROR_CODE_NOT_AUTHENTICATED:
+            self._fail(AccessError(f"not let in: {goodbye.message}"))
+        elif goodbye.code in _FINAL:
+            self._fail(ClosedError(goodbye.message))

@@ -1,0 +1,214 @@
+"""Everything that can be set about a manager process, validated when it starts.
+
+`dynatops manager --set NAME=VALUE` and `dynatops settings --manager` are made from these models.
+What the core depends on is in `settings.py`, the HTTP side in `rest/settings.py`.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from dynatops.addresses import is_loopback, split_address
+from dynatops.peer_credentials import PeerSecurity
+from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.settings import ManagerSettings
+
+DEFAULT_PORT = 7470
+_SCHEMES = ("redis", "rediss", "unix")
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StoreSettings(_Group):
+    """Where plans, journal, placement and the lease are kept."""
+
+    redis_url: str = Field(
+        "",
+        description="redis://, rediss:// or unix:// URL of a Redis or Valkey server that all "
+        "managers share; without it, the manager runs one of its own in its data folder. Several "
+        "managers need one that keeps what it has confirmed: appendonly yes, appendfsync always.",
+    )
+    password: str = Field(
+        "",
+        description="File with the server's password: a URL shows it to whoever lists processes.",
+    )
+    key_prefix: str = Field(
+        "dynatops:manager:",
+        min_length=1,
+        max_length=200,
+        description="Keys begin with this; managers of one network have the same.",
+    )
+    timeout_s: float = Field(
+        1.0, gt=0, description="An answer that is not there by then is none: the store is away."
+    )
+    connections_max: int = Field(8, ge=2, description="Connections to the server.")
+    plans_max: int = Field(
+        1_000, ge=1, description="Plans kept; past it, the oldest that are over are forgotten."
+    )
+    audit_max: int = Field(
+        100_000, ge=1, description="Audit entries kept; past it, the oldest are forgotten."
+    )
+    keys_max: int = Field(
+        10_000, ge=1, description="Idempotency keys kept; past it, the oldest are forgotten."
+    )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if value and urlsplit(value).scheme not in _SCHEMES:
+            # Not the value: there may be a password in it.
+            raise ValueError("write redis://host:port/0, rediss://host:port/0 or unix:///path")
+        return value
+
+
+class LeadershipSettings(_Group):
+    """Who leads, and for how long without a word."""
+
+    ttl_s: float = Field(
+        4.0,
+        gt=0,
+        description="A leader that has not renewed its lease for so long leads no more, and "
+        "another manager may. Longer: fewer false alarms; shorter: a crash is mended sooner.",
+    )
+    renew_s: float = Field(1.0, gt=0, description="How often the leader renews its lease.")
+    margin_s: float = Field(
+        0.5,
+        gt=0,
+        description="A leader that cannot renew stops so long before its lease ends.",
+    )
+    poll_s: float = Field(
+        0.5, gt=0, description="How often the others look whether the lease is free."
+    )
+
+    @model_validator(mode="after")
+    def _is_sound(self) -> Self:
+        if self.renew_s + self.margin_s >= self.ttl_s:
+            raise ValueError("renew_s and margin_s must be shorter than ttl_s together")
+        return self
+
+
+class ServiceSettings(_Group):
+    """How the process deals with time, brokers' streams and the solver."""
+
+    tick_s: float = Field(0.1, gt=0, le=1, description="How often the core looks at the time.")
+    message_bytes_max: int = Field(
+        32 << 20, gt=0, description="Largest message accepted from a broker."
+    )
+    agent_queue_frames_max: int = Field(
+        64,
+        ge=2,
+        description="Commands waiting for one broker; past it the newest is dropped, and repeated "
+        "later.",
+    )
+    keepalive_s: float = Field(
+        3.0,
+        gt=0,
+        description="A connection whose other host has vanished is noticed after twice this.",
+    )
+    records_max: int = Field(
+        1_000,
+        ge=1,
+        description="Writes waiting for the store; past it, they fail, and are retried.",
+    )
+    audit_waiting_max: int = Field(
+        1_000,
+        ge=1,
+        description="Audit entries waiting while the store is away; past it the oldest are lost, "
+        "and counted.",
+    )
+    solver_start_s: float = Field(
+        300.0, gt=0, description="The solver's process must be ready by then: compiling takes long."
+    )
+    solver_grace_s: float = Field(
+        30.0, gt=0, description="A solver that is so long past its budget is ended, and failed."
+    )
+
+
+class ManagerProcessSettings(_Group):
+    """One manager process."""
+
+    manager_id: str = Field(
+        "",
+        max_length=200,
+        pattern=r"^\S*$",
+        description="Name of this manager, its own among those of the network. "
+        "By default host name and port.",
+    )
+    listen: str = Field(
+        f"127.0.0.1:{DEFAULT_PORT}",
+        description="Address to listen on for brokers, host:port; port 0 takes any.",
+    )
+    advertise: str = Field(
+        "",
+        description="Address that brokers reach this manager at; by default the one listened on.",
+    )
+    data_dir: str = Field(
+        "",
+        description="Folder of this manager alone, where its own server keeps the state; needed "
+        "unless store.redis_url names another.",
+    )
+    insecure: bool = Field(
+        False, description="Listen beyond loopback although not everyone is authenticated."
+    )
+    manager: ManagerSettings = Field(default_factory=ManagerSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    leadership: LeadershipSettings = Field(default_factory=LeadershipSettings)
+    service: ServiceSettings = Field(default_factory=ServiceSettings)
+    rest: RestSettings = Field(default_factory=RestSettings)
+    security: PeerSecurity = Field(default_factory=PeerSecurity)
+
+    @field_validator("listen", "advertise")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_store(self) -> Self:
+        if bool(self.store.redis_url) == bool(self.data_dir):
+            raise ValueError(
+                "name one place for the state: data_dir (--data-dir) for a server of this "
+                "manager's own, or store.redis_url (--redis) for one that is there"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stays_private(self) -> Self:
+        host, _ = split_address(self.listen)
+        missing = self.security.missing_beyond_loopback()
+        if missing and not self.insecure and not is_loopback(host):
+            raise ValueError(
+                f"listening on {self.listen} would let anyone who can reach it pass for a broker; "
+                f"set {', and '.join(missing)}; or listen on 127.0.0.1; or say --insecure if the "
+                "network is trusted"
+            )
+        return self
+
+
+def default_manager_id(port: int) -> str:
+    return f"{socket.gethostname()}:{port}"
+
+
+def describe_settings() -> Iterator[tuple[str, object, str]]:
+    """(name, default, meaning) of everything that `--set` takes."""
+    for group in ("manager", "store", "leadership", "service", "rest", "security"):
+        kind = ManagerProcessSettings.model_fields[group].annotation
+        assert isinstance(kind, type)
+        assert issubclass(kind, BaseModel)
+        yield from _describe(group, kind)
+
+
+def _describe(group: str, kind: type[BaseModel]) -> Iterator[tuple[str, object, str]]:
+    for name, info in kind.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _describe(f"{group}.{name}", info.annotation)
+        else:
+            yield f"{group}.{name}", info.default, info.description or ""

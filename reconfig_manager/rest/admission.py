@@ -1,0 +1,115 @@
+"""What happens to every request before its endpoint: counted, bounded, and asked who it is from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from reconfig_manager.rest.access import Tokens, check_host
+from reconfig_manager.rest.problems import ProblemError, response_of
+from reconfig_manager.rest.settings import RestSettings
+
+# Probes and the schema tell no secrets.
+OPEN_PATHS = frozenset({"/v1/healthz", "/v1/readyz", "/v1/openapi.json"})
+
+
+class Traffic:
+    """Figures about requests."""
+
+    def __init__(self) -> None:
+        # By method and status.
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.audit_failures = 0
+
+
+class Gatekeeper:
+    def __init__(
+        self, app: ASGIApp, settings: RestSettings, tokens: Tokens, traffic: Traffic
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self.tokens = tokens
+        self._traffic = traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._traffic.requests[_known(scope["method"]), message["status"]] += 1
+            await send(message)
+
+        try:
+            self._admit(scope)
+            body = await self._body(scope, receive)
+        except ProblemError as problem:
+            await response_of(scope["path"], problem)(scope, receive, counted)
+            return
+        if body is None:
+            return
+        await self._app(scope, _replayed(body, receive), counted)
+
+    def _admit(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if not self.tokens.asked_for and not self._settings.insecure:
+            check_host(headers.get("host", ""))
+        if scope["path"] not in OPEN_PATHS:
+            caller = self.tokens.caller(headers.get("authorization", ""))
+            scope.setdefault("state", {})["caller"] = caller
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """All of it; None if the other side went away."""
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "")
+        most = self._settings.body_bytes_max
+        too_large = ProblemError(
+            413, f"the body is larger than {most:,} bytes", headers={"Connection": "close"}
+        )
+        if length.isdigit() and int(length) > most:
+            raise too_large
+        if length in ("", "0") and "transfer-encoding" not in headers:
+            return b""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._settings.body_timeout_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise ProblemError(
+                408, "the body did not arrive in time", headers={"Connection": "close"}
+            ) from None
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    taken = False
+
+    async def replay() -> Message:
+        nonlocal taken
+        if taken:
+            return await receive()
+        taken = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"})
+
+
+def _known(method: str) -> str:
+    """Labels come from a small set, whatever is sent."""
+    return method if method in _METHODS else "other"

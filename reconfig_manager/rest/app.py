@@ -1,0 +1,94 @@
+"""The manager over HTTP, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+
+from dynatops.version import VERSION
+from reconfig_manager.refusals import RefusalError, StoreError
+from reconfig_manager.rest.access import Tokens, bearer
+from reconfig_manager.rest.admission import Gatekeeper, Traffic
+from reconfig_manager.rest.commanding import commands
+from reconfig_manager.rest.facade import Facade
+from reconfig_manager.rest.problems import (
+    Problem,
+    ProblemError,
+    on_http_error,
+    on_invalid,
+    on_refusal,
+    response_of,
+)
+from reconfig_manager.rest.reading import network, process, stored
+from reconfig_manager.rest.requests import ElsewhereError
+from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.watching import events
+
+PREFIX = "/v1"
+SCHEMA_PATH = f"{PREFIX}/openapi.json"
+_DESCRIPTION = """\
+Watches a network of brokers, finds better placements of them, and moves them there. Errors are
+problems (RFC 9457) with a `code`. Lists come in pages; follow `next_cursor`. Managers that follow
+redirect (307) to the leader what only that one can do."""
+
+
+def create_app(facade: Facade, settings: RestSettings) -> FastAPI:
+    """Raises TokensError."""
+    tokens = Tokens(settings.tokens)
+    app = FastAPI(
+        title="DYNATOPS reconfiguration manager",
+        version=VERSION,
+        description=_DESCRIPTION,
+        openapi_url=SCHEMA_PATH,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.facade = facade
+    app.state.settings = settings
+    app.state.tokens = tokens
+    app.state.traffic = traffic = Traffic()
+    asked = [Security(bearer)] if tokens.asked_for else []
+    guarded = APIRouter(prefix=PREFIX, dependencies=asked)
+    for router in (network, events, stored, commands):
+        guarded.include_router(router)
+    app.include_router(guarded)
+    app.include_router(process, prefix=PREFIX)
+    app.add_middleware(Gatekeeper, settings=settings, tokens=tokens, traffic=traffic)
+    for kind in (RefusalError, StoreError, ProblemError):
+        app.add_exception_handler(kind, on_refusal)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(ElsewhereError, _on_elsewhere)
+    app.add_exception_handler(Exception, _on_bug)
+    app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
+    return app
+
+
+async def _on_elsewhere(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ElsewhereError)
+    return RedirectResponse(error.url, 307, {"Cache-Control": "no-store"})
+
+
+async def _on_bug(request: Request, _error: Exception) -> JSONResponse:
+    """The server logs it, with its trace."""
+    return response_of(request.url.path, ProblemError(500, "the manager failed; its log says more"))
+
+
+def _schema(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+        schemas |= problem.pop("$defs", {})
+        schemas["Problem"] = problem
+        app.openapi_schema = schema
+    return app.openapi_schema

@@ -1,0 +1,156 @@
+"""What the HTTP side wants from a manager, whoever drives it.
+
+Reads that need the live model (`cluster`, `brokers`, `topics`, `tree`, `cost`) and all commands are
+asked of the leader only; plans, placement, policy and audit come from the store, so that every
+manager answers them. Methods raise what `reconfig_manager.refusals` has, and what is below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dynatops.tokens import Role
+from reconfig_manager.plan import Plan
+from reconfig_manager.policy import Policy, VersionedPolicy
+from reconfig_manager.ports import AuditEntry, Page
+from reconfig_manager.refusals import RefusalError
+from reconfig_manager.rest.bodies import ProposalBody
+from reconfig_manager.rest.broadcast import Watcher
+from reconfig_manager.rest.metrics import Family
+from reconfig_manager.rest.views import (
+    BrokerView,
+    ClusterView,
+    CostView,
+    PlacementView,
+    TopicView,
+    TreeView,
+)
+
+
+class UnknownTopicError(RefusalError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"nobody publishes on {topic!r} or subscribes to it")
+        self.topic = topic
+
+
+class UnknownCursorError(RefusalError):
+    """No page begins there."""
+
+    def __init__(self) -> None:
+        super().__init__("no page begins at this cursor; begin again without one")
+
+
+class KeyReusedError(RefusalError):
+    """An idempotency key came a second time, with another request."""
+
+    def __init__(self, plan_id: str) -> None:
+        super().__init__(f"this Idempotency-Key was used for another request: plan {plan_id}")
+        self.plan_id = plan_id
+
+
+class ConflictingOptionsError(RefusalError):
+    """What was asked for does not go with what the policy says about the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks."""
+
+    name: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    limit: int
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Who leads, as far as this manager knows."""
+
+    # Whether it is this manager.
+    here: bool
+    # Of the leader's HTTP side; empty if nobody leads, or it is not known.
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that was refused before the manager heard of it."""
+
+    action: str
+    subject: str = ""
+    reason: str = ""
+
+
+class Facade(Protocol):
+    # ---- the live model, at the leader -----------------------------------------------------------
+
+    async def cluster(self) -> ClusterView: ...
+
+    async def brokers(self, page: PageRequest) -> Page[BrokerView]:
+        """By name."""
+        ...
+
+    async def topics(self, page: PageRequest, prefix: str) -> Page[TopicView]:
+        """By name."""
+        ...
+
+    async def tree(self, topic: str) -> TreeView:
+        """Raises UnknownTopicError."""
+        ...
+
+    async def cost(self) -> CostView: ...
+
+    def watch(self, last_id: str) -> Watcher:
+        """Events from now on, or after `last_id`. Raises TooManyWatchersError."""
+        ...
+
+    # ---- what is stored, at every manager --------------------------------------------------------
+
+    async def placement(self) -> PlacementView: ...
+
+    async def plans(self, page: PageRequest) -> Page[Plan]:
+        """The newest first. Raises UnknownCursorError."""
+        ...
+
+    async def plan(self, plan_id: str) -> Plan: ...
+
+    async def policy(self) -> VersionedPolicy: ...
+
+    async def audit(self, page: PageRequest) -> Page[AuditEntry]:
+        """The newest first. Raises UnknownCursorError."""
+        ...
+
+    # ---- commands, at the leader -----------------------------------------------------------------
+
+    async def propose(self, caller: Caller, body: ProposalBody, key: str) -> Plan:
+        """The plan, being computed; with an idempotency key that was there, the one of then."""
+        ...
+
+    async def approve(self, caller: Caller, plan_id: str, reason: str) -> Plan: ...
+
+    async def cancel(self, caller: Caller, plan_id: str, reason: str) -> Plan: ...
+
+    async def set_policy(
+        self, caller: Caller, policy: Policy, version: int | None, reason: str
+    ) -> VersionedPolicy:
+        """Raises StalePolicy unless `version` is the present one; None: whatever it is."""
+        ...
+
+    async def refused(self, caller: Caller, command: Command, outcome: str, detail: str) -> None:
+        """Into the audit log. What the methods above refuse is there already."""
+        ...
+
+    # ---- this manager ----------------------------------------------------------------------------
+
+    async def leadership(self) -> Leadership: ...
+
+    async def unready(self) -> dict[str, str]:
+        """What keeps this manager from its work, by part; empty if nothing does."""
+        ...
+
+    async def metrics(self) -> list[Family]: ...

@@ -1,0 +1,83 @@
+"""Serves the app by uvicorn, within the manager's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from dynatops.addresses import split_address
+from reconfig_manager.rest.settings import RestSettings
+
+_STOP_S = 3
+
+
+class ServeError(Exception):
+    """The address cannot be served at; the message says why."""
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's business."""
+        yield
+
+
+class RestServer:
+    def __init__(self, app: FastAPI, settings: RestSettings) -> None:
+        self._settings = settings
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                server_header=False,
+                proxy_headers=False,
+                ssl_certfile=settings.tls_cert or None,
+                ssl_keyfile=settings.tls_key or None,
+                limit_concurrency=settings.connections_max,
+                timeout_graceful_shutdown=_STOP_S,
+            )
+        )
+        self._socket: socket.socket | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """host:port, once it is started."""
+        assert self._socket is not None
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def url(self) -> str:
+        """Where others reach it."""
+        return self._settings.advertise or f"{self._settings.scheme}://{self.address}"
+
+    async def start(self) -> None:
+        """Raises ServeError."""
+        host, port = split_address(self._settings.listen)
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._socket = socket.create_server((host, port), family=family, backlog=512)
+            self._server.config.load()
+        except OSError as error:
+            raise ServeError(f"cannot serve HTTP at {self._settings.listen}: {error}") from None
+        self._running = asyncio.create_task(self._server.serve([self._socket]))
+        while not self._server.started:
+            if self._running.done():
+                self._running.result()
+                raise ServeError(f"cannot serve HTTP at {self._settings.listen}")
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Streams of events must have been ended (`Broadcast.close`): it waits for them a while."""
+        if self._running is not None:
+            self._server.should_exit = True
+            await self._running

@@ -1,0 +1,100 @@
+"""Settings of the HTTP side of a manager: where it listens, whom it lets in, and its bounds."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from dynatops.addresses import is_loopback, split_address
+
+DEFAULT_PORT = 7480
+
+
+class RestSettings(BaseModel):
+    """Files are named here, and read when the manager starts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: str = Field(
+        f"127.0.0.1:{DEFAULT_PORT}",
+        description="Address to serve HTTP at, host:port; port 0 takes any.",
+    )
+    advertise: str = Field(
+        "",
+        description="URL that this manager is reached at, to which others redirect while it leads; "
+        "by default made of the address listened on.",
+    )
+    tls_cert: str = Field("", description="PEM file with the certificate; with it HTTPS is spoken.")
+    tls_key: str = Field("", description="PEM file with its private key, without a password.")
+    tokens: str = Field(
+        "",
+        description="The tokens file; those with a role are let in. Without it everyone may do "
+        "everything, who can reach the address.",
+    )
+    insecure: bool = Field(
+        False, description="Listen beyond loopback although not everyone is authenticated."
+    )
+    body_bytes_max: int = Field(
+        65_536, ge=1, description="Largest request body; larger ones are refused."
+    )
+    body_timeout_s: float = Field(10.0, gt=0, description="A body must have arrived by then.")
+    connections_max: int = Field(
+        1_000, ge=1, description="Connections at once; past it, requests are answered 503."
+    )
+    watchers_max: int = Field(
+        100, ge=1, description="Streams of events at once; further ones are turned away."
+    )
+    watcher_events_max: int = Field(
+        1_000, ge=1, description="Events waiting for one watcher; past it, its stream is ended."
+    )
+    events_kept: int = Field(
+        2_000, ge=0, description="Events kept for watchers that come back after a broken stream."
+    )
+    keepalive_s: float = Field(
+        15.0, gt=0, description="A quiet stream of events carries a comment this often."
+    )
+    watch_max_s: float = Field(
+        3_600.0, gt=0, description="A stream of events is ended after this; watchers come back."
+    )
+    idempotency_ttl_s: float = Field(
+        86_400.0, gt=0, description="An Idempotency-Key is remembered for this long."
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+    @field_validator("advertise")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError(f"{value!r} is no URL; write http://host:port or https://host:port")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _stays_private(self) -> Self:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("tls_cert and tls_key go together; set the other one too")
+        missing = [
+            name
+            for name, value in (("tls_cert and tls_key", self.tls_cert), ("tokens", self.tokens))
+            if not value
+        ]
+        if missing and not self.insecure and not self.on_loopback:
+            raise ValueError(
+                f"listening on {self.listen} would let anyone who can reach it reconfigure the "
+                f"network; set {' and '.join(missing)}; or listen on 127.0.0.1; or set insecure "
+                "if the network is trusted"
+            )
+        return self
+
+    @property
+    def on_loopback(self) -> bool:
+        return is_loopback(split_address(self.listen)[0])
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.tls_cert else "http"

