@@ -20,18 +20,14 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from dynatops.advice_keys import RATES_KEY, rates_key
 from reconfig_manager.process_settings import RateAdviceSettings
 
 log = logging.getLogger(__name__)
 
-RATES_KEY = "dynatops:advice:rates:v1"
 _SCAN_ENTRIES = 1_000
 # Called with events/s by topic, and when they were computed.
 Take = Callable[[dict[str, float], float], None]
-
-
-def rates_key(version: str) -> str:
-    return f"{RATES_KEY}:{version}:rates"
 
 
 class RateAdviceError(ValueError):

