@@ -25,6 +25,7 @@ from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, Sen
 from broker_agent.core.gate import Gate
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes, Journal, Stored
+from broker_agent.core.logbook import Logbook
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import SHUTTING_DOWN, Reception
@@ -73,6 +74,8 @@ class Broker:
         self.settings = settings
         self.counters = BrokerCounters()
         self.hosting = NodeHosting(identity, overlay, self.counters, rng)
+        # What the lake is to know, until the driver takes it.
+        self.logbook = Logbook(self.hosting, options.logged_rows_max)
         self.cluster = cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(
@@ -84,6 +87,7 @@ class Broker:
             overlay.catalogue_names_max // CATALOGUE_SHARDS,
             self.cluster.selection.local,
             unsaved,
+            self.logbook,
         )
         self.journal: Journal | None = None
         if options.saving:
@@ -99,9 +103,10 @@ class Broker:
             self.subscriptions,
             settings,
             self.counters,
-            self._alternatives,
+            lambda: self.hosting.alternatives(settings.alternatives_max),
             unsaved,
             self.journal,
+            self.logbook,
         )
         self._effects: list[BrokerEffect] = []
         self._serving = Serving(
@@ -323,12 +328,6 @@ class Broker:
         moved = SessionMoved(client_id=session.client_id, session_id=hello.session_id)
         frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
         self._effects.append(SendFrame(address, frame))
-
-    def _alternatives(self) -> list[str]:
-        others = [*self.node.ring.successors, *self.node.ring.fingers.routes.targets]
-        addresses = dict.fromkeys(peer.address for peer in others)
-        addresses.pop(self.identity.address, None)
-        return list(addresses)[: self.settings.alternatives_max]
 
     # ---- what the node wants done ---------------------------------------------------------------
 

@@ -38,5 +38,7 @@ class BrokerOptions:
     access: Access | None = None
     selection: SelectionSettings = field(default_factory=SelectionSettings)
     labels: Mapping[str, str] = field(default_factory=dict)
+    # Rows for the lake that wait to be taken; 0: none are noted.
+    logged_rows_max: int = 0
     # Whether sessions are to be saved: `unsaved` and `restore` are used.
     saving: bool = False

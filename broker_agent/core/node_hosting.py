@@ -14,6 +14,7 @@ from random import Random
 
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.identity import Identity
+from broker_agent.core.tallies import Tallies
 from broker_agent.core.transfer import comes_to, goes_to
 from dynatops.v1.overlay_pb2 import NodeRef, NodeState, PeerFrame, TopicState
 from overlay.effects import Effect
@@ -47,18 +48,29 @@ class NodeHosting:
         self._forwards: OrderedDict[NodeId, NodeRef] = OrderedDict()
         # How often another node id had to be chosen.
         self._renamed = 0
-        # What was counted at nodes that were hosted before, and not told yet.
-        self._tally: dict[str, Tally] = {}
+        # What was counted at all nodes that were hosted here, and is not taken yet.
+        self._tallies = Tallies()
 
-    def take_tally(self) -> dict[str, Tally]:
+    def begin_tally(self, taker: str) -> None:
+        """Count for this one, too, from now on."""
+        self._collect_tally()
+        self._tallies.open(taker)
+        self.node.reigns.keeps_tally = True
+
+    def take_tally(self, taker: str) -> dict[str, Tally]:
         """What was stamped here and asked of this broker since the last call, by topic."""
-        for topic, counted in self.node.reigns.take_tally().items():
-            former = self._tally.setdefault(topic, Tally())
-            former.events += counted.events
-            former.nbytes += counted.nbytes
-            former.requests += counted.requests
-        tally, self._tally = self._tally, {}
-        return tally
+        self._collect_tally()
+        return self._tallies.take(taker)
+
+    def _collect_tally(self) -> None:
+        self._tallies.add(self.node.reigns.take_tally())
+
+    def alternatives(self, most: int) -> list[str]:
+        """Addresses of other brokers, nearest first."""
+        others = [*self.node.ring.successors, *self.node.ring.fingers.routes.targets]
+        addresses = dict.fromkeys(peer.address for peer in others)
+        addresses.pop(self._identity.address, None)
+        return list(addresses)[:most]
 
     def take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
@@ -134,7 +146,7 @@ class NodeHosting:
 
     def _settle_in(self, node: Node, now_s: float) -> None:
         """This is the broker's node from now on; the broker's wishes are the same."""
-        self._tally = self.take_tally()
+        self._collect_tally()
         former, self.node = self.node, node
         node.reigns.keeps_tally = former.reigns.keeps_tally
         node.round_trips.measuring = former.round_trips.measuring

@@ -13,11 +13,13 @@ from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, CloseConnection, ConnectionId, Wake
 from broker_agent.core.gate import Gate
 from broker_agent.core.journal import Journal
+from broker_agent.core.logbook import Logbook
 from broker_agent.core.registry import Registry
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
+from dynatops.lake.fields import CLOSE, LEAVE, OPEN, RESUME
 from dynatops.v1.client_pb2 import ClientMessage, ErrorCode, Hello, ServerMessage, Welcome
 from dynatops.v1.overlay_pb2 import SessionMoved
 
@@ -38,6 +40,7 @@ class Reception:
         alternatives: Callable[[], Iterable[str]],
         unsaved: Unsaved,
         journal: Journal | None,
+        logbook: Logbook,
     ) -> None:
         # What is to be done about connections, in order; the broker takes it.
         self.effects: list[BrokerEffect] = []
@@ -50,6 +53,7 @@ class Reception:
         self._alternatives = alternatives
         self._unsaved = unsaved
         self._journal = journal
+        self._logbook = logbook
         # Nobody is let in any more.
         self.is_leaving = False
         # Connections that have not said hello, oldest first, and since when.
@@ -97,12 +101,15 @@ class Reception:
             self._counters.sessions_taken_over += 1
             text = f"another connection has come with the client id {hello.client_id!r}"
             self._turn_away(arrival.ousted, ErrorCode.ERROR_CODE_TAKEN_OVER, text)
+            if arrival.resumed:
+                self._logbook.session(arrival.session, CLOSE, now_s)
         self._gate.let_in(arrival.session, grant)
         if arrival.resumed:
             self._counters.sessions_resumed += 1
         else:
             self._counters.sessions_opened += 1
         self._welcome(connection, arrival.session, resumed=arrival.resumed)
+        self._logbook.session(arrival.session, RESUME if arrival.resumed else OPEN, now_s)
         arrival.session.movable = hello.movable
         return arrival.session
 
@@ -127,9 +134,12 @@ class Reception:
         """The connection is gone. Its open publications are still seen through."""
         self._unnamed.pop(connection, None)
         self._gate.disconnected(connection)
+        session = self._registry.connections.get(connection)
         ended = self._registry.depart(connection, now_s)
         if ended is not None:
             self._end_for_good(ended, now_s)
+        elif session is not None and session.connection is None and self._registry.holds(session):
+            self._logbook.session(session, CLOSE, now_s)
 
     def tick(self, now_s: float) -> None:
         oldest_s = now_s - self._settings.hello_timeout_s
@@ -197,6 +207,8 @@ class Reception:
         session.closing = True
         self._gate.release(session)
         self._subscriptions.end(session, now_s)
+        self._logbook.session(session, LEAVE, now_s)
+        self._logbook.place(session, None)
 
 
 def _problem_with(message: ClientMessage) -> str:

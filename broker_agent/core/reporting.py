@@ -12,6 +12,7 @@ from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCo
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
+_TALLY = "manager"
 
 
 class Reporting:
@@ -34,7 +35,7 @@ class Reporting:
     def begin(self, now_s: float) -> None:
         """There is a manager: count and measure for it from now on."""
         node = self._hosting.node
-        node.reigns.keeps_tally = True
+        self._hosting.begin_tally(_TALLY)
         node.round_trips.measuring = True
         self._since_s = now_s
 
@@ -64,7 +65,7 @@ class Reporting:
         if full:
             self._told = set()
         wanted = set(node.interests.wanted)
-        tally = self._hosting.take_tally()
+        tally = self._hosting.take_tally(_TALLY)
         report = LoadReport(
             window_s=max(now_s - self._since_s, 0.0),
             subscribed=sorted(wanted - self._told),

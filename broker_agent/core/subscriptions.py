@@ -15,6 +15,7 @@ from broker_agent.core.confirming import Confirming, Request
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.feeds import CursorKey
 from broker_agent.core.following import Following
+from broker_agent.core.logbook import Logbook
 from broker_agent.core.readers import Consumer, Readers, ReadTopic
 from broker_agent.core.sessions import Session, piece_of
 from broker_agent.core.settings import CoreSettings
@@ -37,6 +38,7 @@ class Subscriptions:
         shard_names_max: int,
         local: LocalTopics,
         unsaved: Unsaved,
+        logbook: Logbook,
     ) -> None:
         # What sessions subscribe to, for broker selection.
         self.local = local
@@ -44,6 +46,7 @@ class Subscriptions:
         self.readers = Readers(settings, counters, unsaved)
         self.following = Following()
         self._unsaved = unsaved
+        self._logbook = logbook
         self._settings = settings
         self._counters = counters
         self._shard_names_max = shard_names_max
@@ -98,6 +101,7 @@ class Subscriptions:
             is_new = session.add_filter(wanted)
             if is_new:
                 self.local.add([key_of(wanted.pattern)])
+                self._logbook.subscribed(session, wanted.pattern, now_s)
             if wanted.is_wildcard:
                 if is_new:
                     self.following.add(session, wanted.pattern)
@@ -154,6 +158,8 @@ class Subscriptions:
         entry = self.readers.open(topic)
         if entry.feed_of(session) is None:
             start = self._start_of(session, topic, request)
+            if start is not None and request is not None:
+                self._logbook.requested(topic)
             self.readers.enter(entry, session, start, now_s)
         entry.set_condition(session)
         if request is not None and not entry.live.reader.started:
@@ -179,6 +185,7 @@ class Subscriptions:
             is_gone = session.remove_filter(unwanted)
             if is_gone:
                 self.local.remove([key_of(unwanted.pattern)])
+                self._logbook.unsubscribed(session, [unwanted.pattern], now_s)
             if not unwanted.is_wildcard:
                 self._reconsider(session, [unwanted.pattern])
                 continue
@@ -193,6 +200,7 @@ class Subscriptions:
         for pattern in dict.fromkeys(wildcard.pattern for wildcard in session.wildcards):
             self.following.remove(session, pattern)
         self.local.remove(key_of(pattern) for pattern in session.filters)
+        self._logbook.unsubscribed(session, session.filters, now_s)
         topics = [*session.filters, *(session.followed or ())]
         session.filters, session.wildcards, session.followed = {}, (), None
         self._reconsider(session, topics)
