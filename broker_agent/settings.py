@@ -17,6 +17,7 @@ from broker_agent.core.selection_settings import AdviceSettings, SelectionSettin
 from broker_agent.core.settings import CoreSettings
 from broker_agent.security import SecuritySettings
 from dynatops.addresses import is_loopback, split_address
+from dynatops.lake.settings import LakeSettings
 from overlay.settings import OverlaySettings
 
 DEFAULT_PORT = 7400
@@ -138,6 +139,7 @@ class BrokerSettings(BaseModel):
     selection: SelectionSettings = Field(default_factory=SelectionSettings)
     advice: AdviceSettings = Field(default_factory=AdviceSettings)
     manager: ManagerLinkSettings = Field(default_factory=ManagerLinkSettings)
+    lake: LakeSettings = Field(default_factory=LakeSettings)
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -196,5 +198,7 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"runtime.{name}", info.default, info.description or ""
     for name, info in ManagerLinkSettings.model_fields.items():
         yield f"manager.{name}", info.default, info.description or ""
+    for name, info in LakeSettings.model_fields.items():
+        yield f"lake.{name}", info.default, info.description or ""
     for name, info in SecuritySettings.model_fields.items():
         yield f"security.{name}", info.default, info.description or ""

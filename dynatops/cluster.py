@@ -22,6 +22,7 @@ from typing import Any, Self
 from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.runtime.agent import Agent, StartError
 from broker_agent.settings import BrokerSettings, ManagerLinkSettings
+from dynatops.lake.settings import LakeSettings
 from dynatops.managers import LocalManagers, ProcessManagers
 from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId
@@ -53,11 +54,14 @@ class LocalCluster:
         overlay: OverlaySettings | None = None,
         selection: SelectionSettings | None = None,
         data_dir: str = "",
+        lake: LakeSettings | None = None,
+        labels: Sequence[Mapping[str, str]] = (),
         managers: int = 0,
         http_port: int = 0,
         manager_values: Mapping[str, Any] | None = None,
     ) -> None:
-        """With managers, brokers attend to them; `manager_values` are those of their settings."""
+        """With managers, brokers attend to them; `manager_values` are those of their settings.
+        `labels` are those of the first brokers, in order."""
         self.agents: list[Agent] = []
         self.managers = LocalManagers(
             managers, data_dir=data_dir, http_port=http_port, values=manager_values
@@ -70,6 +74,8 @@ class LocalCluster:
         self._overlay = overlay or OverlaySettings()
         self._selection = selection or SelectionSettings()
         self._data_dir = data_dir
+        self._lake = lake or LakeSettings()
+        self._labels = labels
 
     @property
     def addresses(self) -> list[str]:
@@ -101,6 +107,8 @@ class LocalCluster:
             overlay=self._overlay,
             selection=self._selection,
             data_dir=_folder_of(self._names[index], self._data_dir),
+            lake=self._lake,
+            labels=dict(self._labels[index]) if index < len(self._labels) else {},
             manager=ManagerLinkSettings(addresses=self.managers.addresses),
         )
         agent = Agent(settings)
@@ -193,6 +201,7 @@ class ProcessCluster:
         *,
         port: int = 0,
         data_dir: str = "",
+        lake: LakeSettings | None = None,
         managers: int = 0,
         http_port: int = 0,
         manager_options: Sequence[str] = (),
@@ -207,6 +216,7 @@ class ProcessCluster:
         self._names = broker_names(brokers)
         self._port = port
         self._data_dir = data_dir
+        self._lake = lake or LakeSettings()
 
     @property
     def addresses(self) -> list[str]:
@@ -231,6 +241,8 @@ class ProcessCluster:
         living = [b.address for b in self.brokers if b.process.returncode is None]
         folder = _folder_of(name, self._data_dir)
         options = ["--data-dir", folder] if folder else []
+        for setting, value in self._lake.model_dump(exclude_defaults=True).items():
+            options += ["--set", f"lake.{setting}={value}"]
         for address in self.managers.addresses:
             options += ["--manager", address]
         broker = await BrokerProcess.start(name, port=port, join=living[:3], options=options)

@@ -17,6 +17,7 @@ from broker_agent.core.selection_counters import SelectionCounters
 from broker_agent.runtime.links import LinkCounters
 from broker_agent.runtime.uplink import UplinkCounters
 from broker_agent.settings import describe_settings
+from dynatops.lake.counters import LakeCounters
 from overlay.counters import OverlayCounters
 from reconfig_manager.process_settings import describe_settings as describe_manager_settings
 
@@ -25,6 +26,7 @@ COUNTERS = (
     ("Clients", BrokerCounters),
     ("Broker selection", SelectionCounters),
     ("Advice", AdviceCounters),
+    ("Lake", LakeCounters),
     ("Overlay node", OverlayCounters),
     ("Links", LinkCounters),
     ("Managers", UplinkCounters),

@@ -74,8 +74,9 @@ class Broker:
         self.settings = settings
         self.counters = BrokerCounters()
         self.hosting = NodeHosting(identity, overlay, self.counters, rng)
+        self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         # What the lake is to know, until the driver takes it.
-        self.logbook = Logbook(self.hosting, options.logged_rows_max)
+        self.logbook = Logbook(self.hosting, self._clock, options.logged_rows_max)
         self.cluster = cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(
@@ -129,7 +130,6 @@ class Broker:
         self.reporting = Reporting(
             options.labels, self.hosting, self.reconfiguration, self.registry, self.counters
         )
-        self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
 

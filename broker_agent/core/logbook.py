@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from broker_agent.core.clock import SteadyClock
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.sessions import Session
-from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
+from dynatops.lake.fields import LEAVE, SUBSCRIBE, UNSUBSCRIBE
 from overlay.reigns import Tally
 
 _TALLY = "lake"
@@ -60,9 +61,10 @@ class Page:
 
 
 class Logbook:
-    def __init__(self, hosting: NodeHosting, rows_max: int) -> None:
+    def __init__(self, hosting: NodeHosting, clock: SteadyClock, rows_max: int) -> None:
         """With room for no row it notes nothing."""
         self._hosting = hosting
+        self._clock = clock
         self._rows_max = rows_max
         self._page = Page(0)
         self._last_us = 0
@@ -71,13 +73,25 @@ class Logbook:
         if rows_max:
             hosting.begin_tally(_TALLY)
 
-    def take(self, now_s: float) -> Page:
+    def begin(self, reading_s: float) -> None:
+        """The first window begins now."""
+        self._page.since_us = _us(self._clock.at(reading_s))
+
+    def take(self, reading_s: float) -> Page:
         """What was noted since the last call."""
-        page, now_us = self._page, _us(now_s)
+        page, now_us = self._page, _us(self._clock.at(reading_s))
         page.until_us = now_us
         page.publications = self._hosting.take_tally(_TALLY)
         self._page = Page(now_us)
         return page
+
+    def end(self, sessions: Iterable[Session], reading_s: float) -> Page:
+        """The broker is gone, and with it whoever was left: the last page."""
+        now_s = self._clock.at(reading_s)
+        for session in sessions:
+            self.unsubscribed(session, session.filters, now_s)
+            self.session(session, LEAVE, now_s)
+        return self.take(reading_s)
 
     def place(self, session: Session, place: tuple[float, float] | None) -> None:
         """Where the session's client says it is; None: it does not say."""

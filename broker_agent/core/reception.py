@@ -104,6 +104,7 @@ class Reception:
             if arrival.resumed:
                 self._logbook.session(arrival.session, CLOSE, now_s)
         self._gate.let_in(arrival.session, grant)
+        self._logbook.place(arrival.session, _place_of(hello))
         if arrival.resumed:
             self._counters.sessions_resumed += 1
         else:
@@ -220,4 +221,14 @@ def _problem_with(message: ClientMessage) -> str:
         return f"this broker speaks protocol {CLIENT_PROTOCOL}, the client {hello.protocol}"
     if len(hello.client_id.encode()) > CLIENT_ID_BYTES_MAX:
         return f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes"
+    place = _place_of(hello)
+    if place is not None and not (abs(place[0]) <= 90.0 and abs(place[1]) <= 180.0):
+        return "latitude is from -90 to 90 degrees, longitude from -180 to 180"
     return ""
+
+
+def _place_of(hello: Hello) -> tuple[float, float] | None:
+    """Latitude and longitude of the client, if it says where it is."""
+    if hello.HasField("latitude") and hello.HasField("longitude"):
+        return hello.latitude, hello.longitude
+    return None

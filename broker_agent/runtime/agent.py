@@ -15,6 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from broker_agent.core.access import Access
 from broker_agent.core.advice import AdviceCounters
@@ -42,6 +43,7 @@ from broker_agent.runtime.uplink import Uplink
 from broker_agent.settings import BrokerSettings, default_broker_id
 from broker_agent.tokens import read_tokens
 from dynatops.addresses import split_address
+from dynatops.lake.counters import LakeCounters
 from dynatops.peer_credentials import (
     CredentialsError,
     LinkCredentials,
@@ -54,6 +56,10 @@ from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.status import Status
+
+if TYPE_CHECKING:
+    from broker_agent.runtime.lake import LakeFeed
+    from dynatops.lake.files import Lake
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +90,8 @@ class Agent:
         self._advising: asyncio.Task[None] | None = None
         self.advice_counters = AdviceCounters()
         self._saving: Saving | None = None
+        self._feed: LakeFeed | None = None
+        self._feeding: asyncio.Task[None] | None = None
         # To the reconfiguration managers, where there are any.
         self.uplink: Uplink | None = None
         self._attending: asyncio.Task[None] | None = None
@@ -99,6 +107,7 @@ class Agent:
         settings = self.settings
         host, _ = split_address(settings.listen)
         access, credentials = self._read_access()
+        lake = self._open_lake()
         port = self._server.bind(settings.listen, _certificates(credentials, settings))
         if port is None:
             raise StartError(
@@ -114,7 +123,13 @@ class Agent:
             settings.overlay,
             settings.core,
             random.Random(),
-            BrokerOptions(access, settings.selection, settings.labels, bool(settings.data_dir)),
+            BrokerOptions(
+                access,
+                settings.selection,
+                settings.labels,
+                logged_rows_max=settings.lake.buffer_rows_max if lake is not None else 0,
+                saving=bool(settings.data_dir),
+            ),
         )
         if settings.data_dir:
             await self._restore(settings.data_dir)
@@ -125,6 +140,8 @@ class Agent:
             self._saving.start()
         self._perform(self.core.start(settings.join, self._now()))
         self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
+        if lake is not None:
+            self._feed_lake(lake)
         await self._wait_for_membership()
         self._advising = self._start_advising()
         if settings.manager.addresses:
@@ -153,6 +170,32 @@ class Agent:
             raise StartError(f"advice.redis_url: {error}") from None
         self.advice_counters = reader.counters
         return asyncio.get_running_loop().create_task(reader.run())
+
+    def _open_lake(self) -> Lake | None:
+        if not self.settings.lake.url:
+            return None
+        try:
+            from dynatops.lake.files import Lake, LakeError  # noqa: PLC0415  # an extra
+        except ImportError:
+            raise StartError(
+                "lake.url is set, but pyarrow is missing: pip install 'dynatops[lake]'"
+            ) from None
+        try:
+            return Lake.open(self.settings.lake.url)
+        except LakeError as error:
+            raise StartError(f"lake.url: {error}") from None
+
+    def _feed_lake(self, lake: Lake) -> None:
+        from broker_agent.runtime.lake import LakeFeed  # noqa: PLC0415  # needs the extra
+
+        settings = self.settings
+        self._feed = LakeFeed(self.core, lake, settings.lake, settings.labels, self._now)
+        self._feed.start()
+        self._feeding = asyncio.get_running_loop().create_task(self._feed.run())
+
+    @property
+    def lake_counters(self) -> LakeCounters:
+        return self._feed.counters if self._feed is not None else LakeCounters()
 
     def _read_access(self) -> tuple[Access, LinkCredentials]:
         security = self.settings.security
@@ -222,7 +265,10 @@ class Agent:
         await self._drain()
         if self._saving is not None:
             await self._saving.save_departures()
-        await self.kill()
+        await self._end()
+        if self._feed is not None:
+            await self._feed.finish()
+        self.stopped.set()
 
     def _leave(self) -> None:
         self._perform(self.core.leave(self._now()))
@@ -237,14 +283,19 @@ class Agent:
 
     async def kill(self) -> None:
         """End at once, without a word to anyone."""
-        for task in (self._ticking, self._advising, self._attending):
+        if self._feed is not None:
+            self._feed.abandon()
+        await self._end()
+        self.stopped.set()
+
+    async def _end(self) -> None:
+        for task in (self._ticking, self._advising, self._attending, self._feeding):
             if task is not None:
                 task.cancel()
         await self._server.stop()
         await self.links.close()
         if self._saving is not None:
             await self._saving.close()
-        self.stopped.set()
 
     async def run_until_stopped(self) -> None:
         await self.stopped.wait()

@@ -91,6 +91,7 @@ class InspectionService(InspectionServicer):
             **core.counters.as_dict(),
             **core.cluster.selection.counters.as_dict(),
             **agent.advice_counters.as_dict(),
+            **agent.lake_counters.as_dict(),
             "broker_subscription_changes": core.cluster.selection.local.changes,
             **agent.links.counters.as_dict(),
             **(agent.uplink.counters.as_dict() if agent.uplink else {}),

@@ -13,7 +13,7 @@ from typing import Any
 from dynatops.cli.common import Commands, add_command, run_async
 from dynatops.cli.errors import UsageError
 
-_GROUPS = ("overlay", "core", "runtime", "security", "selection", "advice", "manager")
+_GROUPS = ("overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake")
 
 
 def add_commands(commands: Commands) -> None:
@@ -60,6 +60,12 @@ def add_commands(commands: Commands) -> None:
         help="a reconfiguration manager to attend to; repeat for more (default: none)",
     )
     parser.add_argument(
+        "--lake",
+        metavar="URL",
+        help="write what happens here to this lake, for analytics; a folder, or a URL that pyarrow "
+        "opens (default: nowhere)",
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
         help="listen beyond loopback although not everyone is authenticated",
@@ -97,6 +103,8 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     managers = tuple(part for entry in arguments.manager for part in entry.split(","))
     if managers:
         values.setdefault("manager", {})["addresses"] = managers
+    if arguments.lake:
+        values.setdefault("lake", {})["url"] = arguments.lake
     values["insecure"] = arguments.insecure
     values["labels"] = dict(_label(entry) for entry in arguments.label)
     try:

@@ -51,6 +51,12 @@ def add_commands(commands: Commands) -> None:
         help="keep sessions there, a folder for each broker (default: in memory only)",
     )
     parser.add_argument(
+        "--lake",
+        default="",
+        metavar="URL",
+        help="write what happens to this lake, for analytics (default: nowhere)",
+    )
+    parser.add_argument(
         "--managers",
         type=int,
         default=0,
@@ -83,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _run(arguments: argparse.Namespace) -> None:
     from dynatops.cluster import LocalCluster, ProcessCluster
+    from dynatops.lake.settings import LakeSettings
 
     kind: type[LocalCluster | ProcessCluster] = LocalCluster
     if arguments.processes:
@@ -91,6 +98,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         arguments.brokers,
         port=arguments.port,
         data_dir=arguments.data_dir,
+        lake=LakeSettings(url=arguments.lake),
         managers=arguments.managers,
         # Where any port will do for brokers, it will for managers.
         http_port=MANAGER_PORT if arguments.port else 0,

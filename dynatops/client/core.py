@@ -56,6 +56,8 @@ class SessionWishes:
     token: str = ""
     # To go where a broker sends it.
     movable: bool = True
+    # Latitude and longitude of its user, in degrees.
+    place: tuple[float, float] | None = None
 
 
 class ClientCore:
@@ -102,6 +104,8 @@ class ClientCore:
             redirected=redirected,
             movable=self._wishes.movable,
         )
+        if self._wishes.place is not None:
+            hello.latitude, hello.longitude = self._wishes.place
         self._connecting_to = address
         return ClientFrame(messages=[ClientMessage(hello=hello)])
 

@@ -53,6 +53,7 @@ def connect(
     tls: Tls | None = None,
     timeout_s: float = 10.0,
     disconnect_when_slow: bool = False,
+    place: tuple[float, float] | None = None,
 ) -> _Connecting:
     """Connect to a network of brokers: `async with connect(…) as client`, or `await connect(…)`.
 
@@ -66,7 +67,8 @@ def connect(
     connection, also for a later process with the same id; `clean` begins anew. A broker may send
     the client to one that suits it better, and it goes there by itself, unless told to `stay`. A
     subscriber that is too slow misses events and is told so; with `disconnect_when_slow` its
-    session ends instead.
+    session ends instead. `place` is where the user is, latitude and longitude in degrees: it
+    goes into statistics only.
     """
     parts = addresses.split(",") if isinstance(addresses, str) else addresses
     seeds = [part.strip() for part in parts if part.strip()]
@@ -77,8 +79,15 @@ def connect(
     policy = SlowPolicy.SLOW_POLICY_DROP_NEWEST
     if disconnect_when_slow:
         policy = SlowPolicy.SLOW_POLICY_DISCONNECT
+    if place is not None and not (abs(place[0]) <= 90.0 and abs(place[1]) <= 180.0):
+        raise ConnectError(seeds, f"{place} is no latitude and longitude in degrees")
     wishes = SessionWishes(
-        slow_policy=policy, expiry_s=keep_s, clean=clean, token=token, movable=not stay
+        slow_policy=policy,
+        expiry_s=keep_s,
+        clean=clean,
+        token=token,
+        movable=not stay,
+        place=place,
     )
     name = client_id or f"client-{secrets.token_hex(8)}"
     return _Connecting(Client(seeds, name, wishes, tls), timeout_s)

@@ -182,6 +182,7 @@ def connect_sync(
     tls: Tls | None = None,
     timeout_s: float = 10.0,
     disconnect_when_slow: bool = False,
+    place: tuple[float, float] | None = None,
 ) -> SyncClient:
     """Connect to a network of brokers from code that is not asynchronous. See `connect`."""
     return SyncClient(
@@ -195,5 +196,6 @@ def connect_sync(
             tls=tls,
             timeout_s=timeout_s,
             disconnect_when_slow=disconnect_when_slow,
+            place=place,
         )
     )

@@ -9,6 +9,7 @@ knows neither pyarrow nor Spark: both derive their schemas from it.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -126,9 +127,21 @@ def partition_path(time_s: float) -> str:
 
 
 def file_name(broker_id: str, incarnation: int, number: int) -> str:
-    """Never used before: an incarnation is one life of a broker, and counts its files.
+    """Never used before: an incarnation is one life of a broker, and counts its files."""
+    return f"{owner_name(broker_id)}-{incarnation:x}-{number:06}{SUFFIX}"
 
-    A broker is named by its address as a rule, which has what no path should have.
-    """
-    broker = re.sub(r"[^A-Za-z0-9.]+", "_", broker_id).lstrip("_.") or "broker"
-    return f"{broker[:100]}-{incarnation:x}-{number:06}{SUFFIX}"
+
+def owner_name(broker_id: str) -> str:
+    """How files name a broker. Its id is an address as a rule, which has what no path should."""
+    name = re.sub(r"[^A-Za-z0-9.]+", "_", broker_id).lstrip("_.")[:100]
+    if name == broker_id:
+        return name
+    # Others may look alike.
+    digest = hashlib.sha1(broker_id.encode(), usedforsecurity=False).hexdigest()
+    return f"{name or 'broker'}.{digest[:8]}"
+
+
+def file_owner(name: str) -> str:
+    """Whose file this is, as `owner_name` says it; empty if it is nobody's."""
+    parts = name.split("-")
+    return parts[0] if len(parts) == 3 and name.endswith(SUFFIX) else ""

@@ -197,6 +197,8 @@ class Hello(_message.Message):
     FORMER_BROKER_FIELD_NUMBER: _builtins.int
     REDIRECTED_FIELD_NUMBER: _builtins.int
     MOVABLE_FIELD_NUMBER: _builtins.int
+    LATITUDE_FIELD_NUMBER: _builtins.int
+    LONGITUDE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
@@ -213,6 +215,9 @@ class Hello(_message.Message):
     """It was sent here by another broker: leave it in peace for a while."""
     movable: _builtins.bool
     """It goes where a broker sends it. Others are not sent anywhere."""
+    latitude: _builtins.float
+    """Where the user is, in degrees; for statistics, and only if both are said."""
+    longitude: _builtins.float
     def __init__(
         self,
         *,
@@ -226,12 +231,21 @@ class Hello(_message.Message):
         former_broker: _builtins.str = ...,
         redirected: _builtins.bool = ...,
         movable: _builtins.bool = ...,
+        latitude: _builtins.float | None = ...,
+        longitude: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "latitude", b"latitude", "longitude", b"longitude"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "movable", b"movable", "protocol", b"protocol", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__latitude: _TypeAlias = _typing.Literal["latitude"]  # noqa: Y015
+    _WhichOneofArgType__latitude: _TypeAlias = _typing.Literal["_latitude", b"_latitude"]  # noqa: Y015
+    _WhichOneofReturnType__longitude: _TypeAlias = _typing.Literal["longitude"]  # noqa: Y015
+    _WhichOneofArgType__longitude: _TypeAlias = _typing.Literal["_longitude", b"_longitude"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__latitude) -> _WhichOneofReturnType__latitude | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__longitude) -> _WhichOneofReturnType__longitude | None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
 

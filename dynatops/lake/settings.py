@@ -1,0 +1,60 @@
+"""What can be set about writing to the lake, each with its unit, its reason and its bound."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dynatops.lake.fields import HOUR_S
+
+
+class LakeSettings(BaseModel):
+    """Where a broker writes what happens at it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(
+        "",
+        description="Folder of the lake (`--lake`): a path, or any URL that pyarrow opens, such as "
+        "s3://bucket/lake. Empty: nothing is written.",
+    )
+    window_s: float = Field(
+        10.0,
+        gt=0,
+        le=HOUR_S,
+        description="Publications and requests are counted for so long; one row each for a topic "
+        "that had any. Windows begin at multiples of it.",
+    )
+    file_rows_max: int = Field(
+        100_000, gt=0, description="Rows of one file; it is written when it has so many."
+    )
+    file_age_max_s: float = Field(
+        300.0,
+        gt=0,
+        description="A file is written when its first row is so old. What is younger is lost if "
+        "the broker crashes; sooner makes more and smaller files.",
+    )
+    buffer_rows_max: int = Field(
+        300_000,
+        gt=0,
+        description="Rows that wait to be written, about 250 bytes each; further ones are dropped "
+        "and counted.",
+    )
+    retry_s: float = Field(
+        5.0, gt=0, description="If the lake cannot be written to, it is tried again after this."
+    )
+    close_timeout_s: float = Field(
+        10.0,
+        gt=0,
+        description="On shutdown, what waits gets this long to be written; then it is lost.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.buffer_rows_max < self.file_rows_max:
+            raise ValueError(
+                f"buffer_rows_max, {self.buffer_rows_max:,}, must not be below file_rows_max, "
+                f"{self.file_rows_max:,}: no file would ever be full"
+            )
+        return self
