@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import dynatops
-from broker_agent.core.settings import CoreSettings
 from broker_agent.runtime.agent import Agent, StartError
 from broker_agent.settings import BrokerSettings
 from dynatops.cluster import LocalCluster, ProcessCluster
@@ -170,16 +169,16 @@ def test_a_killed_broker_leaves_whole_files_only(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ProcessCluster(2, lake=settings) as cluster:
             async with dynatops.connect(cluster.addresses, stay=True) as client:
-                for i in range(300):
-                    await client.publish(f"t/{i}", b"x")
-                await until(lambda: len(whole_files(lake)) > 10)
+                published = 0
+                while len(whole_files(lake)) < 20:
+                    await client.publish("quake/ca", b"x")
+                    published += 1
                 cluster.brokers[1].kill()
                 await cluster.brokers[1].process.wait()
-                read_rows(lake, PUBLICATIONS)
+        rows = [row for row in read_rows(lake, PUBLICATIONS) if row["topic"] == "quake/ca"]
+        assert 0 < sum(row["events"] for row in rows) <= published
 
     asyncio.run(scenario())
-    events = Counter(row["topic"] for row in read_rows(lake, PUBLICATIONS))
-    assert sum(n for topic, n in events.items() if topic.startswith("t/")) <= 300
 
 
 def test_a_lake_that_cannot_be_is_said_at_the_start() -> None:
@@ -225,4 +224,3 @@ def test_without_a_lake_nothing_is_noted() -> None:
             assert not agent.core.node.reigns.keeps_tally
 
     asyncio.run(scenario())
-    assert CoreSettings()
