@@ -18,6 +18,7 @@ from dynatops.cli import (
     demo,
     inspect,
     instance,
+    lake,
     manager,
     network,
     policy,
@@ -48,7 +49,7 @@ Try it:
 # In the order of `--help`.
 _MODULES = (
     demo, up, broker, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
-    watch, solve, instance, compare, simulate, bench, settings,
+    watch, solve, instance, compare, simulate, lake, bench, settings,
 )  # fmt: skip
 
 

@@ -55,6 +55,11 @@ class Lake:
     def path(self, *parts: str) -> str:
         return "/".join((self.root, *parts))
 
+    def has(self, name: str) -> bool:
+        """Whether there is a folder of this name with something in it."""
+        selector = pafs.FileSelector(self.path(name), allow_not_found=True)
+        return bool(self.filesystem.get_file_info(selector))
+
     def write(self, table: Table, hour_s: float, name: str, content: pa.Table) -> int:
         """Add a file with rows of one hour; its size in bytes. Raises OSError.
 
