@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -23,7 +23,6 @@ WEEK_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 EPOCH_WEEK_DAY = 3
 # Those that may run in a manager: `exact` and `reference` are for studies.
 ALGORITHMS = ("refine", "dynatops-greedy", "ssbr-greedy", "lsap")
-
 TimeOfDay = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
 
@@ -45,19 +44,40 @@ class DelayIn(enum.StrEnum):
     RTT = "rtt"
 
 
-class _Part(BaseModel):
+_NUMBERS = (int, float, int | None, float | None)
+
+
+class Written(BaseModel):
+    """What a person writes, in JSON: unknown keys are rejected, `true` and `"7"` are no numbers."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_lookalikes(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for name, field in cls.model_fields.items():
+                if field.annotation in _NUMBERS and isinstance(data.get(name), bool | str):
+                    raise ValueError(f"{name} is to be a number, not {data[name]!r:.40}")
+        return data
 
-class SolverOptions(_Part):
+
+class SolverOptions(Written):
     """How to look for a placement."""
 
-    algorithm: str = Field("refine", description=f"One of {', '.join(ALGORITHMS)}.")
+    algorithm: str = Field(
+        "refine",
+        description=f"One of {', '.join(ALGORITHMS)}.",
+        json_schema_extra={"enum": list(ALGORITHMS)},
+    )
     budget_s: float = Field(
         5.0, gt=0, le=600, description="Time that the solver may take; it gives the best by then."
     )
     iterations_max: int | None = Field(
-        None, ge=1, description="Steps that it may take: unlike time, the same everywhere."
+        None,
+        ge=1,
+        le=2**53,
+        description="Steps that it may take: unlike time, the same everywhere.",
     )
     objective: Objective | None = Field(
         None,
@@ -71,7 +91,7 @@ class SolverOptions(_Part):
     max_moves: int | None = Field(
         None, ge=1, description="Brokers that may move at once; unlimited by default."
     )
-    seed: int = Field(0, ge=0, description="Of the solver's own dice.")
+    seed: int = Field(0, ge=0, le=2**53, description="Of the solver's own dice.")
 
     @field_validator("algorithm")
     @classmethod
@@ -99,10 +119,16 @@ class SolverOptions(_Part):
         )
 
 
-class MaintenanceWindow(_Part):
+class MaintenanceWindow(Written):
     """On these days from `start` until `end`, UTC; past midnight if the end is not after it."""
 
-    days: tuple[str, ...] = Field(WEEK_DAYS, min_length=1, description="mon, tue, ...")
+    days: tuple[str, ...] = Field(
+        WEEK_DAYS,
+        min_length=1,
+        max_length=len(WEEK_DAYS),
+        description="mon, tue, ...",
+        json_schema_extra={"items": {"type": "string", "enum": list(WEEK_DAYS)}},
+    )
     start: TimeOfDay = "00:00"
     end: TimeOfDay = "00:00"
 
@@ -132,7 +158,7 @@ def _seconds(text: str) -> int:
     return int(hours) * 3600 + int(minutes) * 60
 
 
-class Policy(_Part):
+class Policy(Written):
     mode: Mode = Field(Mode.MANUAL, description="manual, auto or off.")
     t_free_s: float = Field(
         3600.0,
@@ -178,7 +204,7 @@ class Policy(_Part):
         return not self.windows or any(window.contains(now_s) for window in self.windows)
 
 
-class VersionedPolicy(_Part):
+class VersionedPolicy(Written):
     """With the number of its changes: an ETag."""
 
     policy: Policy = Field(default_factory=Policy)

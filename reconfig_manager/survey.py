@@ -10,8 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from dynatops.version import VERSION
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of, show_node
@@ -272,7 +270,7 @@ def _cost_view(model: Model, rules: Policy, constants: Constants) -> CostView:
     moving: MovingCost = constants.moving()
     problem = model.problem(rules.t_free_s, rules.solver.delay_weight, moving)
     cost = problem.model.evaluate(problem.place)
-    events = float(np.sum(model.rates)) * rules.t_free_s
+    events = model.events_per_s * rules.t_free_s
     most = moving.most(problem.brokers, problem.topics)
     return CostView(
         t_free_s=rules.t_free_s,

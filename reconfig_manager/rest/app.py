@@ -19,8 +19,8 @@ from reconfig_manager.rest.facade import Facade
 from reconfig_manager.rest.problems import (
     Problem,
     ProblemError,
-    invalid,
     on_http_error,
+    on_invalid,
     on_refusal,
     response_of,
 )
@@ -64,16 +64,11 @@ def create_app(facade: Facade, settings: RestSettings) -> FastAPI:
     for kind in (RefusalError, StoreError, ProblemError):
         app.add_exception_handler(kind, on_refusal)
     app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(ElsewhereError, _on_elsewhere)
     app.add_exception_handler(Exception, _on_bug)
     app.openapi = lambda: _schema(app)  # type: ignore[method-assign]
     return app
-
-
-async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    return response_of(request.url.path, invalid(error))
 
 
 async def _on_elsewhere(_request: Request, error: Exception) -> Response:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
 
-from reconfig_manager.policy import DelayIn, Policy, SolverOptions
+from reconfig_manager.policy import DelayIn, Policy, SolverOptions, Written
 from reconfig_manager.problem import Objective
 
 REASON_MAX = 1_000
@@ -18,11 +18,7 @@ Reason = Annotated[
 ]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Weights(_Body):
+class Weights(Written):
     delay: float = Field(
         ge=0,
         le=1e6,
@@ -54,13 +50,13 @@ _CONTRADICTIONS: dict[str, Any] = {
 }
 
 
-class ProposalBody(_Body):
+class ProposalBody(Written):
     """A reconfiguration to look for. What is left out is as the policy has it."""
 
     model_config = ConfigDict(json_schema_extra=_CONTRADICTIONS)
 
     reason: Reason
-    execute: bool = Field(
+    execute: StrictBool = Field(
         False,
         description="Execute it as soon as the decision accepts it; otherwise it is a dry run, "
         "which somebody may approve.",
@@ -96,11 +92,11 @@ class ProposalBody(_Body):
         return SolverOptions.model_validate({**defaults.model_dump(), **chosen})
 
 
-class CommandBody(_Body):
+class CommandBody(Written):
     reason: Reason
 
 
-class PolicyBody(_Body):
+class PolicyBody(Written):
     """The whole policy: what is left out gets its default."""
 
     policy: Policy

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from reconfig_manager.plan import Plan
 from reconfig_manager.refusals import StoreError
 from reconfig_manager.rest.access import caller_of
 from reconfig_manager.rest.bodies import REASON_MAX, CommandBody, PolicyBody, ProposalBody
 from reconfig_manager.rest.facade import Command
-from reconfig_manager.rest.problems import ProblemError, invalid, problems, redirect
+from reconfig_manager.rest.problems import ProblemError, problems, redirect, refusal_of
 from reconfig_manager.rest.requests import Admin, Manager, Operator, facade_of, tag_of
 from reconfig_manager.rest.views import PlanView, PolicyView
 
@@ -41,10 +42,9 @@ class CommandRoute(APIRoute):
         async def audited(request: Request) -> Response:
             try:
                 return await handle(request)
-            except (ProblemError, RequestValidationError) as error:
-                problem = invalid(error) if isinstance(error, RequestValidationError) else error
-                await _write_down(request, action, problem)
-                raise problem from None
+            except (ProblemError, RequestValidationError, HTTPException) as error:
+                await _write_down(request, action, refusal_of(error))
+                raise
 
         return audited
 
@@ -93,7 +93,7 @@ def _follow(request: Request, response: Response, plan: Plan) -> PlanView:
 @commands.post(
     "/reconfigurations",
     status_code=202,
-    responses={**_ACCEPTED, **problems(403, 408, 409, 413), **redirect()},
+    responses={**_ACCEPTED, **problems(400, 403, 408, 409, 413), **redirect()},
 )
 async def propose_reconfiguration(
     request: Request,
@@ -119,7 +119,7 @@ async def propose_reconfiguration(
 @commands.post(
     "/reconfigurations/{plan_id}/approve",
     status_code=202,
-    responses={**_ACCEPTED, **problems(403, 404, 408, 409, 413), **redirect()},
+    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413), **redirect()},
 )
 async def approve_reconfiguration(
     request: Request,
@@ -136,7 +136,7 @@ async def approve_reconfiguration(
 @commands.post(
     "/reconfigurations/{plan_id}/cancel",
     status_code=202,
-    responses={**_ACCEPTED, **problems(403, 404, 408, 409, 413), **redirect()},
+    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413), **redirect()},
 )
 async def cancel_reconfiguration(
     request: Request,
@@ -152,7 +152,7 @@ async def cancel_reconfiguration(
 
 @commands.put(
     "/policy",
-    responses={**problems(403, 408, 409, 412, 413, 428), **redirect()},
+    responses={**problems(400, 403, 408, 409, 412, 413, 428), **redirect()},
 )
 async def set_policy(
     response: Response,

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from reconfig_manager import refusals
 from reconfig_manager.rest.broadcast import TooManyWatchersError
@@ -51,6 +52,7 @@ _CODES = {
     404: "not_found",
     405: "method_not_allowed",
     408: "too_slow",
+    412: "stale_policy",
     413: "too_large",
     415: "unsupported_media_type",
     421: "wrong_host",
@@ -140,18 +142,42 @@ async def on_refusal(request: Request, error: Exception) -> JSONResponse:
 async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """Of the framework: no such path, no such method, no JSON."""
     assert isinstance(error, HTTPException)
-    details = {
-        404: f"there is nothing at {request.url.path}",
-        405: f"{request.method} is not for {request.url.path}",
-    }
-    detail = details.get(error.status_code, str(error.detail))
+    problem = refusal_of(error)
+    if problem.status == 404:
+        problem.detail = f"there is nothing at {request.url.path}"
+    elif problem.status == 405:
+        problem.detail = f"{request.method} is not for {request.url.path}"
+        problem.headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return response_of(request.url.path, problem)
+
+
+async def on_invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return response_of(request.url.path, refusal_of(error))
+
+
+def refusal_of(error: ProblemError | RequestValidationError | HTTPException) -> ProblemError:
+    """What the framework found wrong, as a problem."""
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, RequestValidationError):
+        return _invalid(error)
+    detail = "the body is no JSON" if error.status_code == 400 else str(error.detail)
     code = _CODES.get(error.status_code, "refused")
-    return response_of(
-        request.url.path, ProblemError(error.status_code, detail, code, error.headers)
-    )
+    return ProblemError(error.status_code, detail, code, error.headers)
 
 
-def invalid(error: RequestValidationError) -> ProblemError:
+def _methods(request: Request) -> set[str]:
+    """Of all endpoints with this path: the framework only knows the first."""
+    allowed: set[str] = set()
+    for method in ("GET", "POST", "PUT"):
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            allowed.add(method)
+    return allowed
+
+
+def _invalid(error: RequestValidationError) -> ProblemError:
     errors = [
         {"location": ".".join(str(part) for part in problem["loc"]), "detail": _explain(problem)}
         for problem in error.errors()
@@ -176,6 +202,7 @@ def _explain(problem: Mapping[str, Any]) -> str:
 # ---- for the schema ------------------------------------------------------------------------------
 
 _DESCRIPTIONS = {
+    400: "The body is no JSON at all.",
     401: "No token, or an unknown one.",
     403: "The token's role does not allow it.",
     404: "It does not exist.",

@@ -84,7 +84,7 @@ async def list_topics(
 @network.get("/topics/{topic:path}/tree", responses={**problems(404), **redirect()})
 async def get_tree(
     manager: Manager,
-    topic: Annotated[str, Path(max_length=1_024, description="May contain `/`.")],
+    topic: Annotated[str, Path(description="May contain `/`.")],
 ) -> TreeView:
     """How events of a topic travel."""
     return await manager.tree(topic)

@@ -15,6 +15,18 @@ from reconfig_manager.rest.requests import Leading, Manager, Viewing, settings_o
 from reconfig_manager.rest.settings import RestSettings
 
 _RETRY_MS = 2_000
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "For Last-Event-ID."},
+        "event": {"type": "string", "description": "plan, broker, policy, leader, check, ..."},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "description": "`type`, as `event`, and what belongs to it.",
+        },
+    },
+}
 
 events = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
 
@@ -25,7 +37,7 @@ events = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
     responses={
         200: {
             "description": "Events until the stream is closed by either side.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": _EVENT}},
         },
         **problems(),
         **redirect(),

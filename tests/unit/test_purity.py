@@ -13,10 +13,34 @@ FORBIDDEN = frozenset(
     {"asyncio", "datetime", "grpc", "logging", "os", "pathlib", "secrets", "socket", "subprocess"}
     | {"threading", "time", "uuid"}
 )
+# Solvers keep time, and the rest is the service around the core.
+MANAGER_CORE = (
+    "catching_up",
+    "conducting",
+    "decision",
+    "execution",
+    "journal",
+    "manager",
+    "measuring",
+    "members",
+    "model",
+    "monitor",
+    "office",
+    "plan",
+    "planning",
+    "policy",
+    "ports",
+    "proposals",
+    "rates",
+    "refusals",
+    "settings",
+    "steps",
+    "tally",
+)
 CORES = [
     # `compiled` keeps compiled code on disk; it decides nothing.
     *sorted(set((ROOT / "overlay").glob("*.py")) - {ROOT / "overlay" / "compiled.py"}),
-    ROOT / "reconfig_manager" / "decision.py",
+    *(ROOT / "reconfig_manager" / f"{name}.py" for name in MANAGER_CORE),
     *sorted((ROOT / "broker_agent" / "core").glob("*.py")),
     ROOT / "dynatops" / "client" / "core.py",
     ROOT / "dynatops" / "topics.py",
@@ -43,4 +67,4 @@ def test_core_is_pure(path: Path) -> None:
 
 
 def test_the_list_of_cores_is_not_empty() -> None:
-    assert len(CORES) > 30
+    assert len(CORES) > 50

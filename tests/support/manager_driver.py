@@ -1,0 +1,250 @@
+"""A manager's core with brokers that obey, a store in memory, and its HTTP side: no network.
+
+Time stands still unless a test moves it. Solvers run at once, unless held back; so do brokers'
+answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from dynatops.v1.manager_pb2 import LoadReport, TopicCount
+from overlay.identifiers import key_of
+from reconfig_manager.facade import ManagerFacade
+from reconfig_manager.manager import Manager
+from reconfig_manager.measuring import COUNTERS
+from reconfig_manager.plan import Plan
+from reconfig_manager.ports import (
+    AgentId,
+    Audit,
+    Drop,
+    KeepRates,
+    ManagerEffect,
+    Outranked,
+    Record,
+    SendStep,
+    Solve,
+    Tell,
+)
+from reconfig_manager.refusals import StoreAway
+from reconfig_manager.rest.app import create_app
+from reconfig_manager.rest.broadcast import Broadcast
+from reconfig_manager.rest.metrics import Family, gauge
+from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
+from reconfig_manager.solvers import SOLVERS
+from tests.support.managing import FakeBroker
+from tests.support.memory_store import MemoryStore
+
+START_S = 1_760_000_000.0
+TTL_S = 1e9
+PERIOD_S = 10.0
+TOPICS = 12
+EVENTS = 1_000
+SETTINGS = ManagerSettings(
+    monitor=MonitorSettings(report_period_s=PERIOD_S, period_s=PERIOD_S, periods_min=1),
+    measuring=MeasuringSettings(settle_s=0.0, measure_s=3 * PERIOD_S, events_min=1),
+)
+SOLVER_S = 0.05
+
+
+class ManagerDriver:
+    """Implements `facade.Driver`."""
+
+    def __init__(
+        self, settings: RestSettings | None = None, brokers: int = 8, name: str = "m1"
+    ) -> None:
+        self.clock_s = START_S
+        self.settings = settings or RestSettings()
+        self.store = MemoryStore(self.now_s)
+        self.manager = Manager(SETTINGS, name)
+        self.broadcast = Broadcast(
+            name,
+            watchers_max=self.settings.watchers_max,
+            watcher_events_max=self.settings.watcher_events_max,
+            kept=self.settings.events_kept,
+        )
+        self.facade = ManagerFacade(self, self.store, self.broadcast, self.settings)
+        self.leader_url = ""
+        self.brokers = {f"b{i}": FakeBroker(f"b{i}", key_of(f"b{i}")) for i in range(brokers)}
+        self.fence = 0
+        # Commands to brokers, and problems, that wait for `let_go`.
+        self.hold_steps = False
+        self.hold_solver = False
+        self._held: deque[ManagerEffect] = deque()
+        self._streams = count(1)
+        self._counters = dict.fromkeys(COUNTERS, 0)
+
+    # ---- facade.Driver ---------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        return self.clock_s
+
+    def problems(self) -> dict[str, str]:
+        return {"store": "no answer"} if self.store.away else {}
+
+    def figures(self) -> list[Family]:
+        return [gauge("dynatops_store_up", "Whether the store answers.", not self.store.away)]
+
+    async def carry_out(self, effects: Sequence[ManagerEffect]) -> None:
+        waiting = deque(effects)
+        failure: StoreAway | None = None
+        while waiting:
+            effect = waiting.popleft()
+            try:
+                waiting += await self._carry_out(effect)
+            except StoreAway as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _carry_out(self, effect: ManagerEffect) -> list[ManagerEffect]:
+        match effect:
+            case Record():
+                return await self._record(effect)
+            case SendStep():
+                if self.hold_steps:
+                    self._held.append(effect)
+                    return []
+                broker = self.brokers[effect.agent.broker_id]
+                reply = broker.obey(effect.step, self.clock_s)
+                return self.manager.reply(effect.agent, reply, self.clock_s)
+            case Solve():
+                if self.hold_solver:
+                    self._held.append(effect)
+                    return []
+                task = replace(effect.task, time_limit_s=min(SOLVER_S, effect.task.time_limit_s))
+                solution = SOLVERS[effect.algorithm](effect.problem, task)
+                return self.manager.solved(effect.plan_id, solution, self.clock_s)
+            case Tell():
+                self.broadcast.tell(effect.event)
+            case Audit():
+                await self.store.append_audit(effect.entry)
+            case Drop() | KeepRates() | Outranked():
+                pass
+        return []
+
+    async def _record(self, record: Record) -> list[ManagerEffect]:
+        try:
+            await self.store.write(self.fence, record)
+        except StoreAway:
+            self.manager.not_recorded(record.token, self.clock_s)
+            raise
+        return self.manager.recorded(record.token, self.clock_s)
+
+    # ---- what tests do ---------------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        fence = await self.store.acquire(self.manager.me, TTL_S)
+        assert fence is not None
+        self.fence = fence
+        await self.carry_out(self.manager.lead(fence, await self.store.read_state(), self.clock_s))
+
+    async def depose(self) -> None:
+        await self.store.release(self.manager.me, self.fence)
+        await self.carry_out(self.manager.depose(self.clock_s))
+        self.broadcast.end("another manager leads")
+
+    async def know_the_network(self) -> None:
+        """Everybody registers and reports, twice: enough is known to plan."""
+        for broker in self.brokers.values():
+            broker.streams = next(self._streams)
+            await self.carry_out(
+                self.manager.register(broker.agent, broker.registration(), self.clock_s)
+            )
+        await self.report(first=True)
+        await self.report()
+
+    async def report(self, *, first: bool = False) -> None:
+        """A period later, brokers say what happened in it."""
+        moved = any(broker.epoch for broker in self.brokers.values())
+        # Relays and hops an event: fewer once somebody has moved.
+        for name, each in zip(
+            COUNTERS, (1.0, 0.5, 1.0, 2.0) if moved else (1, 1, 1, 3), strict=True
+        ):
+            self._counters[name] += int(each * EVENTS)
+        for number, broker in enumerate(self.brokers.values()):
+            report = load_report(number, self._counters, first=first)
+            await self.carry_out(self.manager.report(broker.agent, report, self.clock_s))
+        self.clock_s += PERIOD_S
+        await self.tick()
+
+    async def tick(self) -> None:
+        await self.carry_out(self.manager.tick(self.clock_s))
+
+    async def let_go(self) -> None:
+        self.hold_steps = self.hold_solver = False
+        held, self._held = self._held, deque()
+        await self.carry_out(list(held))
+
+    def agent(self, broker_id: str) -> AgentId:
+        return self.brokers[broker_id].agent
+
+    @property
+    def plans(self) -> list[Plan]:
+        return list(self.manager.office.plans.values())
+
+
+def load_report(number: int, counters: Mapping[str, int], *, first: bool) -> LoadReport:
+    """Neighbours by number have topics in common; on the ring they are far from each other."""
+    topics = [f"news/{(number // 2 + i) % TOPICS}" for i in range(3)]
+    return LoadReport(
+        window_s=PERIOD_S,
+        publications=[TopicCount(topic=f"news/{number}", events=EVENTS, bytes=100 * EVENTS)],
+        subscribed=[*topics, "a/b//c"] if first else [],
+        sessions=10,
+        subscriptions=30,
+        counters=counters,
+    )
+
+
+@asynccontextmanager
+async def serving(
+    driver: ManagerDriver, **headers: str
+) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
+    """The app, and a client of it within this process."""
+    app = create_app(driver.facade, driver.settings)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=True)
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1:7480", headers=headers
+    ) as client:
+        yield app, client
+
+
+async def leading(settings: RestSettings | None = None, **values: Any) -> ManagerDriver:
+    """One that leads and knows enough."""
+    driver = ManagerDriver(settings, **values)
+    await driver.lead()
+    await driver.know_the_network()
+    return driver
+
+
+Test = Callable[[ManagerDriver, httpx.AsyncClient], Awaitable[None]]
+
+
+def with_manager(test: Test, settings: RestSettings | None = None) -> None:
+    async def run() -> None:
+        driver = await leading(settings)
+        async with serving(driver) as (_, client):
+            await test(driver, client)
+
+    asyncio.run(run())
+
+
+def is_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    assert document["status"] == status
+    assert document["code"] == code
+    assert document["detail"]
+    return document
