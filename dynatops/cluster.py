@@ -54,11 +54,14 @@ class LocalCluster:
         selection: SelectionSettings | None = None,
         data_dir: str = "",
         managers: int = 0,
+        http_port: int = 0,
         manager_values: Mapping[str, Any] | None = None,
     ) -> None:
         """With managers, brokers attend to them; `manager_values` are those of their settings."""
         self.agents: list[Agent] = []
-        self.managers = LocalManagers(managers, data_dir=data_dir, values=manager_values)
+        self.managers = LocalManagers(
+            managers, data_dir=data_dir, http_port=http_port, values=manager_values
+        )
         self._managed = managers > 0
         # From the first broker's start until the ring was whole.
         self.ready_s = 0.0
@@ -191,11 +194,14 @@ class ProcessCluster:
         port: int = 0,
         data_dir: str = "",
         managers: int = 0,
+        http_port: int = 0,
         manager_options: Sequence[str] = (),
     ) -> None:
         """With managers, brokers attend to them; options are those of `dynatops manager`."""
         self.brokers: list[BrokerProcess] = []
-        self.managers = ProcessManagers(managers, data_dir=data_dir, options=manager_options)
+        self.managers = ProcessManagers(
+            managers, data_dir=data_dir, http_port=http_port, options=manager_options
+        )
         self._managed = managers > 0
         self.ready_s = 0.0
         self._names = broker_names(brokers)

@@ -70,12 +70,19 @@ class LocalManagers:
     """Managers in this process, in one event loop."""
 
     def __init__(
-        self, managers: int, *, data_dir: str = "", values: Mapping[str, Any] | None = None
+        self,
+        managers: int,
+        *,
+        data_dir: str = "",
+        http_port: int = 0,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
-        """`values` of their settings, as `ManagerProcessSettings` takes them."""
+        """`values` of their settings, as `ManagerProcessSettings` takes them. HTTP ports follow
+        each other from the first; 0 takes any."""
         self.services: list[ManagerService] = []
         self._names = [f"m{i}" for i in range(managers)]
         self._values = dict(values or {})
+        self._http_port = http_port
         self._store = _Store(data_dir)
 
     @property
@@ -101,12 +108,13 @@ class LocalManagers:
         from reconfig_manager.service import ManagerService, ManagerStartError  # noqa: PLC0415
 
         await self._store.start()
-        for name in self._names:
+        for i, name in enumerate(self._names):
+            http_port = self._http_port + i if self._http_port else 0
             values = {
                 **self._values,
                 "manager_id": name,
                 "listen": f"{HOST}:0",
-                "rest": {**self._values.get("rest", {}), "listen": f"{HOST}:0"},
+                "rest": {**self._values.get("rest", {}), "listen": f"{HOST}:{http_port}"},
                 "store": {**self._values.get("store", {}), "redis_url": self.store.url},
             }
             service = ManagerService(ManagerProcessSettings.model_validate(values))
@@ -141,11 +149,17 @@ class ManagerProcess:
 
     @classmethod
     async def start(
-        cls, name: str, redis_url: str, *, listen: str = f"{HOST}:0", options: Sequence[str] = ()
+        cls,
+        name: str,
+        redis_url: str,
+        *,
+        listen: str = f"{HOST}:0",
+        http: str = f"{HOST}:0",
+        options: Sequence[str] = (),
     ) -> Self:
         """Start it, and wait until it listens. Raises ManagersError."""
         arguments = [sys.executable, "-m", "dynatops", "manager", "--json", "--manager-id", name]
-        arguments += ["--redis", redis_url, "--listen", listen, "--http", f"{HOST}:0", *options]
+        arguments += ["--redis", redis_url, "--listen", listen, "--http", http, *options]
         process = await asyncio.create_subprocess_exec(
             *arguments,
             stdout=asyncio.subprocess.PIPE,
@@ -181,11 +195,19 @@ class ManagerProcess:
 class ProcessManagers:
     """Managers in processes of their own."""
 
-    def __init__(self, managers: int, *, data_dir: str = "", options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        managers: int,
+        *,
+        data_dir: str = "",
+        http_port: int = 0,
+        options: Sequence[str] = (),
+    ) -> None:
         """`options` of `dynatops manager`."""
         self.managers: list[ManagerProcess] = []
         self._names = [f"m{i}" for i in range(managers)]
         self._options = list(options)
+        self._http_port = http_port
         self._store = _Store(data_dir)
 
     @property
@@ -207,8 +229,10 @@ class ProcessManagers:
             await self.add(name)
 
     async def add(self, name: str, *, listen: str = f"{HOST}:0") -> ManagerProcess:
-        url = self.store.url
-        manager = await ManagerProcess.start(name, url, listen=listen, options=self._options)
+        port = self._http_port + len(self.managers) if self._http_port else 0
+        manager = await ManagerProcess.start(
+            name, self.store.url, listen=listen, http=f"{HOST}:{port}", options=self._options
+        )
         self.managers.append(manager)
         return manager
 

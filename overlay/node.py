@@ -58,10 +58,11 @@ from overlay.peers import Peer
 from overlay.reign import Reign
 from overlay.reigns import Reigns
 from overlay.replication import Replication
-from overlay.ring import Ring, Status
+from overlay.ring import Ring
 from overlay.round_trips import RoundTrips
 from overlay.settings import OverlaySettings
 from overlay.soundness import is_sound
+from overlay.status import Status
 from overlay.succession import Succession
 from overlay.trees import Trees
 
@@ -185,6 +186,8 @@ class Node:
 
     def unreachable(self, address: str, now_s: float) -> list[Effect]:
         """Nobody listens at this address: whoever was there is dead, silent for long or not."""
+        if self.sealed:
+            return self._settle(now_s)
         for peer in self.directory.at_address(address):
             self._lose(peer.node_id, now_s)
         return self._settle(now_s)

@@ -18,7 +18,6 @@ departure is told (`farewell`), failure detection (`peers.Liveness`; its verdict
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 
 from dynatops.v1.overlay_pb2 import (
     Found,
@@ -40,15 +39,9 @@ from overlay.identifiers import Key, NodeId, distance, strictly_between, within
 from overlay.lookups import Lookups
 from overlay.peers import Peer
 from overlay.place import PlaceChecks
+from overlay.status import Status
 
 _NUDGED_PAUSE_S = 0.05
-
-
-class Status(Enum):
-    JOINING = "joining"
-    MEMBER = "member"
-    LEAVING = "leaving"
-    LEFT = "left"
 
 
 def _is(peer: Peer | None, node_id: NodeId) -> bool:
@@ -385,9 +378,8 @@ class Ring:
 
     def moved(self, peer: Peer) -> None:
         """Another broker hosts this node now, which is as much a neighbour as before."""
-        same = peer.node_id
-        self.successors = [peer if p.node_id == same else p for p in self.successors]
-        if _is(self.predecessor, same):
+        self.successors = [peer if _is(p, peer.node_id) else p for p in self.successors]
+        if _is(self.predecessor, peer.node_id):
             self.predecessor = peer
         self.fingers.moved(peer)
 

@@ -27,7 +27,8 @@ from overlay.peers import Peer
 from overlay.reign import Copy
 from overlay.reigns import Reigns
 from overlay.replication import Replication
-from overlay.ring import Ring, Status
+from overlay.ring import Ring
+from overlay.status import Status
 from overlay.topic_log import Merging, TopicLog
 
 _CLAIMS_MAX = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, KeysView
 from dataclasses import dataclass, field
 
-from dynatops.v1.overlay_pb2 import Position
+from dynatops.v1.overlay_pb2 import Position, Run
 from overlay.identifiers import RING_MASK, Key, NodeId
 from overlay.peers import Peer
 
@@ -106,3 +106,15 @@ class TopicTree:
             prev_term=self.origin[0],
             prev_seq=self.origin[1],
         )
+
+    def note_position(self, position: Position) -> None:
+        """Where somebody says that the topic stands."""
+        if (position.term, position.seq, 0) > self.position:
+            self.position = (position.term, position.seq, 0)
+            self.origin = (position.prev_term, position.prev_seq)
+
+    def advance(self, run: Run) -> None:
+        """A run comes by that is newer than all before."""
+        if self.position[0] != run.term or run.prev_term:
+            self.origin = (run.prev_term, run.prev_seq)
+        self.position = (run.term, run.first_seq + run.count - 1, run.beat)

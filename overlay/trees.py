@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from dynatops.v1.overlay_pb2 import (
     PeerFrame,
-    Position,
     Run,
     TreeChange,
     TreeContent,
@@ -130,17 +129,12 @@ class Trees:
 
     def _apply(self, parent: NodeId, change: TreeChange, now_s: float) -> None:
         tree = self._tree(change.topic)
-        self._note_position(tree, change.position)
+        tree.note_position(change.position)
         for member in change.remove:
             self._release(parent, tree, NodeId(member))
         for member in change.add:
             self._entrust(parent, tree, NodeId(member), now_s, refresh=change.refresh)
         self._forget_if_empty(tree)
-
-    def _note_position(self, tree: TopicTree, position: Position) -> None:
-        if (position.term, position.seq, 0) > tree.position:
-            tree.position = (position.term, position.seq, 0)
-            tree.origin = (position.prev_term, position.prev_seq)
 
     def on_digest(self, sender: Peer, message: TreeDigest, now_s: float) -> None:
         edge = self._parents.get(sender.node_id) or Edge()
@@ -362,7 +356,7 @@ class Trees:
     def disseminate(self, run: Run) -> None:
         """At the root: send a stamped run (or a heartbeat) down the tree."""
         tree = self._tree(run.topic)
-        self._advance(tree, run)
+        tree.advance(run)
         self._pass_on(tree, run)
 
     def on_run(self, run: Run, now_s: float) -> None:
@@ -381,16 +375,10 @@ class Trees:
             self._requests.tell_term(tree, run.term)
             return
         run.hops += 1
-        self._advance(tree, run)
+        tree.advance(run)
         if self._me.node_id not in tree.entrusted:
             self._counters.relayed_events += run.count
         self._pass_on(tree, run)
-
-    @staticmethod
-    def _advance(tree: TopicTree, run: Run) -> None:
-        if tree.position[0] != run.term or run.prev_term:
-            tree.origin = (run.prev_term, run.prev_seq)
-        tree.position = (run.term, run.first_seq + run.count - 1, run.beat)
 
     def _pass_on(self, tree: TopicTree, run: Run) -> None:
         if tree.children is None:

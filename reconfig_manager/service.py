@@ -62,6 +62,7 @@ class ManagerService:
         self.store: RedisStore
         self.embedded: EmbeddedServer | None = None
         self._rest: RestServer | None = None
+        self._agents: AgentServer | None = None
         self._broadcast: Broadcast
         self._leading: asyncio.Task[None] | None = None
         self._started = False
@@ -105,7 +106,7 @@ class ManagerService:
 
     async def _listen(self, credentials: LinkCredentials) -> None:
         settings, driver = self.settings, self.driver
-        driver.agents = AgentServer(settings.service, credentials, driver)
+        driver.agents = self._agents = AgentServer(settings.service, credentials, driver)
         port = driver.agents.bind(settings.listen, _certificates(credentials, settings))
         if port is None:
             raise ManagerStartError(
@@ -179,7 +180,9 @@ class ManagerService:
             if self._rest is not None:
                 await self._rest.stop()
                 self._rest = None
-                await self.driver.agents.stop()
+            if self._agents is not None:
+                await self._agents.stop()
+                self._agents = None
             await self.driver.stop()
             await self.store.close()
         if self.embedded is not None:

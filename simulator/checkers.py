@@ -19,7 +19,7 @@ from dynatops.v1.overlay_pb2 import Events
 from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
 from overlay.node import Node
-from overlay.ring import Status
+from overlay.status import Status
 from overlay.topic_log import TopicLog
 from simulator.clients import HeardEvent, PublishedEvent, Subscription
 from simulator.world import SimulatedBroker, World

@@ -9,6 +9,7 @@ nothing that was acknowledged is lost, and what is written about each plan is tr
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from random import Random
 from typing import TextIO
@@ -125,7 +126,7 @@ class Meddler:
         if mishap in (Mishap.LEADER, Mishap.LEADER_BACK):
             leader.crash()
             back_s = lasts_s if mishap is Mishap.LEADER_BACK else 30.0
-            run.scheduler.after(back_s, lambda: self._start_manager(leader.name))
+            run.scheduler.after(back_s, lambda: self.start_manager(leader.name))
         elif mishap in (Mishap.MOVER, Mishap.MOVER_BACK, Mishap.OTHER):
             self._crash_broker(mishap, lasts_s)
         elif mishap is Mishap.STORE:
@@ -135,7 +136,7 @@ class Meddler:
             self._break_network(mishap, leader.name)
             run.scheduler.after(lasts_s, run.heal)
 
-    def _start_manager(self, name: str) -> None:
+    def start_manager(self, name: str) -> None:
         if not self.managers.managers[name].alive:
             self.managers.start(name)
 
@@ -180,7 +181,7 @@ class Meddler:
         self._mishap = Mishap.NONE
         self._store_back()
         for name in MANAGERS:
-            self._start_manager(name)
+            self.start_manager(name)
 
 
 def _movers(plan: Plan | None) -> set[str]:
@@ -248,4 +249,4 @@ def simulate_reconfiguration(
         if also is not None:
             also(run, meddler)
 
-    return run.play(meddle)
+    return replace(run.play(meddle), option=" --reconfigure")

@@ -52,6 +52,8 @@ class Verdict:
     takeovers: int
     # Digest of everything that happened: equal for equal seeds.
     trace: str
+    # What the command needs to be told beside the numbers.
+    option: str = ""
 
     @property
     def ok(self) -> bool:
@@ -62,7 +64,7 @@ class Verdict:
         """What reproduces this run."""
         return (
             f"dynatops simulate --seed {self.seed} --brokers {self.brokers}"
-            f" --minutes {self.minutes:g}"
+            f" --minutes {self.minutes:g}{self.option}"
         )
 
 

@@ -19,12 +19,10 @@ from broker_agent.core.access import Access
 from broker_agent.core.advice import Advice
 from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
-from broker_agent.core.cluster import Cluster
-from broker_agent.core.cluster_names import cluster_of
+from broker_agent.core.cluster import cluster_for
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SendFrame, Stopped
 from broker_agent.core.gate import Gate
-from broker_agent.core.holding import Holding
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes, Journal, Stored
 from broker_agent.core.node_hosting import NodeHosting
@@ -34,14 +32,13 @@ from broker_agent.core.reconfiguration import CONCERNED, Reconfiguration
 from broker_agent.core.registry import Registry
 from broker_agent.core.reporting import Reporting
 from broker_agent.core.restoring import restore_sessions
-from broker_agent.core.selection import Selection
 from broker_agent.core.serving import Serving
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
-from dynatops.v1.client_pb2 import ClientFrame, ClientMessage, ErrorCode, Hello
-from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
+from dynatops.v1.client_pb2 import ClientFrame, ErrorCode, Hello
+from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication, SessionMoved
 from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
@@ -58,8 +55,8 @@ from overlay.effects import (
 )
 from overlay.node import Node
 from overlay.peers import Peer
-from overlay.ring import Status
 from overlay.settings import OverlaySettings
+from overlay.status import Status
 
 
 class Broker:
@@ -76,7 +73,7 @@ class Broker:
         self.settings = settings
         self.counters = BrokerCounters()
         self.hosting = NodeHosting(identity, overlay, self.counters, rng)
-        self.cluster = _cluster_for(identity, options, rng)
+        self.cluster = cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(
             f"{identity.broker_id}/{identity.incarnation:x}", settings, unsaved
@@ -118,13 +115,15 @@ class Broker:
             self.publishing,
             unsaved,
             self._effects,
+            lambda: self.reconfiguration.is_frozen,
         )
         self.announcing = Announcing(settings, self.counters)
         self.reconfiguration = Reconfiguration(
             self.hosting, lambda: not self.publishing.open_streams, settings, self.counters
         )
-        self._reporting = Reporting(options.labels, self.hosting, self.reconfiguration)
-        self._holding = Holding()
+        self.reporting = Reporting(
+            options.labels, self.hosting, self.reconfiguration, self.registry, self.counters
+        )
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self._node_effects: deque[Effect] = deque()
         self._to_publish: list[Publication] = []
@@ -224,25 +223,6 @@ class Broker:
 
     # ---- the reconfiguration manager ------------------------------------------------------------
 
-    def attend(self, reading_s: float) -> None:
-        """There is a manager to report to: count and measure for it."""
-        self._reporting.begin(self._clock.at(reading_s))
-
-    @property
-    def registration_version(self) -> int:
-        """Whenever it has changed, the manager is to be told the registration again."""
-        return self.reconfiguration.version
-
-    def registration(self) -> Registration:
-        return self._reporting.registration()
-
-    def load_report(self, reading_s: float, *, full: bool) -> LoadReport:
-        """What happened since the last one; the first of a stream to a manager is `full`."""
-        counters = {**self.counters.as_dict(), **self.node.counters.as_dict()}
-        subscriptions = sum(len(session.filters) for session in self.registry.clients.values())
-        now_s = self._clock.at(reading_s)
-        return self._reporting.report(len(self.registry), subscriptions, counters, now_s, full=full)
-
     def on_step(self, step: Step, reading_s: float) -> list[BrokerEffect]:
         """A step of a reconfiguration; it is answered by `ReplyToManager`, now or later."""
         now_s = self._clock.at(reading_s)
@@ -328,25 +308,9 @@ class Broker:
                 self._tell_former_broker(session, message.hello)
             elif session.closing:
                 break
-            elif self._is_held_back(connection, message):
-                self._effects += self._holding.keep(connection, message)
             else:
-                self._serving.serve(session, message, now_s)
+                self._serving.take_in(connection, session, message, now_s)
         return self._finish([], now_s)
-
-    def _is_held_back(self, connection: ConnectionId, message: ClientMessage) -> bool:
-        frozen = self.reconfiguration.is_frozen
-        return frozen and self._holding.holds_back(connection, message)
-
-    def _serve_held(self, now_s: float) -> None:
-        """The broker has thawed: what clients said meanwhile is served now."""
-        held, connections = self._holding.release()
-        for connection, message in held:
-            session = self.registry.connections.get(connection)
-            if session is not None and not session.closing:
-                self._serving.serve(session, message, now_s)
-        for connection in connections:
-            self._serving.resume(connection)
 
     def _tell_former_broker(self, session: Session, hello: Hello) -> None:
         """The broker that had this client's session need not keep it any longer.
@@ -383,6 +347,7 @@ class Broker:
             if not pending and not self.hosting.effects:
                 break
         self._serving.settle()
+        self.reconfiguration.progress(now_s)
         self._effects += self.reconfiguration.take_effects()
         effects = [*self._effects, *self.reception.effects]
         self._effects.clear()
@@ -391,8 +356,7 @@ class Broker:
 
     def _let_go(self, now_s: float) -> None:
         """What clients have caused may leave the broker: it is not frozen."""
-        if self._holding:
-            self._serve_held(now_s)
+        self._serving.serve_held(now_s)
         self._to_publish += self._serving.published
         self._serving.published.clear()
         for topic, is_wanted in self.subscriptions.readers.take_wants():
@@ -434,11 +398,3 @@ class Broker:
                 self._effects.append(Stopped())
             case Superseded(by=peer):
                 self.reconfiguration.superseded(peer, now_s)
-
-
-def _cluster_for(identity: Identity, options: BrokerOptions, rng: Random) -> Cluster:
-    name = cluster_of(options.selection, identity.broker_id, options.labels)
-    selection = Selection(
-        identity.broker_id, identity.address, identity.incarnation, options.selection, rng
-    )
-    return Cluster(name, selection, f"{identity.broker_id}/{identity.incarnation}")

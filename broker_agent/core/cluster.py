@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from random import Random
 
 from google.protobuf.message import DecodeError
 
+from broker_agent.core.cluster_names import cluster_of
+from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.selection import Choice, Selection, User
 from broker_agent.core.sessions import Session
 from dynatops.filters import Filter
@@ -76,3 +79,11 @@ class Cluster:
 def _redirect(choice: Choice) -> Redirect:
     reason = f"{choice.reason}: utility {choice.utility:.2f} there, {choice.own_utility:.2f} here"
     return Redirect(broker_id=choice.broker_id, address=choice.address, reason=reason)
+
+
+def cluster_for(identity: Identity, options: BrokerOptions, rng: Random) -> Cluster:
+    name = cluster_of(options.selection, identity.broker_id, options.labels)
+    selection = Selection(
+        identity.broker_id, identity.address, identity.incarnation, options.selection, rng
+    )
+    return Cluster(name, selection, f"{identity.broker_id}/{identity.incarnation}")

@@ -17,13 +17,13 @@ A broker obeys nobody with a lower fencing number than it has obeyed, and no old
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ReplyToManager, SendFrame
 from broker_agent.core.node_hosting import NodeHosting
+from broker_agent.core.outcomes import Outcomes
+from broker_agent.core.part import Ended, Part
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.transfer import Transfer, comes_to, goes_to
 from dynatops.v1.manager_pb2 import (
@@ -45,46 +45,14 @@ from dynatops.v1.manager_pb2 import (
 from dynatops.v1.overlay_pb2 import (
     AskOutcome,
     NodeRef,
-    Outcome,
     PeerFrame,
     PeerMessage,
 )
 from overlay.node import Node
 from overlay.peers import Peer
 
-_OUTCOMES_MAX = 64
-
 # What a frame from another broker carries that concerns this module.
 CONCERNED = frozenset({"node_state_part", "node_state_seen", "ask_outcome", "outcome"})
-
-
-@dataclass(slots=True)
-class _Part:
-    """This broker's part in one plan."""
-
-    plan: str
-    epoch: int
-    moved: list[NodeRef]
-    since_s: float
-    frozen_max_s: float
-    transfer: Transfer
-    # Tree control messages sent by this node before.
-    control_before: int
-    # The step that is to be answered once it is done.
-    open: Step | None = None
-    open_since_s: float = 0.0
-    restored: bool = False
-    ask_due_s: float = 0.0
-
-
-@dataclass(slots=True)
-class _Ended:
-    """A plan that ended here without word of how: should it turn out to be committed, this is how
-    to follow."""
-
-    epoch: int
-    moved: list[NodeRef]
-    transfer: Transfer = field(repr=False)
 
 
 class Reconfiguration:
@@ -106,10 +74,9 @@ class Reconfiguration:
         self._is_quiet = is_quiet
         self._settings = settings
         self._counters = counters
-        self._part: _Part | None = None
-        self._unknown_end: _Ended | None = None
-        # plan -> whether it was committed, as far as that is certain.
-        self._outcomes: OrderedDict[str, bool] = OrderedDict()
+        self._part: Part | None = None
+        self._unknown_end: Ended | None = None
+        self._outcomes = Outcomes()
 
     @property
     def is_frozen(self) -> bool:
@@ -150,9 +117,8 @@ class Reconfiguration:
         handler = handlers.get(step.kind)
         if handler is not None:
             handler(step, now_s)
-            self._progress(now_s)
 
-    def _part_in(self, step: Step) -> _Part | None:
+    def _part_in(self, step: Step) -> Part | None:
         part = self._part
         return part if part is not None and part.plan == step.plan else None
 
@@ -168,7 +134,7 @@ class Reconfiguration:
                 return
             if self._part is not None:
                 self._go_on_alone(now_s)
-            part = self._part = _Part(
+            part = self._part = Part(
                 step.plan,
                 step.epoch,
                 list(step.moved),
@@ -226,7 +192,7 @@ class Reconfiguration:
 
     def _roll_back(self, step: Step, now_s: float) -> None:
         part = self._part_in(step)
-        if self._outcomes.get(step.plan):
+        if self._outcomes.was_committed(step.plan):
             self._reply(step, STEP_PROBLEM_IN_USE, f"placement {self.epoch} is in use")
             return
         self._remember(step.plan, committed=False)
@@ -236,7 +202,7 @@ class Reconfiguration:
             self._give_up(part, now_s)
         self._reply(step, frozen_s=frozen_s)
 
-    def _open(self, part: _Part, step: Step, now_s: float) -> None:
+    def _open(self, part: Part, step: Step, now_s: float) -> None:
         """Answer this step once it is done."""
         if part.open is None or part.open.kind != step.kind:
             part.open_since_s = now_s
@@ -267,12 +233,10 @@ class Reconfiguration:
 
     def tick(self, now_s: float) -> None:
         if self._part is not None:
-            self._progress(now_s)
-        if self._part is not None:
             self._watch_the_clock(self._part, now_s)
 
-    def _progress(self, now_s: float) -> None:
-        """Send what is due; answer the open step if it is done."""
+    def progress(self, now_s: float) -> None:
+        """To be said after every input: send what is due; answer the open step if it is done."""
         part = self._part
         if part is None:
             return
@@ -296,7 +260,7 @@ class Reconfiguration:
             part.open = None
             self._reply(step, messages=messages)
 
-    def _watch_the_clock(self, part: _Part, now_s: float) -> None:
+    def _watch_the_clock(self, part: Part, now_s: float) -> None:
         """Frozen for too long: find out how the plan ended, or go on without knowing."""
         late_s = now_s - part.since_s - part.frozen_max_s
         if late_s < 0:
@@ -320,23 +284,21 @@ class Reconfiguration:
         part = self._part
         kind = message.WhichOneof("body")
         if kind == "ask_outcome":
-            committed = self._outcomes.get(message.ask_outcome.plan)
-            if committed is not None:
-                outcome = Outcome(plan=message.ask_outcome.plan, committed=committed)
-                self._send(sender.address, PeerMessage(outcome=outcome))
+            answer = self._outcomes.answer(message.ask_outcome)
+            if answer is not None:
+                self._send(sender.address, answer)
         elif part is None:
             return
         elif kind == "node_state_part" and message.node_state_part.plan == part.plan:
-            answer = part.transfer.on_part(message.node_state_part)
-            if answer is not None:
-                self._send(sender.address, answer)
+            seen = part.transfer.on_part(message.node_state_part)
+            if seen is not None:
+                self._send(sender.address, seen)
         elif kind == "node_state_seen" and message.node_state_seen.plan == part.plan:
             part.transfer.on_seen(message.node_state_seen)
         elif kind == "outcome" and message.outcome.plan == part.plan and not part.restored:
             self._learn_outcome(part, committed=message.outcome.committed, now_s=now_s)
-        self._progress(now_s)
 
-    def _learn_outcome(self, part: _Part, *, committed: bool, now_s: float) -> None:
+    def _learn_outcome(self, part: Part, *, committed: bool, now_s: float) -> None:
         self._remember(part.plan, committed=committed)
         if committed:
             self._move(part.moved, part.epoch, now_s)
@@ -357,14 +319,14 @@ class Reconfiguration:
 
     # ---- ends -----------------------------------------------------------------------------------
 
-    def _thaw(self, part: _Part, now_s: float) -> None:
+    def _thaw(self, part: Part, now_s: float) -> None:
         self._part = None
         self._unknown_end = None
         self.version += 1
         self._node.interests.catch_up(now_s)
         self._counters.frozen_ms += round(1000 * (now_s - part.since_s))
 
-    def _give_up(self, part: _Part, now_s: float) -> None:
+    def _give_up(self, part: Part, now_s: float) -> None:
         """The plan was rolled back: all is as it was."""
         self._thaw(part, now_s)
         if self._node.sealed:
@@ -377,13 +339,11 @@ class Reconfiguration:
         self._thaw(part, now_s)
         self._counters.thaws_alone += 1
         if self._node.sealed:
-            self._unknown_end = _Ended(part.epoch, part.moved, part.transfer)
+            self._unknown_end = Ended(part.epoch, part.moved, part.transfer)
             self._hosting.unseal(now_s, certain=False)
 
     def _remember(self, plan: str, *, committed: bool) -> None:
-        self._outcomes[plan] = committed
-        if len(self._outcomes) > _OUTCOMES_MAX:
-            self._outcomes.popitem(last=False)
+        self._outcomes.note(plan, committed=committed)
         if not committed:
             self._unknown_end = None
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.reconfiguration import Reconfiguration
+from broker_agent.core.registry import Registry
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
 
 PROTOCOL_MIN = 1
@@ -18,10 +20,14 @@ class Reporting:
         labels: Mapping[str, str],
         hosting: NodeHosting,
         reconfiguration: Reconfiguration,
+        registry: Registry,
+        counters: BrokerCounters,
     ) -> None:
         self._labels = labels
         self._hosting = hosting
         self._reconfiguration = reconfiguration
+        self._registry = registry
+        self._counters = counters
         self._told: set[str] = set()
         self._since_s = 0.0
 
@@ -31,6 +37,11 @@ class Reporting:
         node.reigns.keeps_tally = True
         node.round_trips.measuring = True
         self._since_s = now_s
+
+    @property
+    def version(self) -> int:
+        """Whenever it has changed, the manager is to be told the registration again."""
+        return self._reconfiguration.version
 
     def registration(self) -> Registration:
         part = self._reconfiguration
@@ -47,17 +58,9 @@ class Reporting:
             successor=ring.successor.ref if ring.successor is not None else None,
         )
 
-    def report(
-        self,
-        sessions: int,
-        subscriptions: int,
-        counters: Mapping[str, int],
-        now_s: float,
-        *,
-        full: bool,
-    ) -> LoadReport:
+    def report(self, now_s: float, *, full: bool) -> LoadReport:
         """What happened since the last report; a full one says all that is subscribed to."""
-        node = self._hosting.node
+        node, sessions = self._hosting.node, self._registry.clients.values()
         if full:
             self._told = set()
         wanted = set(node.interests.wanted)
@@ -66,9 +69,9 @@ class Reporting:
             window_s=max(now_s - self._since_s, 0.0),
             subscribed=sorted(wanted - self._told),
             unsubscribed=sorted(self._told - wanted),
-            sessions=sessions,
-            subscriptions=subscriptions,
-            counters=counters,
+            sessions=len(self._registry),
+            subscriptions=sum(len(session.filters) for session in sessions),
+            counters={**self._counters.as_dict(), **node.counters.as_dict()},
         )
         for topic, counted in tally.items():
             if counted.events:

@@ -6,7 +6,7 @@ something new to hear is woken. How clients come and go is `reception`'s busines
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from broker_agent.core.cluster import Cluster
 from broker_agent.core.confirming import Request
@@ -20,6 +20,7 @@ from broker_agent.core.effects import (
     Wake,
 )
 from broker_agent.core.gate import Gate
+from broker_agent.core.holding import Holding
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import Reception
 from broker_agent.core.registry import Registry
@@ -59,6 +60,7 @@ class Serving:
         publishing: Publishing,
         unsaved: Unsaved,
         effects: list[BrokerEffect],
+        is_frozen: Callable[[], bool],
     ) -> None:
         # What clients have published, to be sent on; the broker takes it.
         self.published: list[Publication] = []
@@ -73,8 +75,31 @@ class Serving:
         self._unsaved = unsaved
         # The broker's: what is to be done, in order.
         self._effects = effects
+        self._is_frozen = is_frozen
+        self._holding = Holding()
 
     # ---- what a client says ---------------------------------------------------------------------
+
+    def take_in(
+        self, connection: ConnectionId, session: Session, message: ClientMessage, now_s: float
+    ) -> None:
+        """Serve it now, or when the broker has thawed."""
+        if self._is_frozen() and self._holding.holds_back(connection, message):
+            self._effects += self._holding.keep(connection, message)
+        else:
+            self.serve(session, message, now_s)
+
+    def serve_held(self, now_s: float) -> None:
+        """The broker is not frozen: what clients said while it was is served now."""
+        held, connections = self._holding.release()
+        for connection, message in held:
+            session = self._registry.connections.get(connection)
+            if session is not None and not session.closing:
+                self.serve(session, message, now_s)
+        for connection in connections:
+            session = self._registry.connections.get(connection)
+            if session is not None and not session.paused and not self._gate.is_waiting(session):
+                self._effects.append(ResumeReading(connection))
 
     def serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
         kind = message.WhichOneof("body")
@@ -144,12 +169,6 @@ class Serving:
             session = self._registry.connections.get(connection)
             if session is not None and not session.paused:
                 self._effects.append(ResumeReading(connection))
-
-    def resume(self, connection: ConnectionId) -> None:
-        """Read from this connection again, unless something else keeps it waiting."""
-        session = self._registry.connections.get(connection)
-        if session is not None and not session.paused and not self._gate.is_waiting(session):
-            self._effects.append(ResumeReading(connection))
 
     def confirm(self, requests: Iterable[Request]) -> None:
         """What these waited for is on disk, or nobody knows when it will be."""

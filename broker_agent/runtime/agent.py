@@ -53,7 +53,7 @@ from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.ring import Status
+from overlay.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -321,19 +321,19 @@ class _ManagedBroker:
 
     @property
     def registration_version(self) -> int:
-        return self._agent.core.registration_version
+        return self._agent.core.reporting.version
 
     def registration(self) -> Registration:
-        return self._agent.core.registration()
+        return self._agent.core.reporting.registration()
 
     def attend(self) -> None:
         # Once: between two managers it goes on counting, and the next report has it all.
         if not self._attends:
             self._attends = True
-            self._agent.core.attend(self._now())
+            self._agent.core.reporting.begin(self._now())
 
     def load_report(self, *, full: bool) -> LoadReport:
-        return self._agent.core.load_report(self._now(), full=full)
+        return self._agent.core.reporting.report(self._now(), full=full)
 
     def on_step(self, step: Step) -> None:
         self._agent.on_step(step)

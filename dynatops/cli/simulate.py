@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynatops.cli.common import Commands, add_command, positive, print_json
 from dynatops.cli.errors import UsageError
+from dynatops.cli.planning import require_solvers
 
 if TYPE_CHECKING:
     from simulator.run import Verdict
@@ -33,13 +35,21 @@ def add_commands(commands: Commands) -> None:
         "--seeds", type=positive(int), default=1, metavar="N", help="how many seeds (default: 1)"
     )
     parser.add_argument(
-        "--brokers", type=positive(int), default=8, metavar="B", help="brokers at the start"
+        "--brokers",
+        type=positive(int),
+        metavar="B",
+        help="brokers at the start (default: 8; with --reconfigure 6)",
     )
     parser.add_argument(
         "--minutes", type=positive(float), default=2.0, metavar="M", help="of virtual time"
     )
     parser.add_argument(
         "--jobs", type=positive(int), default=1, metavar="J", help="seeds run side by side"
+    )
+    parser.add_argument(
+        "--reconfigure",
+        action="store_true",
+        help="with two managers that move brokers, and a mishap at a random point of each plan",
     )
     parser.add_argument(
         "--trace", metavar="FILE", help="write everything that happens, one seed only"
@@ -60,17 +70,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _run_one(arguments: argparse.Namespace) -> list[Verdict]:
-    from simulator.run import simulate
+def _simulation(arguments: argparse.Namespace) -> Callable[..., Verdict]:
+    """Called with a seed, and where the trace goes, if anywhere."""
+    if arguments.reconfigure:
+        require_solvers()
+        from simulator.reconfiguring import simulate_reconfiguration
 
+        simulation: Callable[..., Verdict] = simulate_reconfiguration
+    else:
+        from simulator.run import simulate
+
+        simulation = simulate
+    brokers = arguments.brokers or (6 if arguments.reconfigure else 8)
+    return partial(simulation, brokers=brokers, minutes=arguments.minutes)
+
+
+def _run_one(arguments: argparse.Namespace) -> list[Verdict]:
     with Path(arguments.trace).open("w") if arguments.trace else nullcontext() as out:
-        return [simulate(arguments.seed, arguments.brokers, arguments.minutes, out)]
+        return [_simulation(arguments)(arguments.seed, out=out)]
 
 
 def _run_many(arguments: argparse.Namespace) -> list[Verdict]:
-    from simulator.run import simulate
-
-    work = partial(simulate, brokers=arguments.brokers, minutes=arguments.minutes)
+    work = _simulation(arguments)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     verdicts: list[Verdict] = []
     with ProcessPoolExecutor(arguments.jobs) as pool:

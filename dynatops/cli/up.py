@@ -16,11 +16,14 @@ from dynatops.cli.common import (
     run_async,
 )
 from dynatops.cli.errors import UsageError
+from dynatops.cli.planning import require_manager
 
 if TYPE_CHECKING:
     from dynatops.cluster import LocalCluster, ProcessCluster
 
 BROKERS_MAX = 500
+MANAGERS_MAX = 10
+MANAGER_PORT = 7480
 
 
 def add_commands(commands: Commands) -> None:
@@ -47,6 +50,14 @@ def add_commands(commands: Commands) -> None:
         metavar="DIR",
         help="keep sessions there, a folder for each broker (default: in memory only)",
     )
+    parser.add_argument(
+        "--managers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="reconfiguration managers beside them, the first at http://127.0.0.1:7480 "
+        "(default: none)",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--in-process", action="store_true", help="all in this process (the default)"
@@ -62,6 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     last_port = arguments.port + arguments.brokers - 1
     if arguments.port < 0 or last_port > 65_535:
         raise UsageError(f"--port {arguments.port}: ports end at 65535")
+    if not 0 <= arguments.managers <= MANAGERS_MAX:
+        raise UsageError(f"--managers {arguments.managers}: from 0 to {MANAGERS_MAX}")
+    if arguments.managers:
+        require_manager()
     run_async(_run(arguments))
     return 0
 
@@ -69,13 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> None:
     from dynatops.cluster import LocalCluster, ProcessCluster
 
-    cluster: LocalCluster | ProcessCluster
+    kind: type[LocalCluster | ProcessCluster] = LocalCluster
     if arguments.processes:
-        cluster = ProcessCluster(
-            arguments.brokers, port=arguments.port, data_dir=arguments.data_dir
-        )
-    else:
-        cluster = LocalCluster(arguments.brokers, port=arguments.port, data_dir=arguments.data_dir)
+        kind = ProcessCluster
+    cluster = kind(
+        arguments.brokers,
+        port=arguments.port,
+        data_dir=arguments.data_dir,
+        managers=arguments.managers,
+        # Where any port will do for brokers, it will for managers.
+        http_port=MANAGER_PORT if arguments.port else 0,
+    )
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
@@ -89,11 +108,14 @@ async def _run(arguments: argparse.Namespace) -> None:
 def _announce(cluster: LocalCluster | ProcessCluster, *, as_json: bool) -> None:
     addresses = cluster.addresses
     if as_json:
-        print_json({"addresses": addresses, "ready_s": round(cluster.ready_s, 3)})
+        document = {"addresses": addresses, "ready_s": round(cluster.ready_s, 3)}
+        print_json({**document, "managers": cluster.managers.urls})
         return
     first, last = addresses[0], addresses[-1]
     where = first if len(addresses) == 1 else f"{first} to {last}"
     print(f"{len(addresses)} brokers, ready after {cluster.ready_s:.1f} s: {where}")
     if first != "127.0.0.1:7400":
         print(f"For other commands: export {ADDRESS_VARIABLE}={first}")
+    if cluster.managers.urls:
+        print(f"{len(cluster.managers.urls)} managers: {', '.join(cluster.managers.urls)}")
     print("Ctrl-C stops them.", flush=True)

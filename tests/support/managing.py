@@ -84,6 +84,8 @@ class FakeBroker:
     streams: int = 0
     # Steps as they came, by kind.
     seen: list[int] = field(default_factory=list)
+    # What it answers instead to steps of a kind, without obeying.
+    answers: dict[int, StepReply] = field(default_factory=dict)
 
     @property
     def agent(self) -> AgentId:
@@ -101,6 +103,10 @@ class FakeBroker:
 
     def obey(self, step: Step, now_s: float) -> StepReply:
         self.seen.append(step.kind)
+        if step.kind in self.answers:
+            reply = StepReply(fence=step.fence, plan=step.plan, epoch=step.epoch, kind=step.kind)
+            reply.MergeFrom(self.answers[step.kind])
+            return reply
         problem = self._obey(step, now_s)
         return StepReply(
             fence=step.fence,
@@ -249,8 +255,8 @@ class World:
         self.reigns = 0
         self.cut_off: set[str] = set()
         self.effects: list[ManagerEffect] = []
-        # Called with each plan version as it is written.
-        self.on_write: Callable[[Plan], None] = lambda plan: None
+        # Looks at each record before it goes to the store.
+        self.before_record: Callable[[Record], None] = lambda record: None
 
     # ---- leadership ------------------------------------------------------------------------------
 
@@ -337,6 +343,7 @@ class World:
         manager, token = self.manager, record.token
         if not manager.leads:
             return
+        self.before_record(record)
         fence = manager.office.fence
         fails = self.store.away or self.rng.random() < self.mishaps.unwritten
         arrives = not fails or (not self.store.away and self.rng.random() < 0.5)
@@ -345,8 +352,6 @@ class World:
             if arrives and not self.store.write(fence, record):
                 self.do(manager.depose(self.now_s))
                 return
-            if arrives and record.plan is not None:
-                self.on_write(record.plan)
             answer = manager.not_recorded if fails else manager.recorded
             if manager is self.manager:
                 self.later(0.01, lambda: self.do(answer(token, self.now_s)))

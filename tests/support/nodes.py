@@ -24,8 +24,8 @@ from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId, first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
-from overlay.ring import Status
 from overlay.settings import OverlaySettings
+from overlay.status import Status
 from simulator.scheduler import Scheduler
 
 TICK_S = 0.1

@@ -14,13 +14,12 @@ from dynatops.v1.manager_pb2 import (
     RCFG_TREE_REPAIR,
     RCFG_TREE_RESTORE,
     STEP_PROBLEM_NOT_HOST,
-    Step,
     StepProblem,
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
 from reconfig_manager.plan import PHASES, TRANSITIONS, Phase, Plan, PlanState
-from reconfig_manager.ports import Audit, SendStep
+from reconfig_manager.ports import Audit, Record, SendStep
 from reconfig_manager.refusals import Busy, IllegalTransition, Refused, StalePlan
 from tests.support.managing import SETTINGS, FakeBroker, Mishaps, World
 
@@ -114,17 +113,7 @@ class TestWhenAllGoesWell:
 
 class TestRollingBack:
     def refusing(self, world: World, kind: int, problem: StepProblem.ValueType) -> None:
-        broker = world.brokers["b1"]
-        obey = broker.obey
-
-        def refuse(step: Step, now_s: float) -> StepReply:
-            if step.kind != kind:
-                return obey(step, now_s)
-            return StepReply(
-                fence=step.fence, plan=step.plan, epoch=step.epoch, kind=step.kind, problem=problem
-            )
-
-        broker.obey = refuse  # type: ignore[method-assign]
+        world.brokers["b1"].answers[kind] = StepReply(problem=problem)
 
     @pytest.mark.parametrize("kind", [RCFG_INIT, RCFG_DHT_UPDATE])
     def test_a_refusal_before_the_commit_point(self, kind: int) -> None:
@@ -153,7 +142,7 @@ class TestRollingBack:
     def test_a_broker_that_dies(self, phase: Phase) -> None:
         world = World(5)
         plan = world.begin(3)
-        world.brokers["b2"].obey = silent(world.brokers["b2"], phase)  # type: ignore[method-assign]
+        be_silent(world.brokers["b2"], phase)
         assert world.run(5.0, lambda: reached(world, plan, phase))
         world.crash("b2")
         plan = finish(world, plan)
@@ -163,7 +152,7 @@ class TestRollingBack:
     def test_one_that_was_restarted_is_another(self) -> None:
         world = World(5)
         plan = world.begin(3)
-        world.brokers["b2"].obey = silent(world.brokers["b2"], Phase.MOVING)  # type: ignore[method-assign]
+        be_silent(world.brokers["b2"], Phase.MOVING)
         assert world.run(5.0, lambda: reached(world, plan, Phase.MOVING))
         world.crash("b2")
         world.restart("b2")
@@ -197,7 +186,7 @@ class TestRollingBack:
     def test_cancelled(self) -> None:
         world = World(5)
         plan = world.begin(3)
-        world.brokers["b2"].obey = silent(world.brokers["b2"], Phase.MOVING)  # type: ignore[method-assign]
+        be_silent(world.brokers["b2"], Phase.MOVING)
         assert world.run(5.0, lambda: reached(world, plan, Phase.MOVING))
         world.run(0.5)
         world.do(world.manager.cancel(plan.id, "bob", "not now", world.now_s))
@@ -214,15 +203,10 @@ class TestRollingBack:
         assert finish(world, plan).state is PlanState.COMMITTED
 
 
-def silent(broker: FakeBroker, phase: Phase) -> object:
-    """Does not answer in this phase: an answer of something else."""
-    obey = broker.obey
-    kinds = {Phase.FREEZING: RCFG_INIT, Phase.MOVING: RCFG_DHT_UPDATE}
-
-    def answer(step: Step, now_s: float) -> StepReply:
-        return StepReply() if step.kind == kinds[phase] else obey(step, now_s)
-
-    return answer
+def be_silent(broker: FakeBroker, phase: Phase) -> None:
+    """No answer that counts, in this phase."""
+    kind = {Phase.FREEZING: RCFG_INIT, Phase.MOVING: RCFG_DHT_UPDATE}[phase]
+    broker.answers[kind] = StepReply(plan="another")
 
 
 def reached(world: World, plan: Plan, phase: Phase) -> bool:
@@ -245,26 +229,18 @@ class TestTheStoreIsAway:
         world = World(4)
         plan = world.begin(2)
 
-        def lose_the_answer(written: Plan) -> None:
-            if written.phase is Phase.RESTORING:
+        def lose_the_answer(record: Record) -> None:
+            written = record.plan
+            if written is not None and written.phase is Phase.RESTORING and not world.store.away:
+                world.store.write(world.manager.office.fence, record)
                 world.store.away = True
 
-        world.on_write = lose_the_answer
-        record = world._record
-
-        def lossy(effect: object) -> None:
-            plan = effect.plan  # type: ignore[attr-defined]
-            if plan is not None and plan.phase is Phase.RESTORING and not world.store.away:
-                world.store.write(world.manager.office.fence, effect)  # type: ignore[arg-type]
-                world.store.away = True
-            record(effect)  # type: ignore[arg-type]
-
-        world._record = lossy  # type: ignore[method-assign]
+        world.before_record = lose_the_answer
         assert world.run(5.0, lambda: world.store.away)
         assert world.store.placement.epoch == 1
         world.run(SETTINGS.execution.prepare_timeout_s + 2.0)
         assert all(RCFG_ROLL_BACK not in broker.seen for broker in world.brokers.values())
-        world._record = record  # type: ignore[method-assign]
+        world.before_record = lambda record: None
         world.store.away = False
         plan = finish(world, plan)
         assert plan.state is PlanState.ROLLED_BACK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from reconfig_manager.ports import (
     AgentId,
     Audit,
     AuditEntry,
+    Constants,
     Drop,
     KeepRates,
     LeaderState,
@@ -38,9 +40,10 @@ from tests.support.workday import SETTINGS, Workday
 QUICK = SolverOptions(iterations_max=40, budget_s=60.0)
 
 
-def morning(events_per_s: float = 0.05, **changes: Any) -> Workday:
+def morning(constants: Constants | None = None, **changes: Any) -> Workday:
     """Enough is known to plan from."""
-    day = Workday(Policy(**{"solver": QUICK, **changes}), events_per_s=events_per_s)
+    day = Workday(Policy(**{"solver": QUICK, **changes}))
+    day.store.constants = constants or Constants()
     day.begin()
     day.run(1200.0)
     return day
@@ -107,7 +110,7 @@ class TestProposing:
         assert (plan.state, plan.approved_by) == (PlanState.COMMITTED, "alice")
 
     def test_what_is_not_worth_it_is_rejected(self) -> None:
-        day = morning(events_per_s=0.002)
+        day = morning(Constants(a=1e6))
         plan = propose(day, execute=True)
         assert plan.state is PlanState.REJECTED
         assert plan.note.startswith("reject: ")
@@ -253,12 +256,13 @@ class TestLeading:
         assert manager.reply(agent, StepReply(), 0.0) == []
         assert (manager.tick(0.0), manager.gone(agent, 0.0)) == ([], [])
         assert (manager.recorded(1, 0.0), manager.depose(0.0)) == ([], [])
-        for command in (
+        commands: list[Callable[[], object]] = [
             lambda: manager.propose(ProposalRequest(), 0.0),
             lambda: manager.approve("p1-1", "bob", "", 0.0),
             lambda: manager.cancel("p1-1", "bob", "", 0.0),
             lambda: manager.set_policy(Policy(), "bob", "", 0.0),
-        ):
+        ]
+        for command in commands:
             with pytest.raises(NotLeading):
                 command()
 

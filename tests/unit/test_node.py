@@ -12,8 +12,8 @@ from overlay.effects import Send
 from overlay.identifiers import NodeId, first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
-from overlay.ring import Status
 from overlay.settings import OverlaySettings
+from overlay.status import Status
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

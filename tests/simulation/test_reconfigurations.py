@@ -1,0 +1,173 @@
+"""Brokers are moved while leaders and brokers crash, links break and the store is away.
+
+`dynatops simulate --reconfigure --seeds 2000` runs more of the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from broker_agent.core.reconfiguration import Reconfiguration
+from overlay.interests import Interests
+from overlay.reigns import Reigns
+from overlay.replication import Replication
+from reconfig_manager.plan import Phase, Plan, PlanState
+from reconfig_manager.ports import Record
+from simulator.managers import SimulatedManager
+from simulator.reconfiguring import Meddler, Mishap, simulate_reconfiguration
+from simulator.run import Run, Verdict
+
+Also = Callable[[Run, Meddler], None]
+
+
+def play(seed: int, also: Also | None = None) -> tuple[Verdict, list[Plan]]:
+    meddlers: list[Meddler] = []
+
+    def keep(run: Run, meddler: Meddler) -> None:
+        meddlers.append(meddler)
+        if also is not None:
+            also(run, meddler)
+
+    verdict = simulate_reconfiguration(seed, brokers=6, minutes=2.0, also=keep)
+    return verdict, list(meddlers[0].managers.store.plans.values())
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_six_brokers_and_two_managers(seed: int) -> None:
+    verdict, plans = play(seed)
+    assert verdict.ok, f"{verdict.violations}\n{verdict.command}"
+    assert verdict.delivered > 100
+    assert any(plan.state is PlanState.COMMITTED for plan in plans)
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    assert play(5)[0].trace == play(5)[0].trace
+
+
+def test_the_seeds_cover_every_mishap() -> None:
+    struck: set[str] = set()
+    for seed in range(24):
+        struck |= {fault.partition(" s ")[2] for fault in play(seed)[0].faults}
+    assert struck >= {mishap.value for mishap in Mishap if mishap is not Mishap.NONE}
+
+
+class TestLeaderKilled:
+    """Once, in the first plan that gets so far: as it writes its entry, or just after that."""
+
+    @pytest.mark.parametrize("phase", [p for p in Phase if p is not Phase.ROLLING_BACK])
+    @pytest.mark.parametrize("before", [True, False])
+    def test_the_next_finishes_or_undoes_what_it_did(self, phase: Phase, before: bool) -> None:
+        killed: list[str] = []
+
+        def also(run: Run, meddler: Meddler) -> None:
+            kill_at(meddler, phase, killed, before=before)
+
+        verdict, plans = play(40, also)
+        assert killed
+        (plan,) = [plan for plan in plans if plan.id == killed[0]]
+        # Written, though nobody lives who knows it: the entry is what counts.
+        expected = PlanState.COMMITTED if phase.committed else PlanState.ROLLED_BACK
+        assert plan.state is expected
+        assert verdict.ok, verdict.violations
+
+    def test_while_rolling_back(self) -> None:
+        killed: list[str] = []
+
+        def also(run: Run, meddler: Meddler) -> None:
+            cancelled: list[str] = []
+
+            def on_written(manager: SimulatedManager, record: Record) -> None:
+                plan = record.plan
+                if plan is not None and plan.phase is Phase.MOVING and not cancelled:
+                    cancelled.append(plan.id)
+                    manager.cancel(plan.id)
+                elif plan is not None and plan.phase is Phase.ROLLING_BACK and not killed:
+                    killed.append(plan.id)
+                    manager.crash()
+                    run.scheduler.after(5.0, lambda: meddler.start_manager(manager.name))
+
+            quieten(meddler)
+            meddler.managers.on_written = on_written
+
+        verdict, plans = play(40, also)
+        assert [plan.state for plan in plans if plan.id in killed] == [PlanState.ROLLED_BACK]
+        assert verdict.ok, verdict.violations
+
+
+def quieten(meddler: Meddler) -> None:
+    """No mishaps but the test's own."""
+    meddler.managers.on_step = lambda manager, step: None
+    meddler.managers.on_written = lambda manager, record: None
+    meddler.managers.answers_lost = 0.0
+
+
+def kill_at(meddler: Meddler, phase: Phase, killed: list[str], *, before: bool) -> None:
+    quieten(meddler)
+
+    def strike(manager: SimulatedManager, record: Record) -> None:
+        plan = record.plan
+        if plan is not None and plan.phase is phase and not killed:
+            killed.append(plan.id)
+            manager.crash()
+
+    if before:
+        # It has written, and never learns so.
+        meddler.managers.on_written = strike
+        return
+
+    def strike_soon(manager: SimulatedManager, record: Record) -> None:
+        # It has acted on its entry, and some answers are under way.
+        manager.world.scheduler.after(0.006, lambda: strike(manager, record))
+
+    meddler.managers.on_written = strike_soon
+
+
+class TestCheckers:
+    """What they watch is broken here on purpose."""
+
+    def test_a_broker_that_stays_frozen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Reconfiguration, "_thaw", lambda self, part, now_s: None)
+        assert any("is frozen" in violation for violation in play(1)[0].violations)
+
+    def test_a_node_that_comes_without_its_topics(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def load_nothing(self: Reigns, states: object, now_s: float) -> None:
+            self.ready = True
+
+        monkeypatch.setattr(Reigns, "load", load_nothing)
+        assert any("not in the catalogue" in violation for violation in play(1)[0].violations)
+
+    def test_a_node_that_comes_without_its_copies(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # In this run a broker that has moved crashes later.
+        monkeypatch.setattr(Replication, "load", lambda self, states, now_s: None)
+        assert any("events lost" in violation for violation in play(2)[0].violations)
+
+    def test_trees_that_are_not_repaired(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Interests, "catch_up", lambda self, now_s: None)
+        assert any("tree of" in violation for violation in play(3)[0].violations)
+
+    def test_a_plan_that_is_not_what_is_written_of_it(self) -> None:
+        def also(run: Run, meddler: Meddler) -> None:
+            def falsify() -> list[str]:
+                plans = meddler.managers.store.plans
+                for plan in plans.values():
+                    plans[plan.id] = plan.model_copy(update={"state": PlanState.ROLLED_BACK})
+                return []
+
+            run.checks.insert(0, falsify)
+
+        assert any(
+            "its placement was used" in violation for violation in play(1, also)[0].violations
+        )
+
+    def test_two_hosts_of_one_node(self) -> None:
+        def also(run: Run, meddler: Meddler) -> None:
+            def falsify() -> list[str]:
+                one, other, *_ = run.world.living()
+                one.core.hosting.node = other.core.node
+                return []
+
+            run.checks.insert(0, falsify)
+
+        assert any("is hosted by" in violation for violation in play(1, also)[0].violations)
