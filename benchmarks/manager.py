@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import bisect
 import json
+import math
 import os
 import platform
 import sys
@@ -199,7 +200,9 @@ class Result:
     plan_s: float
     plan_solved_s: float
     plan_cpu_s: float
+    # How long somebody else's question waited at most: while brokers reported, and during the plan.
     longest_answer_s: float
+    longest_answer_in_plan_s: float
 
 
 async def measure(arguments: argparse.Namespace, folder: str) -> Result:
@@ -249,12 +252,15 @@ async def observe(
     reports = sum(broker.uplink.counters.manager_reports for broker in brokers)
     before, store_before = Usage.of(pid), Usage.of(store_pid)
     began_s = time.monotonic()
-    longest_s = await ask_now_and_then(manager, arguments.seconds)
+    longest_s = await ask_now_and_then(manager, began_s + arguments.seconds)
     seconds = time.monotonic() - began_s
     after, store_after = Usage.of(pid), Usage.of(store_pid)
     reports = sum(broker.uplink.counters.manager_reports for broker in brokers) - reports
     cpu_s = after.cpu_s - before.cpu_s
+    over = asyncio.Event()
+    asking = asyncio.create_task(ask_now_and_then(manager, math.inf, over))
     plan, plan_s, solved_s = await execute(manager, arguments.budget_s)
+    over.set()
     subscriptions = (await ask(manager, "/v1/cluster"))["subscriptions"]
     steps = sum(broker.steps for broker in brokers)
     return Result(
@@ -276,17 +282,20 @@ async def observe(
         plan_solved_s=solved_s,
         plan_cpu_s=Usage.of(pid).cpu_s - after.cpu_s,
         longest_answer_s=longest_s,
+        longest_answer_in_plan_s=await asking,
     )
 
 
-async def ask_now_and_then(manager: ManagerProcess, seconds: float) -> float:
-    """The longest that a follower's question had to wait: the loop was held up for so long."""
-    deadline_s, longest_s = time.monotonic() + seconds, 0.0
-    while time.monotonic() < deadline_s:
+async def ask_now_and_then(
+    manager: ManagerProcess, until_s: float, over: asyncio.Event | None = None
+) -> float:
+    """The longest that a question had to wait: the manager's loop was held up for so long."""
+    longest_s = 0.0
+    while time.monotonic() < until_s and not (over and over.is_set()):
         asked_s = time.monotonic()
         await ask(manager, "/v1/healthz")
         longest_s = max(longest_s, time.monotonic() - asked_s)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.1)
     return longest_s
 
 

@@ -24,6 +24,7 @@ from dynatops.v1.manager_pb2 import (
     AgentFrame,
     LoadReport,
     ManagerFrame,
+    NotLeader,
     Registration,
     Step,
 )
@@ -589,3 +590,62 @@ def test_two_managers_and_their_own_server(tmp_path: Path) -> None:
             await until(lambda: own.leads != guest.leads)
 
     asyncio.run(scenario())
+
+
+class TestUplink:
+    def test_managers_that_send_a_broker_to_each_other(self) -> None:
+        """It asks no more than some times in a row, then with pauses."""
+
+        async def scenario() -> None:
+            asked = [0, 0]
+            servers: list[grpc.aio.Server] = []
+            addresses: list[str] = []
+            for number in range(2):
+
+                async def attend(_: object, context: Any, number: int = number) -> None:
+                    await context.read()
+                    asked[number] += 1
+                    frame = ManagerFrame(not_leader=NotLeader(leader=addresses[1 - number]))
+                    await context.write(frame.SerializeToString())
+
+                server = grpc.aio.server()
+                handler: Any = grpc.stream_stream_rpc_method_handler(attend)
+                method = METHOD.rpartition("/")
+                handlers = grpc.method_handlers_generic_handler(
+                    method[0].strip("/"), {method[2]: handler}
+                )
+                server.add_generic_rpc_handlers((handlers,))
+                addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+                await server.start()
+                servers.append(server)
+            agent = FakeAgent("b0", addresses[:1])
+            paused: list[float] = []
+            sleep = asyncio.sleep
+
+            async def pause(seconds: float) -> None:
+                paused.append(sum(asked))
+                await sleep(min(seconds, 0.01))
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("broker_agent.runtime.uplink.asyncio.sleep", pause)
+                running = asyncio.create_task(agent.uplink.run())
+                while len(paused) < 2:
+                    await sleep(0.01)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            assert paused[:2] == [4, 8]
+            for server in servers:
+                await server.stop(None)
+
+        asyncio.run(scenario())
+
+    def test_without_any_manager_replies_are_dropped(self) -> None:
+        async def scenario() -> None:
+            agent = FakeAgent("b0", ["127.0.0.1:1"])
+            async with attending([agent]):
+                await until(lambda: "nobody listens there" in agent.uplink.problem)
+                agent.on_step(Step(plan="p", kind=RCFG_INIT))
+                assert agent.uplink.counters.manager_replies_dropped == 1
+                assert agent.uplink.counters.manager_failures >= 1
+
+        asyncio.run(scenario())
