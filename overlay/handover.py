@@ -77,10 +77,11 @@ def restore(
     counters: OverlayCounters,
     now_s: float,
 ) -> Node:
-    """The node as its former host sealed it, hosted by `me`. `hosts` says where others are."""
+    """The node as its former host sealed it, hosted by `me`. `hosts` says where others are, the
+    most important last: a directory is bounded."""
     node = Node(me, settings, rng, counters)
     directory = node.directory
-    for ref in (*state.known, *hosts):
+    for ref in hosts:
         directory.learn(ref)
     # It starts with what is known now; nobody has moved or been reborn meanwhile.
     directory.take_moved()

@@ -186,6 +186,8 @@ class Node:
 
     def unreachable(self, address: str, now_s: float) -> list[Effect]:
         """Nobody listens at this address: whoever was there is dead, silent for long or not."""
+        if self.sealed:
+            return self._settle(now_s)
         for peer in self.directory.at_address(address):
             self._lose(peer.node_id, now_s)
         return self._settle(now_s)

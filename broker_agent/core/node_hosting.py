@@ -103,7 +103,7 @@ class NodeHosting:
             self._rejoin(self._another_id(), 0, moved, now_s)
             return
         me = _peer(self._identity, NodeId(coming.node_id), epoch)
-        hosts = [*(peer.ref for peer in former.directory), *moved]
+        hosts = [*(peer.ref for peer in former.directory), *state.known, *moved]
         node = restore(state, me, hosts, former.settings, self._new_rng(), former.counters, now_s)
         if trees_later:
             node.interests.postpone()

@@ -35,7 +35,13 @@ def restored_at(net: NodeNet, name: str, former: Node, hosts: list[Peer]) -> Nod
     me = next(peer for peer in hosts if peer.address == name)
     state = put_together(parts_of(former))
     node = restore(
-        state, me, [p.ref for p in hosts], net.settings, Random(1), former.counters, net.now_s
+        state,
+        me,
+        [*state.known, *(p.ref for p in hosts)],
+        net.settings,
+        Random(1),
+        former.counters,
+        net.now_s,
     )
     for topic, term in net.nodes[name].interests.terms().items():
         node.interests.want(topic, net.now_s, term)
