@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from dynatops.tokens import Role
 from reconfig_manager import refusals
 from reconfig_manager.rest.broadcast import TooManyWatchersError
 from reconfig_manager.rest.facade import (
@@ -232,3 +233,8 @@ def redirect() -> dict[int | str, dict[str, Any]]:
     """What a manager that follows answers."""
     location = {"schema": {"type": "string"}, "description": "The same at the leader."}
     return {307: {"description": "Ask the leader.", "headers": {"Location": location}}}
+
+
+def takes(role: Role) -> dict[str, Any]:
+    """For `openapi_extra=`: what a token must be for it."""
+    return {"x-role": role.value}
