@@ -225,7 +225,7 @@ def test_never_two_at_once(tmp_path: Path) -> None:
                 leader = await led_by_one(there)
                 before = len(leader.reasons)
                 leader.leadership.outranked(100 * (number + 1))
-                await until(lambda c=leader, n=before: len(c.reasons) > n)  # type: ignore[misc]
+                await until(lambda c=leader, n=before: len(c.reasons) > n)
             watching.cancel()
             assert most == 1
             fences = sorted(fence for c in there for fence in c.fences)

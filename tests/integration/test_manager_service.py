@@ -84,7 +84,7 @@ async def call(
 ) -> AsyncIterator[grpc.aio.StreamStreamCall[bytes, bytes]]:
     """A stream as anybody might open it."""
     async with grpc.aio.insecure_channel(service.address) as channel:
-        stream = channel.stream_stream(METHOD)()
+        stream: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(METHOD)()
         for frame in frames:
             await stream.write(frame)
         yield stream
@@ -97,6 +97,11 @@ async def last_words(stream: grpc.aio.StreamStreamCall[bytes, bytes]) -> str:
         while await stream.read() is not grpc.aio.EOF:
             pass
     return str(await stream.details())
+
+
+async def is_attended(stream: grpc.aio.StreamStreamCall[bytes, bytes]) -> bool:
+    raw = await stream.read()
+    return isinstance(raw, bytes) and ManagerFrame.FromString(raw).HasField("attended")
 
 
 def registration(name: str = "b1", **values: Any) -> bytes:
@@ -235,9 +240,9 @@ class TestAgents:
             async with managing(server.url) as service:
                 await until(lambda: service.leads)
                 async with call(service, registration()) as first:
-                    assert ManagerFrame.FromString(await first.read()).HasField("attended")
+                    assert await is_attended(first)
                     async with call(service, registration()) as second:
-                        assert ManagerFrame.FromString(await second.read()).HasField("attended")
+                        assert await is_attended(second)
                         assert "opened another stream" in await last_words(first)
                         assert await attached(service) == 1
 
@@ -256,8 +261,7 @@ class TestAgents:
         """Its queue is bounded; the others and the manager do not notice."""
 
         async def scenario(server: EmbeddedServer) -> None:
-            values = {"service": {"agent_queue_frames_max": 4}}
-            async with managing(server.url, **values) as service:
+            async with managing(server.url, service={"agent_queue_frames_max": 4}) as service:
                 await until(lambda: service.leads)
                 async with call(service, registration()):
                     await all_attached(service, 1)

@@ -298,7 +298,7 @@ class TestState:
                 assert await leading(other) == 1
                 assert await other.plan("p1") is None
                 redis = Redis.from_url(server.url)
-                keys = await redis.keys("*")
+                keys: list[bytes] = await redis.keys("*")  # type: ignore[assignment]
                 await redis.aclose()
                 assert all(key.startswith((b"other:", b"dynatops:manager:")) for key in keys)
             finally:
@@ -460,7 +460,7 @@ class TestAway:
             ):
                 began_s = loop.time()
                 with pytest.raises(StoreAway):
-                    await operation()  # type: ignore[no-untyped-call]
+                    await operation()
                 assert loop.time() - began_s < 5.0
             assert store.failures == 15
 

@@ -61,7 +61,7 @@ class FakeAgent:
     ) -> None:
         self.name = name
         self.incarnation = incarnation
-        self.node_id = key_of(name)
+        self.node_id: int = key_of(name)
         self.epoch = 0
         self.fence = 0
         self.frozen_by = ""

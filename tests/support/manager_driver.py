@@ -61,11 +61,15 @@ class ManagerDriver:
     """Implements `facade.Driver`."""
 
     def __init__(
-        self, settings: RestSettings | None = None, brokers: int = 8, name: str = "m1"
+        self,
+        settings: RestSettings | None = None,
+        brokers: int = 8,
+        name: str = "m1",
+        store: MemoryStore | None = None,
     ) -> None:
         self.clock_s = START_S
         self.settings = settings or RestSettings()
-        self.store = MemoryStore(self.now_s)
+        self.store = store or MemoryStore(self.now_s)
         self.manager = Manager(SETTINGS, name)
         self.broadcast = Broadcast(
             name,
