@@ -77,8 +77,8 @@ def restore(
     counters: OverlayCounters,
     now_s: float,
 ) -> Node:
-    """The node as its former host sealed it, hosted by `me`. `hosts` says where others are, the most
-    important last: a directory is bounded."""
+    """The node as its former host sealed it, hosted by `me`. `hosts` says where others are, the
+    most important last: a directory is bounded."""
     node = Node(me, settings, rng, counters)
     directory = node.directory
     for ref in hosts:

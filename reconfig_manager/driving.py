@@ -125,6 +125,10 @@ class Driver:
         await self.solver.stop()
         self.failed.cancel()
 
+    def advise(self, rates: dict[str, float], computed_s: float) -> None:
+        """Publication rates computed elsewhere."""
+        self._perform(self.manager.advise(rates, computed_s))
+
     async def _tick_forever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.service.tick_s)

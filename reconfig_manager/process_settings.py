@@ -131,6 +131,16 @@ class ServiceSettings(_Group):
     )
 
 
+class RateAdviceSettings(_Group):
+    """Publication rates computed by Spark, for policies that want them (`rates_from: advice`)."""
+
+    redis_url: str = Field(
+        "", description="Where analytics write their advice; by default the store's server."
+    )
+    period_s: float = Field(15.0, gt=0, description="How often to look.")
+    topics_max: int = Field(1_000_000, ge=1, description="More are not taken, and that is said.")
+
+
 class ManagerProcessSettings(_Group):
     """One manager process."""
 
@@ -161,6 +171,7 @@ class ManagerProcessSettings(_Group):
     store: StoreSettings = Field(default_factory=StoreSettings)
     leadership: LeadershipSettings = Field(default_factory=LeadershipSettings)
     service: ServiceSettings = Field(default_factory=ServiceSettings)
+    advice: RateAdviceSettings = Field(default_factory=RateAdviceSettings)
     rest: RestSettings = Field(default_factory=RestSettings)
     security: PeerSecurity = Field(default_factory=PeerSecurity)
 

@@ -13,6 +13,8 @@ import asyncio
 import logging
 import secrets
 
+from redis.asyncio import Redis
+
 from dynatops.addresses import split_address
 from dynatops.peer_credentials import (
     CredentialsError,
@@ -29,11 +31,12 @@ from reconfig_manager.facade import ManagerFacade
 from reconfig_manager.leadership import Leadership, LeadershipHost
 from reconfig_manager.manager import Manager
 from reconfig_manager.process_settings import ManagerProcessSettings, default_manager_id
+from reconfig_manager.rate_advice import RateReader
 from reconfig_manager.refusals import StoreAway
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.rest.server import RestServer, ServeError
-from reconfig_manager.store import ManagerFacts, RedisStore, StoreSettingsError
+from reconfig_manager.store import ManagerFacts, RedisStore, StoreSettingsError, connect
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +86,7 @@ class ManagerService:
             raise
         self._leading = self.driver.spawn(self.driver.leadership.run())
         self.driver.spawn(self._look_at_durability())
+        self.driver.spawn(self._rates.run())
         log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
 
     async def _open_store(self) -> None:
@@ -102,7 +106,16 @@ class ManagerService:
             kept=rest.events_kept,
         )
         self.driver = Driver(settings, self.store, self._broadcast)
+        self._rates = RateReader(self._connect_advice(url), settings.advice, self.driver.advise)
         self._started = True
+
+    def _connect_advice(self, own_url: str) -> Redis:
+        """To where analytics write: the store's server, or another."""
+        store, url = self.settings.store, self.settings.advice.redis_url
+        if url:
+            # The password is the store's.
+            return connect(store.model_copy(update={"password": ""}), url)
+        return connect(store, own_url or store.redis_url)
 
     async def _listen(self, credentials: LinkCredentials) -> None:
         settings, driver = self.settings, self.driver

@@ -72,7 +72,7 @@ class RedisStore:
         self._settings = settings
         self._plans_read = plans_read
         self._timeout_s = settings.timeout_s
-        self._redis = _connect(settings, url or settings.redis_url)
+        self._redis = connect(settings, url or settings.redis_url)
         # Operations that were not answered.
         self.failures = 0
         script = self._redis.register_script
@@ -300,7 +300,8 @@ class RedisStore:
         return ""
 
 
-def _connect(settings: StoreSettings, url: str) -> Redis:
+def connect(settings: StoreSettings, url: str) -> Redis:
+    """A client that waits for nothing longer than the settings say."""
     options: dict[str, Any] = {}
     if settings.password:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -143,6 +144,8 @@ def _run_reconfigure(arguments: argparse.Namespace) -> int:
         if shows_progress:
             print(f"\r\033[K{at_s:4.0f} s   {what}", end="", flush=True)
 
+    # That a manager leads, and in the end does not, is no news here.
+    logging.getLogger("reconfig_manager").setLevel(logging.ERROR)
     if not arguments.json:
         print(f"{arguments.brokers} brokers, a manager, live load ...", flush=True)
     try:

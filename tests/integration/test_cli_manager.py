@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from dynatops.cli.main import main
+from dynatops.cli.manager_client import ManagerClient
+from dynatops.cli.watch import Happening, picture
 from reconfig_manager.rest.settings import RestSettings
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served
-from tests.support.security import table
+from tests.support.security import ENCRYPTED, pem, table
 from tests.support.waiting import until
 
 REASON = ("--reason", "mornings are slow")
@@ -190,3 +192,25 @@ def test_roles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert admin.json("plan", *REASON)["actor"] == "admin"
         roles = [entry["role"] for entry in admin.json("history", "--audit")]
         assert roles == ["admin", "viewer"]
+
+
+def test_tls(capsys: pytest.CaptureFixture[str]) -> None:
+    files = {name: ENCRYPTED[name] for name in ("tls_cert", "tls_key")}
+    settings = RestSettings(listen="127.0.0.1:0", **files)
+    with served(asyncio.run(leading(settings))) as manager:
+        assert Terminal(manager, capsys, "--tls-ca", pem("ca.crt")).type("status")
+        doubting = Terminal(manager, capsys)
+        doubting.type("status", code=1)
+        assert "its certificate is not believed here (--tls-ca)" in doubting.errors
+        plain = manager.url.replace("https:", "http:")
+        assert main(["status", "--manager", plain]) == 1
+        assert "no manager answers" in capsys.readouterr().err
+
+
+def test_the_picture_on_a_terminal(terminal: Terminal) -> None:
+    terminal.type("plan", *REASON)
+    happening = Happening(0.0, "broker", {"broker": "b3", "state": "gone"})
+    lines = list(picture(ManagerClient(terminal.manager.url), [happening]))
+    assert lines[0].startswith("leader")
+    assert any(line.startswith("p1-1") and "PROPOSED" in line for line in lines)
+    assert lines[-1].endswith("broker b3: gone")

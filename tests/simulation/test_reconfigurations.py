@@ -124,28 +124,32 @@ def kill_at(meddler: Meddler, phase: Phase, killed: list[str], *, before: bool) 
     meddler.managers.on_written = strike_soon
 
 
+def noticed(what: str) -> bool:
+    """Whether a run complains of it; not every run meets what makes it matter."""
+    return any(what in violation for seed in range(1, 13) for violation in play(seed)[0].violations)
+
+
 class TestCheckers:
     """What they watch is broken here on purpose."""
 
     def test_a_broker_that_stays_frozen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Reconfiguration, "_thaw", lambda self, part, now_s: None)
-        assert any("is frozen" in violation for violation in play(1)[0].violations)
+        assert noticed("is frozen")
 
     def test_a_node_that_comes_without_its_topics(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def load_nothing(self: Reigns, states: object, now_s: float) -> None:
             self.ready = True
 
         monkeypatch.setattr(Reigns, "load", load_nothing)
-        assert any("not in the catalogue" in violation for violation in play(1)[0].violations)
+        assert noticed("not in the catalogue")
 
     def test_a_node_that_comes_without_its_copies(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # In this run a broker that has moved crashes later.
         monkeypatch.setattr(Replication, "load", lambda self, states, now_s: None)
-        assert any("events lost" in violation for violation in play(2)[0].violations)
+        assert noticed("events lost")
 
     def test_trees_that_are_not_repaired(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Interests, "catch_up", lambda self, now_s: None)
-        assert any("tree of" in violation for violation in play(3)[0].violations)
+        assert noticed("tree of")
 
     def test_a_plan_that_is_not_what_is_written_of_it(self) -> None:
         def also(run: Run, meddler: Meddler) -> None:

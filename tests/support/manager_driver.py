@@ -42,7 +42,7 @@ from reconfig_manager.rest.metrics import Family, gauge
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
-from tests.support.managing import FakeBroker
+from tests.support.managed import FakeBroker
 from tests.support.memory_store import MemoryStore
 
 START_S = 1_760_000_000.0

@@ -1,0 +1,112 @@
+"""Publication rates as Spark computed them, read from Redis every so often.
+
+    dynatops:advice:rates:v1                hash, with an expiry: `version` names the table,
+                                            `topics` says how many entries it has, `computed_s`
+                                            when it was computed (UNIX time)
+    dynatops:advice:rates:v1:VERSION:rates  hash: topic -> events/s
+
+Whoever writes it writes the table first and the head last, so that a head names a table that is
+whole. Nothing here holds the manager up: what cannot be read is said once, and what was read before
+is used until it is too old (`monitor.advice_ttl_s`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from reconfig_manager.process_settings import RateAdviceSettings
+
+log = logging.getLogger(__name__)
+
+RATES_KEY = "dynatops:advice:rates:v1"
+_SCAN_ENTRIES = 1_000
+# Called with events/s by topic, and when they were computed.
+Take = Callable[[dict[str, float], float], None]
+
+
+def rates_key(version: str) -> str:
+    return f"{RATES_KEY}:{version}:rates"
+
+
+class RateAdviceError(ValueError):
+    """What is in Redis are no rates; the message says what is wrong with them."""
+
+
+class RateReader:
+    def __init__(self, redis: Redis, settings: RateAdviceSettings, take: Take) -> None:
+        """It closes the client that it is given when its work ends."""
+        self.versions = 0
+        self.failures = 0
+        self._settings = settings
+        self._take = take
+        self._redis = redis
+        self._last_version = ""
+        # What was last complained of: each trouble is told once.
+        self._complaint = ""
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(self._settings.period_s)
+        finally:
+            await self._redis.aclose()
+
+    async def look(self) -> None:
+        """Look once, and hand over what is new."""
+        try:
+            await self._read()
+        except (RedisError, OSError, TimeoutError, RateAdviceError) as error:
+            self.failures += 1
+            complaint = f"rates cannot be read: {type(error).__name__}: {error}"
+            if complaint != self._complaint:
+                log.warning("%s; going on with what is known while it is fresh", complaint)
+            self._complaint = complaint
+            return
+        if self._complaint:
+            log.info("rates can be read again")
+        self._complaint = ""
+
+    async def _read(self) -> None:
+        head = {_text(k): _text(v) for k, v in (await self._redis.hgetall(RATES_KEY)).items()}
+        version = head.get("version", "")
+        if not version or version == self._last_version:
+            return
+        computed_s = _number(head.get("computed_s", ""), "computed_s")
+        promised = int(_number(head.get("topics", ""), "topics"))
+        if promised > self._settings.topics_max:
+            most = f"advice.topics_max, {self._settings.topics_max:,}"
+            raise RateAdviceError(f"{promised:,} topics are more than {most}")
+        rates: dict[str, float] = {}
+        async for topic, rate in self._redis.hscan_iter(rates_key(version), count=_SCAN_ENTRIES):
+            rates[_text(topic)] = _number(_text(rate), _text(topic))
+            if len(rates) > promised:
+                break
+        if len(rates) != promised:
+            raise RateAdviceError(f"{rates_key(version)} has not the {promised:,} topics promised")
+        self._last_version = version
+        self.versions += 1
+        self._take(rates, computed_s)
+
+
+def _text(raw: bytes | str) -> str:
+    try:
+        return raw.decode() if isinstance(raw, bytes) else raw
+    except UnicodeDecodeError:
+        raise RateAdviceError(f"{raw[:40]!r} is not UTF-8") from None
+
+
+def _number(text: str, what: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise RateAdviceError(f"{what[:80]} is {text[:40]!r}, not a number")
+    return number
