@@ -37,6 +37,7 @@ from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.rest.server import RestServer, ServeError
 from reconfig_manager.store import ManagerFacts, RedisStore, StoreSettingsError, connect
+from reconfig_manager.warm_up import warm_up_model
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,8 @@ class ManagerService:
         except BaseException:
             await self.kill()
             raise
+        # Otherwise the first proposal would compile, and the lease run out meanwhile.
+        await asyncio.to_thread(warm_up_model)
         self._leading = self.driver.spawn(self.driver.leadership.run())
         self.driver.spawn(self._look_at_durability())
         self.driver.spawn(self._rates.run())
