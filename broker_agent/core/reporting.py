@@ -32,8 +32,10 @@ class Reporting:
         self._since_s = 0.0
 
     def begin(self, now_s: float) -> None:
-        """There is a manager: count and measure for it from now on."""
+        """There is a manager: count and measure for it from now on, whichever it is."""
         node = self._hosting.node
+        if node.reigns.keeps_tally:
+            return
         node.reigns.keeps_tally = True
         node.round_trips.measuring = True
         self._since_s = now_s
