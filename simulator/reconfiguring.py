@@ -220,7 +220,9 @@ def check_reconfigurations(meddler: Meddler, run: Run) -> list[str]:
 
 def _check_plan(plan: Plan, meddler: Meddler, run: Run) -> list[str]:
     """What is written about the plan, against what brokers did."""
-    if not plan.state.over:
+    # One that could not begin just then waits for somebody to approve it.
+    waits = plan.state is PlanState.PROPOSED and plan.prediction is not None
+    if not plan.state.over and not waits:
         return [f"plan {plan.id} is still {plan.state}"]
     used = plan.epoch in meddler.used and plan.epoch > 0
     if plan.state is not PlanState.COMMITTED:
