@@ -12,7 +12,6 @@ import pytest
 
 from broker_agent.core.reconfiguration import Reconfiguration
 from overlay.interests import Interests
-from overlay.reigns import Reigns
 from overlay.replication import Replication
 from reconfig_manager.plan import Phase, Plan, PlanState
 from reconfig_manager.ports import Record
@@ -159,13 +158,6 @@ class TestCheckers:
     def test_a_broker_that_stays_frozen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Reconfiguration, "_thaw", lambda self, part, now_s: None)
         assert noticed("is frozen")
-
-    def test_a_node_that_comes_without_its_topics(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def load_nothing(self: Reigns, states: object, now_s: float) -> None:
-            self.ready = True
-
-        monkeypatch.setattr(Reigns, "load", load_nothing)
-        assert noticed("not in the catalogue")
 
     def test_a_node_that_comes_without_its_copies(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Replication, "load", lambda self, states, now_s: None)
