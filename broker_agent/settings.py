@@ -32,6 +32,12 @@ class RuntimeSettings(BaseModel):
     join_timeout_s: float = Field(
         15.0, gt=0, description="The broker gives up if no seed has let it join by then."
     )
+    alone_s: float = Field(
+        5.0,
+        gt=0,
+        description="A broker that may found a ring (`--found-if-alone`) does so when none of a "
+        "ring has answered for this long. Should there be one after all, they find together.",
+    )
     link_queue_bytes_max: int = Field(
         64 << 20,
         gt=0,
@@ -124,6 +130,16 @@ class BrokerSettings(BaseModel):
         (),
         description="Addresses of brokers of the ring to join; without any, a new ring is founded.",
     )
+    found_if_alone: bool = Field(
+        False,
+        description="Found a ring if no broker of `join` has one, and this broker is the first of "
+        "`join`: the same for all brokers, so that one founds and the others wait for it.",
+    )
+    pid_file: str = Field(
+        "",
+        description="File to write the process number to, and to lock while the broker is of the "
+        "ring: `dynatops leave` needs it.",
+    )
     data_dir: str = Field(
         "",
         description="Folder of this broker alone, where sessions are kept that outlive their "
@@ -166,6 +182,15 @@ class BrokerSettings(BaseModel):
             if split_address(address)[1] == 0:
                 raise ValueError(f"{address!r} has port 0, which nobody can join")
         return value
+
+    @model_validator(mode="after")
+    def _knows_who_is_first(self) -> Self:
+        if self.found_if_alone and not self.join:
+            raise ValueError(
+                "found_if_alone (--found-if-alone) needs to know who else there may be: name all, "
+                "this broker too, with --join; the first of them founds the ring"
+            )
+        return self
 
     @model_validator(mode="after")
     def _stays_private(self) -> Self:

@@ -106,9 +106,9 @@ class Node:
 
     # ---- inputs ---------------------------------------------------------------------------------
 
-    def start(self, seeds: Sequence[str], now_s: float) -> list[Effect]:
+    def start(self, seeds: Sequence[str], now_s: float, *, founding: bool = False) -> list[Effect]:
         """Found a ring (no seeds) or join the one that a seed address belongs to."""
-        self.ring.start(seeds, now_s)
+        self.ring.start(seeds, now_s, founding=founding)
         return self._settle(now_s)
 
     def handle(self, frame: PeerFrame, now_s: float) -> list[Effect]:

@@ -123,12 +123,12 @@ class Ring:
 
     # ---- coming and going -----------------------------------------------------------------------
 
-    def start(self, seeds: Sequence[str], now_s: float) -> None:
-        """Found a ring (no seeds), or join the one that the seeds belong to."""
+    def start(self, seeds: Sequence[str], now_s: float, *, founding: bool = False) -> None:
+        """Join the ring of the seeds, or found one: which others of the seeds may turn up in."""
         self.seeds = [seed for seed in seeds if seed != self.me.address]
         self._join_due_s = now_s
         self._place.start(self.seeds, now_s)
-        if not self.seeds:
+        if founding or not self.seeds:
             self._become_member(now_s)
 
     def _become_member(self, now_s: float) -> None:

@@ -145,9 +145,11 @@ class Broker:
 
     # ---- inputs ---------------------------------------------------------------------------------
 
-    def start(self, seeds: Sequence[str], reading_s: float) -> list[BrokerEffect]:
+    def start(
+        self, seeds: Sequence[str], reading_s: float, *, founding: bool = False
+    ) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
-        return self._finish(self.node.start(seeds, now_s), now_s)
+        return self._finish(self.node.start(seeds, now_s, founding=founding), now_s)
 
     def tick(self, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
@@ -213,10 +215,8 @@ class Broker:
         return self._finish(self.node.unreachable(address, now_s), now_s)
 
     def leave(self, reading_s: float) -> list[BrokerEffect]:
-        """Leave the ring and say goodbye to clients; done when `Stopped` comes out.
-
-        Sessions end with it here, not on disk: take what is unsaved first.
-        """
+        """Leave the ring and say goodbye to clients; done when `Stopped` comes out. Sessions end
+        with it here, not on disk: take what is unsaved first."""
         now_s = self._clock.at(reading_s)
         self.reception.is_leaving = True
         self.reconfiguration.leave(now_s)

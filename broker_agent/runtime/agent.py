@@ -35,6 +35,7 @@ from broker_agent.core.effects import (
 )
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.runtime.connections import ClientConnection
+from broker_agent.runtime.joining import joined
 from broker_agent.runtime.links import LinkHost, Links
 from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
@@ -55,7 +56,6 @@ from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.status import Status
 
 if TYPE_CHECKING:
     from broker_agent.runtime.lake import LakeFeed
@@ -131,10 +131,10 @@ class Agent:
                 saving=bool(settings.data_dir),
             ),
         )
-        if settings.data_dir:
-            await self._restore(settings.data_dir)
         link_host = LinkHost(self.broker_id, self.address, self.on_peer_frame, self.on_unreachable)
         self.links = Links(link_host, settings.runtime, credentials)
+        if settings.data_dir:
+            await self._restore(settings.data_dir)
         await self._server.start()
         if self._saving is not None:
             self._saving.start()
@@ -232,19 +232,17 @@ class Agent:
             log.info("%d sessions restored", self.core.counters.sessions_restored)
 
     async def _wait_for_membership(self) -> None:
-        deadline_s = self._now() + self.settings.runtime.join_timeout_s
-        while self.core.node.ring.status is Status.JOINING:
-            if self._now() > deadline_s:
-                await self.kill()
-                seeds = ", ".join(self.settings.join)
-                problem = self.links.last_problem
-                raise JoinError(
-                    f"no broker at {seeds} let {self.broker_id} join within "
-                    f"{self.settings.runtime.join_timeout_s:g} s; check that one runs there and "
-                    f"can be reached, and that {self.address} can be reached from there"
-                    + (f" ({problem})" if problem else "")
-                )
-            await asyncio.sleep(self.settings.runtime.tick_s / 2)
+        if await joined(self.core, self.settings, self._perform):
+            return
+        await self.kill()
+        seeds = ", ".join(self.settings.join)
+        problem = self.links.last_problem
+        raise JoinError(
+            f"no broker at {seeds} let {self.broker_id} join within "
+            f"{self.settings.runtime.join_timeout_s:g} s; check that one runs there and "
+            f"can be reached, and that {self.address} can be reached from there"
+            + (f" ({problem})" if problem else "")
+        )
 
     async def stop(self) -> None:
         """Leave the ring, let clients take what is theirs, and end."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dynatops.cli.common import Commands, add_command, run_async
-from dynatops.cli.errors import UsageError
+from dynatops.cli.errors import CommandError, UsageError
 
 _GROUPS = ("overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake")
 
@@ -24,7 +24,8 @@ def add_commands(commands: Commands) -> None:
         summary="run one broker, until it is told to stop",
         description="Run one broker: it founds a ring, or joins the one of the brokers named. "
         "SIGTERM or Ctrl-C makes it leave the ring, hand over its topics and tell its clients; "
-        "SIGHUP makes it read its tokens and certificates again.",
+        "SIGUSR1 (`dynatops leave`) too, but its process stays until SIGTERM; SIGHUP makes it read "
+        "its tokens and certificates again.",
         epilog="With --json the first line printed is the broker's address, once it is a member.",
     )
     parser.add_argument(
@@ -43,6 +44,12 @@ def add_commands(commands: Commands) -> None:
         help="a broker of the ring to join; repeat for more; without it a new ring is founded",
     )
     parser.add_argument(
+        "--found-if-alone",
+        action="store_true",
+        help="if no broker of --join has a ring, the first of them founds one: for brokers that "
+        "are all started with the same --join, which names them all",
+    )
+    parser.add_argument(
         "--broker-id",
         metavar="NAME",
         help="stable name of the broker (default: host name and port)",
@@ -51,6 +58,9 @@ def add_commands(commands: Commands) -> None:
         "--data-dir",
         metavar="DIR",
         help="keep sessions there, for the broker's next start (default: in memory only)",
+    )
+    parser.add_argument(
+        "--pid-file", metavar="FILE", help="for `dynatops leave` to find this broker by"
     )
     parser.add_argument(
         "--manager",
@@ -96,7 +106,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     from broker_agent.settings import BrokerSettings
 
     values: dict[str, Any] = nested(arguments.set)
-    for name in ("listen", "advertise", "broker_id", "data_dir"):
+    for name in ("listen", "advertise", "broker_id", "data_dir", "pid_file"):
         if getattr(arguments, name):
             values[name] = getattr(arguments, name)
     values["join"] = tuple(part for entry in arguments.join for part in entry.split(","))
@@ -105,6 +115,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
         values.setdefault("manager", {})["addresses"] = managers
     if arguments.lake:
         values.setdefault("lake", {})["url"] = arguments.lake
+    values["found_if_alone"] = arguments.found_if_alone
     values["insecure"] = arguments.insecure
     values["labels"] = dict(_label(entry) for entry in arguments.label)
     try:
@@ -147,27 +158,44 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _serve(settings: Any, *, as_json: bool) -> None:
     from broker_agent.runtime.agent import Agent
+    from dynatops.pid_file import PidFile, PidFileError
 
     agent = Agent(settings)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, agent.reload)
-    stopping = asyncio.Event()
+    leaving, stopping = asyncio.Event(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, leaving.set)
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stopping.set)
+        loop.add_signal_handler(name, lambda: (leaving.set(), stopping.set()))
+    try:
+        pid_file = PidFile(settings.pid_file) if settings.pid_file else None
+    except PidFileError as error:
+        raise CommandError(str(error)) from None
+    try:
+        await _serve_until(leaving, agent, as_json=as_json)
+    finally:
+        if pid_file is not None:
+            pid_file.release()
+    await stopping.wait()
+
+
+async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> None:
     starting = asyncio.create_task(agent.start())
-    stopped = asyncio.create_task(stopping.wait())
-    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    left = asyncio.create_task(leaving.wait())
+    await asyncio.wait((starting, left), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
+        if agent.started_s:
+            await agent.kill()
         return
     starting.result()
     if as_json:
         print(json.dumps({"broker_id": agent.broker_id, "address": agent.address}), flush=True)
     else:
-        joined = "joined a ring" if settings.join else "founded a ring"
+        joined = "joined a ring" if agent.core.node.ring.seeds else "founded a ring"
         print(
             f"broker {agent.broker_id} at {agent.address} {joined}; Ctrl-C to leave it", flush=True
         )
-    await stopping.wait()
+    await left
     await agent.stop()

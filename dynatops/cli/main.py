@@ -19,6 +19,7 @@ from dynatops.cli import (
     inspect,
     instance,
     lake,
+    leave,
     manager,
     network,
     policy,
@@ -48,7 +49,7 @@ Try it:
 
 # In the order of `--help`.
 _MODULES = (
-    demo, up, broker, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
+    demo, up, broker, leave, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
     watch, solve, instance, compare, simulate, lake, bench, settings,
 )  # fmt: skip
 
