@@ -99,6 +99,15 @@ class _Link:
         if self._sender is None or self._sender.done():
             self._sender = self._links.spawn(self._send_all())
 
+    def accept(self, stream: InboundStream) -> None:
+        """Use it, unless this side has one of its own. Whoever opens another one is done with what
+        it opened before: it was restarted, perhaps, and nothing said so."""
+        former = self.stream
+        if former is None or isinstance(former, InboundStream):
+            self.stream = stream
+            if former is not None:
+                former.close()
+
     def end(self, stream: Stream) -> None:
         """This stream is of no use any more."""
         stream.close()
@@ -107,7 +116,7 @@ class _Link:
             self._links.counters.links_broken += 1
             # If anything is to be sent the sender will notice; if not, find out whether the other
             # broker still lives: a dead one is to be known at once.
-            if self._sender is None or self._sender.done():
+            if not self._links.closed and (self._sender is None or self._sender.done()):
                 self._sender = self._links.spawn(self._probe())
 
     async def _send_all(self) -> None:
@@ -230,6 +239,7 @@ class Links:
         # Why a link did not come about, lately; for whoever wonders why nobody answers.
         self.last_problem = ""
         self.counters = LinkCounters()
+        self.closed = False
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         # Streams that have not said hello.
@@ -269,7 +279,8 @@ class Links:
         return False
 
     def send(self, address: str, frame: PeerFrame) -> None:
-        self._link(address).send(frame)
+        if not self.closed:
+            self._link(address).send(frame)
 
     def _link(self, address: str) -> _Link:
         link = self._links.get(address)
@@ -313,8 +324,7 @@ class Links:
             return
         self.counters.links_opened += 1
         link = self._link(first.hello.address)
-        if link.stream is None:
-            link.stream = stream
+        link.accept(stream)
         for frame in first.frames:
             self.host.on_frame(frame)
         reading = self.spawn(self.read_all(link, stream))
@@ -338,6 +348,7 @@ class Links:
             self._unnamed -= 1
 
     async def close(self) -> None:
+        self.closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

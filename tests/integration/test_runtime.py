@@ -266,6 +266,42 @@ class TestLinks:
         asyncio.run(scenario())
 
 
+    def test_whoever_comes_again_is_answered_where_it_is_now(self) -> None:
+        """Its former stream may look alive for long: its host has vanished without a word."""
+
+        async def scenario() -> None:
+            async with running() as agent:
+                heard: dict[str, list[PeerFrame]] = {"former": [], "present": []}
+                lives: list[Links] = []
+                for life in heard:
+                    host = LinkHost("x", "127.0.0.1:1", heard[life].append, lambda address: None)
+                    lives.append(Links(host, RuntimeSettings()))
+                    lives[-1].send(agent.address, PeerFrame())
+                    await until(lambda: agent.links.counters.links_opened == len(lives))
+                agent.links.send("127.0.0.1:1", PeerFrame(to=7))
+                await until(lambda: heard["present"] == [PeerFrame(to=7)])
+                assert heard["former"] == []
+                for links in lives:
+                    await links.close()
+
+        asyncio.run(scenario())
+
+    def test_what_is_closed_opens_nothing(self) -> None:
+        async def scenario() -> None:
+            async with running() as agent:
+                host = LinkHost("x", "127.0.0.1:1", lambda frame: None, lambda address: None)
+                links = Links(host, RuntimeSettings())
+                links.send(agent.address, PeerFrame())
+                await until(lambda: agent.links.counters.links_opened == 1)
+                await links.close()
+                links.send(agent.address, PeerFrame())
+                await until(lambda: agent.links.counters.links_broken == 1)
+                assert not [task for task in links._tasks if not task.done()]
+                assert agent.links.counters.links_opened == 1
+
+        asyncio.run(scenario())
+
+
 class TestStopping:
     def test_twice_is_once(self) -> None:
         async def scenario() -> None:
