@@ -108,6 +108,35 @@ class ManagerLinkSettings(BaseModel):
         return value
 
 
+class HttpSettings(BaseModel):
+    """Probes and metrics, for whoever looks after the process. There is nothing secret in them, and
+    nothing that changes anything: no token is asked for, and no TLS spoken."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen: str = Field(
+        "",
+        description="Address to answer `/livez`, `/readyz` and `/metrics` at, host:port (`--http`);"
+        " port 0 takes any. By default nobody is answered.",
+    )
+    connections_max: int = Field(
+        32, gt=0, description="Connections at once; further ones are ended at once, and counted."
+    )
+    request_bytes_max: int = Field(
+        8192, ge=256, description="Largest request; a larger one is answered 400."
+    )
+    timeout_s: float = Field(
+        5.0, gt=0, description="A request must be there by then, and its answer taken in as much."
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+
 class BrokerSettings(BaseModel):
     """One broker process."""
 
@@ -156,6 +185,7 @@ class BrokerSettings(BaseModel):
     advice: AdviceSettings = Field(default_factory=AdviceSettings)
     manager: ManagerLinkSettings = Field(default_factory=ManagerLinkSettings)
     lake: LakeSettings = Field(default_factory=LakeSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -225,5 +255,7 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"manager.{name}", info.default, info.description or ""
     for name, info in LakeSettings.model_fields.items():
         yield f"lake.{name}", info.default, info.description or ""
+    for name, info in HttpSettings.model_fields.items():
+        yield f"http.{name}", info.default, info.description or ""
     for name, info in SecuritySettings.model_fields.items():
         yield f"security.{name}", info.default, info.description or ""

@@ -237,6 +237,11 @@ class Node:
             self.directory.learn(ref)
         return self._settle(now_s)
 
+    @property
+    def retained_bytes(self) -> int:
+        """Of recent events, all topics together."""
+        return self._context.budget.used
+
     # ---- messages -------------------------------------------------------------------------------
 
     def _take(self, frame: PeerFrame, now_s: float) -> None:

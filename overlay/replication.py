@@ -62,6 +62,16 @@ class Replication:
         self._acks: dict[Peer, list[Acknowledged]] = {}
         self._confirmations: dict[Peer, dict[str, TopicPosition]] = {}
 
+    @property
+    def unsent_topics(self) -> int:
+        """Topics whose state the successor is still to be sent."""
+        return len(self._unsent)
+
+    @property
+    def unconfirmed_topics(self) -> int:
+        """Topics of which the successor has not confirmed everything."""
+        return len(self._unconfirmed)
+
     # ---- the rendezvous point's side ------------------------------------------------------------
 
     def took_up(self, reign: Reign) -> None:

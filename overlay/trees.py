@@ -85,6 +85,11 @@ class Trees:
     def relied_on(self) -> Iterable[Peer]:
         return (peer for peer, _ in self._children.values())
 
+    @property
+    def child_nodes(self) -> int:
+        """Nodes that something was entrusted to."""
+        return len(self._children)
+
     # ---- the rendezvous point's side ------------------------------------------------------------
 
     def become_root(self, topic: str, position: tuple[int, int], origin: tuple[int, int]) -> None:

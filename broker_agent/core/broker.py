@@ -287,7 +287,7 @@ class Broker:
             return b""
         # What was dropped may be told now.
         self._unsaved.queue(session)
-        return session.take(bytes_max, self._clock.now_s)
+        return self.publishing.timings.taken(session, bytes_max, self._clock.now_s)
 
     def garbage(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
         """The client sent something that is no frame."""
@@ -377,6 +377,7 @@ class Broker:
             case Send(to=peer, frame=frame):
                 self._effects.append(SendFrame(peer.address, frame))
             case Deliver(run=run):
+                self.publishing.timings.note_run(run, now_s)
                 self.subscriptions.on_run(run, now_s)
             case InTree(topic=topic, position=position):
                 self.subscriptions.observe(topic, position, now_s)

@@ -11,7 +11,7 @@ broker itself wants of them is nobody's interest and is no row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -66,6 +66,8 @@ class Logbook:
         self._hosting = hosting
         self._clock = clock
         self._rows_max = rows_max
+        # Told of sessions that come and go, for the driver's log.
+        self.heard: Callable[[Session, str, float], None] | None = None
         self._page = Page(0)
         self._last_us = 0
         # Of sessions whose clients said where they are.
@@ -101,6 +103,8 @@ class Logbook:
             self._places[session] = place
 
     def session(self, session: Session, op: str, now_s: float) -> None:
+        if self.heard is not None:
+            self.heard(session, op, now_s)
         if self._has_room():
             place = self._places.get(session)
             row = SessionRow(self._instant(now_s), session.client_id, op, place)

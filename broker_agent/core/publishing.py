@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
+from broker_agent.core.timings import Timings
 from dynatops.v1.client_pb2 import ErrorCode, Refused, ServerMessage
 from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Publication
 from overlay.peers import Peer
@@ -54,6 +55,7 @@ class _Stream:
 
 class Publishing:
     def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:
+        self.timings = Timings()
         self._settings = settings
         self._counters = counters
         # Every stream seen lately, and those among them that have something open.
@@ -135,7 +137,9 @@ class Publishing:
         stream.known, stream.known_s = (ack.term, ack.seq), now_s
         wants_to_know = False
         while stream.open and stream.open[0].last_number <= ack.number:
-            publication = stream.open.popleft().publication
+            entry = stream.open.popleft()
+            publication = entry.publication
+            self.timings.acknowledged_s.observe(now_s - entry.entered_s)
             stream.session.unsettled_bytes -= len(publication.events)
             if publication.ack != AckLevel.ACK_LEVEL_NONE and not publication.void:
                 wants_to_know = True

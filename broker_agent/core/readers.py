@@ -79,6 +79,9 @@ class Readers:
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
     def names(self) -> Iterable[str]:
         """The topics that are read, the system's own too."""
         return self._topics

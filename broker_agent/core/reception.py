@@ -59,6 +59,11 @@ class Reception:
         # Connections that have not said hello, oldest first, and since when.
         self._unnamed: dict[ConnectionId, float] = {}
 
+    @property
+    def unnamed(self) -> int:
+        """Connections that have not said hello."""
+        return len(self._unnamed)
+
     def is_unnamed(self, connection: ConnectionId) -> bool:
         return connection in self._unnamed
 

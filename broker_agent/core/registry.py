@@ -59,6 +59,11 @@ class Registry:
         return self._opened, len(self.clients)
 
     @property
+    def absent(self) -> int:
+        """Sessions that nobody is connected to."""
+        return len(self._detached)
+
+    @property
     def is_full(self) -> bool:
         return len(self.clients) >= self._settings.sessions_max
 

@@ -129,6 +129,10 @@ class Selection:
         self.counters.summary_keys_sent += len(summary.keys)
         return summary
 
+    def is_advised(self, now_s: float) -> bool:
+        """Whether there is advice that is fresh."""
+        return self._advice is not None and now_s < self._advice_until_s
+
     def advise(self, advice: Advice | None, now_s: float) -> None:
         """From now on this advice, while it is fresh."""
         self._advice = advice

@@ -127,6 +127,11 @@ class Session:
         return self._bytes
 
     @property
+    def oldest_s(self) -> float | None:
+        """Since when what is sent next has been waiting; None if that is no delivery."""
+        return self._pieces[0].queued_s if self._pieces and self._pieces[0].serial else None
+
+    @property
     def untaken_bytes(self) -> int:
         """Sent, and not known to have been taken by the application."""
         return self._sent_bytes

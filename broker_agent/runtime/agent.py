@@ -35,12 +35,19 @@ from broker_agent.core.effects import (
 )
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.runtime.connections import ClientConnection
+from broker_agent.runtime.extras import advice_reader, lake_feed, open_lake
+from broker_agent.runtime.http_server import HttpServer
 from broker_agent.runtime.joining import joined
 from broker_agent.runtime.links import LinkHost, Links
+from broker_agent.runtime.managed import ManagedBroker
+from broker_agent.runtime.narrating import Narrator
+from broker_agent.runtime.probes import pages
 from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
+from broker_agent.runtime.start_errors import JoinError, StartError
 from broker_agent.runtime.store import StoreError
 from broker_agent.runtime.uplink import Uplink
+from broker_agent.runtime.watch import Watch
 from broker_agent.settings import BrokerSettings, default_broker_id
 from broker_agent.tokens import read_tokens
 from dynatops.addresses import split_address
@@ -54,35 +61,36 @@ from dynatops.peer_credentials import (
 from dynatops.tls import TlsFileError
 from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ClientFrame
-from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
+from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 
 if TYPE_CHECKING:
     from broker_agent.runtime.lake import LakeFeed
     from dynatops.lake.files import Lake
+    from dynatops.lake.writer import LakeWriter
 
 log = logging.getLogger(__name__)
 
 
-class StartError(Exception):
-    """The broker cannot start; the message says what to do about it."""
-
-
-class JoinError(StartError):
-    """No seed has let the broker join."""
+__all__ = ["Agent", "JoinError", "StartError"]
 
 
 class Agent:
     def __init__(self, settings: BrokerSettings) -> None:
-        self.settings = settings
+        self.settings: BrokerSettings = settings
         self.ready = asyncio.Event()
         self.stopped = asyncio.Event()
-        self.started_s = 0.0
+        self.started_s: float = 0.0
         # Known once the port is bound.
         self.address = ""
-        self.broker_id = settings.broker_id
+        self.broker_id: str = settings.broker_id
         self.core: Broker
         self.links: Links
+        self.watch: Watch
+        self._narrator: Narrator
+        # Probes and metrics, where they are asked for.
+        self.http: HttpServer | None = None
+        self.is_stopping = False
         self._server = RpcServer(self, settings.runtime.message_bytes_max)
         self._connections: dict[ConnectionId, ClientConnection] = {}
         self._connections_opened = 0
@@ -107,7 +115,7 @@ class Agent:
         settings = self.settings
         host, _ = split_address(settings.listen)
         access, credentials = self._read_access()
-        lake = self._open_lake()
+        lake = open_lake(settings.lake.url)
         port = self._server.bind(settings.listen, _certificates(credentials, settings))
         if port is None:
             raise StartError(
@@ -135,6 +143,9 @@ class Agent:
         self.links = Links(link_host, settings.runtime, credentials)
         if settings.data_dir:
             await self._restore(settings.data_dir)
+        self.watch = Watch(self.core, closely=bool(settings.http.listen))
+        self._narrator = Narrator(self.core)
+        await self._answer_probes()
         await self._server.start()
         if self._saving is not None:
             self._saving.start()
@@ -145,57 +156,51 @@ class Agent:
         await self._wait_for_membership()
         self._advising = self._start_advising()
         if settings.manager.addresses:
-            managed = _ManagedBroker(self)
+            managed = ManagedBroker(self)
             self.uplink = Uplink(settings.manager, credentials, managed, self.links.options)
             self._attending = asyncio.get_running_loop().create_task(self._attend(self.uplink))
-        log.info("broker %s is a member of the ring, at %s", self.broker_id, self.address)
+        http = self.http.address if self.http is not None else None
+        self._narrator.joined(self._now() - self.started_s, http)
+
+    async def _answer_probes(self) -> None:
+        settings = self.settings.http
+        if settings.listen:
+            self.http = HttpServer(settings, pages(self))
+            try:
+                await self.http.start()
+            except OSError as error:
+                await self._server.stop()
+                raise StartError(f"cannot serve HTTP at {settings.listen}: {error}") from None
 
     async def _attend(self, uplink: Uplink) -> None:
         await self.ready.wait()
         await uplink.run()
 
     def _start_advising(self) -> asyncio.Task[None] | None:
-        settings = self.settings.advice
-        if not settings.redis_url:
+        reader = advice_reader(
+            self.settings.advice, lambda advice: self.core.advise(advice, self._now())
+        )
+        if reader is None:
             return None
-        try:
-            from broker_agent.runtime.advice import AdviceReader  # noqa: PLC0415  # an extra
-        except ImportError:
-            raise StartError(
-                "advice.redis_url is set, but redis is missing: pip install 'dynatops[redis]'"
-            ) from None
-        try:
-            reader = AdviceReader(settings, lambda advice: self.core.advise(advice, self._now()))
-        except ValueError as error:
-            raise StartError(f"advice.redis_url: {error}") from None
         self.advice_counters = reader.counters
         return asyncio.get_running_loop().create_task(reader.run())
 
-    def _open_lake(self) -> Lake | None:
-        if not self.settings.lake.url:
-            return None
-        try:
-            from dynatops.lake.files import Lake, LakeError  # noqa: PLC0415  # an extra
-        except ImportError:
-            raise StartError(
-                "lake.url is set, but pyarrow is missing: pip install 'dynatops[lake]'"
-            ) from None
-        try:
-            return Lake.open(self.settings.lake.url)
-        except LakeError as error:
-            raise StartError(f"lake.url: {error}") from None
-
     def _feed_lake(self, lake: Lake) -> None:
-        from broker_agent.runtime.lake import LakeFeed  # noqa: PLC0415  # needs the extra
-
-        settings = self.settings
-        self._feed = LakeFeed(self.core, lake, settings.lake, settings.labels, self._now)
+        self._feed = lake_feed(self.core, lake, self.settings, self._now)
         self._feed.start()
         self._feeding = asyncio.get_running_loop().create_task(self._feed.run())
 
     @property
+    def lake_writer(self) -> LakeWriter | None:
+        return self._feed.writer if self._feed is not None else None
+
+    @property
     def lake_counters(self) -> LakeCounters:
         return self._feed.counters if self._feed is not None else LakeCounters()
+
+    @property
+    def saving_fails(self) -> bool:
+        return self._saving is not None and self._saving.is_failing
 
     def _read_access(self) -> tuple[Access, LinkCredentials]:
         security = self.settings.security
@@ -249,6 +254,8 @@ class Agent:
         if self.stopped.is_set():
             return
         log.info("broker %s leaves", self.broker_id)
+        self.is_stopping = True
+        began_s = self._now()
         if self._saving is not None:
             # Clients that are told goodbye must find their sessions when the broker is back.
             await self._saving.end_with(self._leave)
@@ -263,9 +270,11 @@ class Agent:
         await self._drain()
         if self._saving is not None:
             await self._saving.save_departures()
+        self._narrator.end_of_sessions()
         await self._end()
         if self._feed is not None:
             await self._feed.finish()
+        self._narrator.left(self._now() - began_s, in_time=self._left.is_set())
         self.stopped.set()
 
     def _leave(self) -> None:
@@ -291,6 +300,8 @@ class Agent:
             if task is not None:
                 task.cancel()
         await self._server.stop()
+        if self.http is not None:
+            await self.http.stop()
         await self.links.close()
         if self._saving is not None:
             await self._saving.close()
@@ -302,13 +313,18 @@ class Agent:
 
     async def _tick_forever(self) -> None:
         while True:
+            due_s = self._now() + self.settings.runtime.tick_s
             await asyncio.sleep(self.settings.runtime.tick_s)
-            self._perform(self.core.tick(self._now()))
+            now_s = self._now()
+            self._perform(self.core.tick(now_s))
             if self.uplink is not None:
                 self.uplink.look()
+            self._narrator.look()
+            self.watch.tick(now_s - due_s, now_s)
 
     def on_step(self, step: Step) -> None:
         self._perform(self.core.on_step(step, self._now()))
+        self._narrator.look()
 
     def on_peer_frame(self, frame: PeerFrame) -> None:
         self._perform(self.core.on_peer_frame(frame, self._now()))
@@ -356,33 +372,6 @@ class Agent:
                     self.ready.set()
                 case Stopped():
                     self._left.set()
-
-
-class _ManagedBroker:
-    """The broker as its uplink sees it."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    @property
-    def registration_version(self) -> int:
-        return self._agent.core.reporting.version
-
-    def registration(self) -> Registration:
-        return self._agent.core.reporting.registration()
-
-    def attend(self) -> None:
-        # Between two managers it goes on counting, and the next report has it all.
-        self._agent.core.reporting.begin(self._now())
-
-    def load_report(self, *, full: bool) -> LoadReport:
-        return self._agent.core.reporting.report(self._now(), full=full)
-
-    def on_step(self, step: Step) -> None:
-        self._agent.on_step(step)
 
 
 def _certificates(

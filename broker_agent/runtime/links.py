@@ -88,6 +88,10 @@ class _Link:
         self._work = asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
 
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
     def send(self, frame: PeerFrame) -> None:
         piece = LinkFrame(frames=[frame]).SerializeToString()
         if self._queued_bytes + len(piece) > self._settings.link_queue_bytes_max:
@@ -281,6 +285,18 @@ class Links:
     def send(self, address: str, frame: PeerFrame) -> None:
         if not self.closed:
             self._link(address).send(frame)
+
+    @property
+    def open_streams(self) -> int:
+        return sum(link.stream is not None for link in self._links.values())
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(link.queued_bytes for link in self._links.values())
+
+    @property
+    def longest_queue_bytes(self) -> int:
+        return max((link.queued_bytes for link in self._links.values()), default=0)
 
     def _link(self, address: str) -> _Link:
         link = self._links.get(address)

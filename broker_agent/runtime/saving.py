@@ -62,6 +62,11 @@ class Saving:
             ) from error
         return cls(store, core, flush_s, now, perform)
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the disk did not take the last changes."""
+        return self._is_failing
+
     def start(self) -> None:
         self._flushing = asyncio.get_running_loop().create_task(self._flush_forever())
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import signal
 from collections.abc import Iterable
 from typing import Any
 
-from dynatops.cli.common import Commands, add_command, run_async
+from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.logs import configure
 
-_GROUPS = ("overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake")
+_GROUPS = (
+    "overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake", "http",
+)  # fmt: skip
 
 
 def add_commands(commands: Commands) -> None:
@@ -76,6 +78,12 @@ def add_commands(commands: Commands) -> None:
         "opens (default: nowhere)",
     )
     parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="answer probes and metrics there: /livez, /readyz, /metrics; without a token "
+        "(default: nowhere)",
+    )
+    parser.add_argument(
         "--insecure",
         action="store_true",
         help="listen beyond loopback although not everyone is authenticated",
@@ -94,9 +102,7 @@ def add_commands(commands: Commands) -> None:
         default=[],
         help="any other setting, such as overlay.stabilise_period_s=0.2; see `dynatops settings`",
     )
-    parser.add_argument(
-        "--log-level", default="warning", choices=("debug", "info", "warning", "error")
-    )
+    add_logging(parser)
 
 
 def settings_from(arguments: argparse.Namespace) -> Any:
@@ -113,6 +119,8 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     managers = tuple(part for entry in arguments.manager for part in entry.split(","))
     if managers:
         values.setdefault("manager", {})["addresses"] = managers
+    if arguments.http:
+        values.setdefault("http", {})["listen"] = arguments.http
     if arguments.lake:
         values.setdefault("lake", {})["url"] = arguments.lake
     values["found_if_alone"] = arguments.found_if_alone
@@ -149,10 +157,9 @@ def nested(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(
-        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
-    )
-    run_async(_serve(settings_from(arguments), as_json=arguments.json))
+    settings = settings_from(arguments)
+    configure(arguments.log_format, arguments.log_level, broker=settings.broker_id)
+    run_async(_serve(settings, as_json=arguments.json))
     return 0
 
 
@@ -191,7 +198,10 @@ async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> 
         return
     starting.result()
     if as_json:
-        print(json.dumps({"broker_id": agent.broker_id, "address": agent.address}), flush=True)
+        document = {"broker_id": agent.broker_id, "address": agent.address}
+        if agent.http is not None:
+            document["http"] = agent.http.address
+        print(json.dumps(document), flush=True)
     else:
         joined = "joined a ring" if agent.core.node.ring.seeds else "founded a ring"
         print(

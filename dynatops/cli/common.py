@@ -13,6 +13,7 @@ from typing import Any
 
 from dynatops.cli.access import access_options, add_access
 from dynatops.cli.errors import CommandError, UsageError, explain_filter
+from dynatops.logs import FORMATS
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 ADDRESS_VARIABLE = "DYNATOPS_BROKER"
@@ -49,6 +50,21 @@ def add_address(parser: argparse.ArgumentParser) -> None:
         help=f"a broker of the network, or several (default: ${ADDRESS_VARIABLE}, or %(default)s)",
     )
     add_access(parser)
+
+
+def add_logging(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-level",
+        default="warning",
+        choices=("debug", "info", "warning", "error"),
+        help="what to say on standard error; operations are `info` (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--log-format",
+        default="text",
+        choices=FORMATS,
+        help="text for people, or a line of JSON each (default: %(default)s)",
+    )
 
 
 def positive(kind: type[int | float]) -> Callable[[str], int | float]:

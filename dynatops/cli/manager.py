@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 from typing import Any
 
-from dynatops.cli.common import Commands, add_command, run_async
+from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.logs import configure
 
 REDIS_VARIABLE = "DYNATOPS_REDIS"
 
@@ -68,9 +68,7 @@ def add_commands(commands: Commands) -> None:
         default=[],
         help="any other setting, such as leadership.ttl_s=6; see `dynatops settings --manager`",
     )
-    parser.add_argument(
-        "--log-level", default="warning", choices=("debug", "info", "warning", "error")
-    )
+    add_logging(parser)
 
 
 def settings_from(arguments: argparse.Namespace) -> Any:
@@ -119,10 +117,8 @@ def nested(assignments: list[str]) -> dict[str, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    logging.basicConfig(
-        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s"
-    )
     settings = settings_from(arguments)
+    configure(arguments.log_format, arguments.log_level, manager=settings.manager_id)
     try:
         from reconfig_manager.service import ManagerStartError
     except ImportError as error:

@@ -96,6 +96,11 @@ class LakeWriter:
         self.counters.lake_rows_dropped += len(rows) - len(taken)
 
     @property
+    def is_failing(self) -> bool:
+        """Whether the last file could not be written."""
+        return self._is_failing
+
+    @property
     def waiting_rows(self) -> int:
         return self._waiting_rows
 

@@ -1,0 +1,59 @@
+"""What a broker has if it is asked for, and if its packages are installed: advice, a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker_agent.core.advice import Advice
+from broker_agent.core.broker import Broker
+from broker_agent.core.selection_settings import AdviceSettings
+from broker_agent.runtime.start_errors import StartError
+from broker_agent.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from broker_agent.runtime.advice import AdviceReader
+    from broker_agent.runtime.lake import LakeFeed
+    from dynatops.lake.files import Lake
+
+
+def advice_reader(
+    settings: AdviceSettings, take: Callable[[Advice | None], None]
+) -> AdviceReader | None:
+    """Raises StartError."""
+    if not settings.redis_url:
+        return None
+    try:
+        from broker_agent.runtime.advice import AdviceReader  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise StartError(
+            "advice.redis_url is set, but redis is missing: pip install 'dynatops[redis]'"
+        ) from None
+    try:
+        return AdviceReader(settings, take)
+    except ValueError as error:
+        raise StartError(f"advice.redis_url: {error}") from None
+
+
+def open_lake(url: str) -> Lake | None:
+    """Raises StartError."""
+    if not url:
+        return None
+    try:
+        from dynatops.lake.files import Lake, LakeError  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise StartError(
+            "lake.url is set, but pyarrow is missing: pip install 'dynatops[lake]'"
+        ) from None
+    try:
+        return Lake.open(url)
+    except LakeError as error:
+        raise StartError(f"lake.url: {error}") from None
+
+
+def lake_feed(
+    core: Broker, lake: Lake, settings: BrokerSettings, now: Callable[[], float]
+) -> LakeFeed:
+    from broker_agent.runtime.lake import LakeFeed  # noqa: PLC0415  # needs the extra
+
+    return LakeFeed(core, lake, settings.lake, settings.labels, now)

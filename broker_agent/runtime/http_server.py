@@ -1,0 +1,141 @@
+"""A very small HTTP server, for probes and metrics: one request a connection, GET and HEAD only.
+
+Everything is bounded: connections at once, bytes and seconds of a request, seconds of an answer.
+What is not HTTP is answered 400 if it can be, and the connection ends. It shares the broker's event
+loop, so an answer must take little time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from broker_agent.settings import HttpSettings
+from dynatops.addresses import split_address
+
+log = logging.getLogger(__name__)
+
+_END = b"\r\n\r\n"
+_BACKLOG = 128
+# Counted under this name: paths that nobody serves are whatever people make up.
+OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    body: str
+    content_type: str = "application/json"
+    status: HTTPStatus = HTTPStatus.OK
+
+
+Pages = Mapping[str, Callable[[], Answer]]
+
+
+class HttpServer:
+    def __init__(self, settings: HttpSettings, pages: Pages) -> None:
+        # Where it listens, once it does.
+        self.address = ""
+        # By path (or OTHER) and status.
+        self.requests: Counter[tuple[str, str]] = Counter()
+        # Turned away, because there were too many.
+        self.refused = 0
+        self._settings = settings
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Raises OSError."""
+        host, port = split_address(self._settings.listen)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._server = await asyncio.start_server(
+            self._accept, sock=listening, limit=self._settings.request_bytes_max
+        )
+        shown_host = f"[{host}]" if ":" in host else host
+        self.address = f"{shown_host}:{listening.getsockname()[1]}"
+
+    async def stop(self) -> None:
+        if self._server is None:
+            return
+        self._server.close()
+        tasks = list(self._serving)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._server = None
+
+    # ---- connections ----------------------------------------------------------------------------
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._serving) >= self._settings.connections_max:
+            self.refused += 1
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        timeout_s = self._settings.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                raw = await reader.readuntil(_END)
+        except (TimeoutError, asyncio.IncompleteReadError, OSError):
+            # It said too little: there is nobody to answer.
+            writer.transport.abort()
+            return
+        except asyncio.LimitOverrunError:
+            raw = b""
+        try:
+            async with asyncio.timeout(timeout_s):
+                writer.write(self._answer(raw))
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+        finally:
+            # Whoever does not take the answer in time does not get it.
+            writer.transport.abort()
+
+    # ---- requests -------------------------------------------------------------------------------
+
+    def _answer(self, raw: bytes) -> bytes:
+        words = raw.partition(b"\r\n")[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not words[1].startswith(b"/"):
+            return self._said(OTHER, _problem(HTTPStatus.BAD_REQUEST))
+        path = words[1].partition(b"?")[0].decode("latin-1")
+        page = self._pages.get(path)
+        if page is None:
+            return self._said(OTHER, _problem(HTTPStatus.NOT_FOUND))
+        if words[0] not in (b"GET", b"HEAD"):
+            return self._said(path, _problem(HTTPStatus.METHOD_NOT_ALLOWED))
+        try:
+            answer = page()
+        except Exception:
+            # A bug, which must not take the broker with it.
+            log.exception("no answer for %s", path)
+            answer = _problem(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return self._said(path, answer, head_only=words[0] == b"HEAD")
+
+    def _said(self, path: str, answer: Answer, *, head_only: bool = False) -> bytes:
+        self.requests[path, str(answer.status.value)] += 1
+        body = answer.body.encode()
+        allow = "Allow: GET, HEAD\r\n" if answer.status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+        head = (
+            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+            f"Content-Type: {answer.content_type}\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            f"{allow}Cache-Control: no-store\r\n"
+            "Connection: close\r\n\r\n"
+        ).encode()
+        return head if head_only else head + body
+
+
+def _problem(status: HTTPStatus) -> Answer:
+    return Answer(f'{{"error": "{status.phrase}"}}\n', status=status)

@@ -1,0 +1,54 @@
+"""What a broker answers over HTTP: that it lives, whether it may be sent clients, its figures.
+
+    /livez     200 while the event loop turns
+    /readyz    200 while it is a member of the ring with its range in hand, and not on its way out;
+               else 503, and why
+    /metrics   Prometheus' text format: docs/metrics.md
+
+Nothing here says which topics or users there are.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from broker_agent.core.broker import Broker
+from broker_agent.runtime.figures import METRICS
+from broker_agent.runtime.http_server import Answer, Pages
+from dynatops.metrics import CONTENT_TYPE, families, render
+from overlay.status import Status
+
+if TYPE_CHECKING:
+    from broker_agent.runtime.agent import Agent
+
+LIVE, READY, FIGURES = "/livez", "/readyz", "/metrics"
+
+
+def pages(agent: Agent) -> Pages:
+    return {
+        LIVE: lambda: Answer(json.dumps({"status": "alive"}) + "\n"),
+        READY: lambda: _readiness(agent),
+        FIGURES: lambda: Answer(render(families(METRICS, agent)), CONTENT_TYPE),
+    }
+
+
+def unready(core: Broker) -> str:
+    """Why no client should be sent here; empty if one may."""
+    status = core.node.ring.status
+    if core.reception.is_leaving or status in (Status.LEAVING, Status.LEFT):
+        return "the broker is leaving the ring"
+    if status is Status.JOINING:
+        return "the broker has not joined the ring yet"
+    if not core.node.reigns.ready:
+        return "the broker is taking over its range of the ring"
+    return ""
+
+
+def _readiness(agent: Agent) -> Answer:
+    reason = "the broker is leaving the ring" if agent.is_stopping else unready(agent.core)
+    if reason:
+        text = json.dumps({"status": "unready", "reason": reason})
+        return Answer(text + "\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+    return Answer(json.dumps({"status": "ready", "broker": agent.broker_id}) + "\n")

@@ -1,0 +1,169 @@
+"""Every operation that brokers and managers log, and every field: docs/logs.md is made from here.
+
+Names are for programs and stay as they are. Seconds are floats, in fields that end in `_s`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from dynatops.logs import Operation
+
+# In each line.
+ALWAYS: Mapping[str, str] = MappingProxyType(
+    {
+        "time": "When, in UTC, to the millisecond.",
+        "level": "`debug`, `info`, `warning`, `error` or `critical`.",
+        "broker": "The broker's id, on brokers; on managers, the broker that it is about.",
+        "manager": "The manager's id, on managers.",
+        "logger": "The module that says it.",
+        "message": "For people.",
+        "operation": "Which of the operations below; missing in other lines.",
+        "traceback": "Of a failure that was not foreseen.",
+    }
+)
+
+FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "action": "What was commanded: `propose`, `approve`, `cancel`, `execute`, `set_policy`.",
+        "actor": "Who commanded it: the name of a token, or `process`.",
+        "address": "Where the broker is reached.",
+        "algorithm": "The solver.",
+        "benefit": "Predicted, in messages for T_free.",
+        "brokers": "Brokers in the problem.",
+        "client": "The client's id.",
+        "connected_s": "How long the connection lasted.",
+        "delivered": "Events that the session was given, in all.",
+        "detail": "More about the outcome.",
+        "dropped": "Events that it was not given, for want of room or because they were too old.",
+        "epoch": "Of the placement in use now.",
+        "error": "What went wrong.",
+        "fence": "The leader's fencing number.",
+        "files": "Files written so far.",
+        "filters": "Patterns that the session subscribes to.",
+        "frozen_s": "How long clients were held back.",
+        "http": "Where probes and metrics are answered.",
+        "in_time": "Whether the neighbours said farewell before the patience was over.",
+        "lake": "The lake's URL.",
+        "members": "Brokers near by on the ring that this one knows.",
+        "messages": "Messages that the plan took, the manager's and the brokers'.",
+        "mode": "The policy's mode.",
+        "moves": "Brokers that the plan moves.",
+        "moving_cost": "Predicted bound, in messages.",
+        "node": "The node hosted now, 16 hexadecimal digits.",
+        "node_before": "The node hosted before.",
+        "outcome": "How it ended.",
+        "paused_max_s": "The longest that any broker held its clients back.",
+        "phase": "Of an execution: `FREEZING`, `MOVING`, `RESTORING`, …",
+        "plan": "The plan's id.",
+        "reason": "Why, in the words of whoever asked; or why something is so.",
+        "role": "`viewer`, `operator` or `admin`.",
+        "rows": "Rows that wait to be written, or are lost.",
+        "seconds": "How long it took.",
+        "session": "The session's id.",
+        "sessions": "Sessions at that moment.",
+        "state": "Of a plan: `PROPOSED`, `COMMITTED`, …; of a broker: `registered`, `gone`.",
+        "subject": "What was commanded about: a plan, or `policy`.",
+        "version": "The program's version; of a policy, its number.",
+    }
+)
+
+_SESSION = ("broker", "client", "session")
+
+RING_JOINED = Operation(
+    "ring_joined",
+    "The broker is a member of the ring, and serves.",
+    ("broker", "address", "http", "node", "members", "sessions", "seconds", "version"),
+)
+RING_LEFT = Operation(
+    "ring_left",
+    "The broker has left the ring: it was told to stop.",
+    ("broker", "in_time", "sessions", "seconds"),
+)
+SESSION_OPENED = Operation("session_opened", "A client has come, and has a new session.", _SESSION)
+SESSION_RESUMED = Operation(
+    "session_resumed", "A client has come back to its session.", (*_SESSION, "filters")
+)
+SESSION_DETACHED = Operation(
+    "session_detached",
+    "A connection has ended; its session waits for the client.",
+    (*_SESSION, "connected_s", "delivered", "dropped", "filters"),
+)
+SESSION_ENDED = Operation(
+    "session_ended",
+    "A session is over here: the client went, went elsewhere, or did not come back in time.",
+    (*_SESSION, "connected_s", "delivered", "dropped"),
+)
+RECONFIGURED = Operation(
+    "reconfigured",
+    "A plan held this broker's clients back, and does no longer.",
+    ("broker", "plan", "outcome", "epoch", "frozen_s", "node", "node_before"),
+)
+MANAGER_ATTENDED = Operation(
+    "manager_attended", "The broker has a stream to the manager that leads.", ("address",)
+)
+MANAGER_LOST = Operation(
+    "manager_lost",
+    "No manager can be reached; the broker goes on without. Said once.",
+    ("reason",),
+    logging.WARNING,
+)
+LAKE_FAILED = Operation(
+    "lake_failed",
+    "A file could not be written to the lake; it is tried again. Said once.",
+    ("broker", "lake", "error", "rows"),
+    logging.ERROR,
+)
+LAKE_RECOVERED = Operation(
+    "lake_recovered",
+    "The lake can be written to again.",
+    ("broker", "lake", "files", "rows"),
+    logging.WARNING,
+)
+LAKE_ROWS_LOST = Operation(
+    "lake_rows_lost", "Rows will never be in the lake.", ("broker", "lake", "rows"), logging.ERROR
+)
+SAVING_FAILED = Operation(
+    "saving_failed",
+    "Sessions cannot be written to disk; it is tried again. Said once.",
+    ("error",),
+    logging.ERROR,
+)
+SAVING_RECOVERED = Operation(
+    "saving_recovered", "Sessions are being saved again.", (), logging.WARNING
+)
+COMMAND = Operation(
+    "command",
+    "Somebody commanded something; also if it was refused. The audit log has the same.",
+    ("manager", "actor", "role", "action", "subject", "reason", "outcome", "detail"),
+)
+PLAN = Operation(
+    "plan",
+    "A plan has another state, or is in another phase; `seconds` since its last such line.",
+    (
+        "manager", "plan", "state", "phase", "reason", "moves", "benefit", "moving_cost", "epoch",
+        "seconds", "messages", "paused_max_s",
+    ),
+)  # fmt: skip
+SOLVED = Operation(
+    "solved",
+    "A solver has been at work.",
+    ("plan", "algorithm", "brokers", "seconds", "outcome"),
+)
+LEADING = Operation("leading", "This manager leads.", ("manager", "fence"))
+DEPOSED = Operation("deposed", "This manager leads no more.", ("manager",))
+BROKER = Operation(
+    "broker",
+    "A broker has registered with the manager, or is gone.",
+    ("manager", "broker", "state"),
+)
+POLICY = Operation("policy", "Another policy is in force.", ("manager", "version", "mode"))
+
+BROKER_OPERATIONS = (
+    RING_JOINED, RING_LEFT, SESSION_OPENED, SESSION_RESUMED, SESSION_DETACHED, SESSION_ENDED,
+    RECONFIGURED, MANAGER_ATTENDED, MANAGER_LOST, LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST,
+    SAVING_FAILED, SAVING_RECOVERED,
+)  # fmt: skip
+MANAGER_OPERATIONS = (COMMAND, PLAN, SOLVED, LEADING, DEPOSED, BROKER, POLICY)
