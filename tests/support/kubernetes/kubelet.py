@@ -59,10 +59,13 @@ class Kubelet:
 
     def _name_all(self) -> None:
         for service in of_kind(self._objects, "Service"):
-            if service["spec"].get("clusterIP") != "None":
-                self._addresses.name(self._addresses.new(), *_names(service["metadata"]["name"]))
+            name = service["metadata"]["name"]
+            if service["spec"].get("clusterIP") != "None" and not self._addresses.knows(name):
+                self._addresses.name(self._addresses.new(), *_names(name))
         for workload in self._workloads():
             for name in self._pod_names(workload):
+                if self._addresses.knows(f"pod:{name}"):
+                    continue
                 address = self._addresses.new()
                 self._addresses.name(address, f"pod:{name}")
                 if workload["kind"] == "StatefulSet":
@@ -126,10 +129,8 @@ class Kubelet:
         return pod
 
     def _pod(self, name: str, template: Object, claims: Mapping[str, str]) -> Pod:
-        try:
-            address = self._addresses.of(f"pod:{name}")
-        except KeyError:
-            address = self._addresses.new()
+        known = self._addresses.knows(f"pod:{name}")
+        address = self._addresses.of(f"pod:{name}") if known else self._addresses.new()
         labels = template["metadata"].get("labels", {})
         return Pod(name, address, template["spec"], labels, self._node, claims)
 

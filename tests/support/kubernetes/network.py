@@ -36,6 +36,12 @@ class Addresses:
         for name in names:
             self._names[name] = address
 
+    def knows(self, name: str) -> bool:
+        return name in self._names
+
+    def all(self) -> list[str]:
+        return sorted(set(self._names.values()))
+
     def of(self, name: str) -> str:
         return self._names[name]
 
