@@ -172,8 +172,13 @@ async def _serve(settings: Any, *, as_json: bool) -> None:
     loop.add_signal_handler(signal.SIGHUP, agent.reload)
     leaving, stopping = asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGUSR1, leaving.set)
+
+    def stop() -> None:
+        leaving.set()
+        stopping.set()
+
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, lambda: (leaving.set(), stopping.set()))
+        loop.add_signal_handler(name, stop)
     try:
         pid_file = PidFile(settings.pid_file) if settings.pid_file else None
     except PidFileError as error:

@@ -23,9 +23,9 @@ def add_commands(commands: Commands) -> None:
         "leave",
         run,
         summary="have a broker of this machine leave its ring, and wait until it has",
-        description="Have a broker of this machine leave its ring, and wait until it has: it is not "
-        "ready any more, tells its clients to go elsewhere, hands its topics over, and leaves. Its "
-        "process stays, and does nothing, until it is stopped.",
+        description="Have a broker of this machine leave its ring, and wait until it has: it is "
+        "not ready any more, tells its clients to go elsewhere, hands its topics over, and leaves. "
+        "Its process stays, and does nothing, until it is stopped.",
         epilog="Exit code 0 too if no broker is there: it has left.",
     )
     parser.add_argument(

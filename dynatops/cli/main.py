@@ -49,8 +49,8 @@ Try it:
 
 # In the order of `--help`.
 _MODULES = (
-    demo, up, broker, leave, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
-    watch, solve, instance, compare, simulate, lake, bench, settings,
+    demo, up, broker, leave, manager, token, pubsub, inspect, sessions, network, reconfigure,
+    policy, watch, solve, instance, compare, simulate, lake, bench, settings,
 )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def wanted(path: str) -> bool:
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         if line and not line.startswith("#"):
             pattern = line.removeprefix("!")
-            if fnmatch.fnmatch(path.split("/")[0], pattern) or pattern == "*":
+            if fnmatch.fnmatch(path.split("/", 1)[0], pattern) or pattern == "*":
                 let_in = line.startswith("!")
     return let_in
 
@@ -66,7 +66,13 @@ def test_what_is_copied_is_there() -> None:
 
 
 def test_what_is_installed_is_let_in_and_nothing_else() -> None:
-    for path in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "dynatops/version.py"):
+    for path in (
+        "pyproject.toml",
+        "constraints.txt",
+        "README.md",
+        "LICENSE",
+        "dynatops/version.py",
+    ):
         assert wanted(path), path
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]:
@@ -123,9 +129,7 @@ def test_the_build_stage_can_be_run(tmp_path: Path) -> None:
     source.mkdir()
     for path in ROOT.iterdir():
         if wanted(path.name) and path.is_dir():
-            shutil.copytree(
-                path, source / path.name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(path, source / path.name, ignore=shutil.ignore_patterns("__pycache__"))
         elif wanted(path.name):
             shutil.copy(path, source)
     for step in stages()["build"].all_of("RUN"):

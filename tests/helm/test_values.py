@@ -46,9 +46,11 @@ def test_a_value_that_cannot_be(option: str, message: str) -> None:
     [
         (
             "security.insecure=false",
-            "anyone could come in: set security.tls (secretName, or certManager.enabled), and "
-            "security.tokens.secretName, and security.peerSecret.secretName (or "
-            "security.tls.requireClientCertificates); or security.insecure=true",
+            (
+                "anyone could come in: set security.tls (secretName, or certManager.enabled), and "
+                "security.tokens.secretName, and security.peerSecret.secretName (or "
+                "security.tls.requireClientCertificates); or security.insecure=true"
+            ),
         ),
         (
             "security.tls.certManager.enabled=true",
@@ -56,8 +58,10 @@ def test_a_value_that_cannot_be(option: str, message: str) -> None:
         ),
         (
             "broker.terminationGracePeriodSeconds=20",
-            "broker.terminationGracePeriodSeconds (20) must be above broker.leaveTimeoutSeconds "
-            "(30): Kubernetes would kill what is still leaving",
+            (
+                "broker.terminationGracePeriodSeconds (20) must be above broker.leaveTimeoutSeconds"
+                " (30): Kubernetes would kill what is still leaving"
+            ),
         ),
         (
             "broker.autoscaling.enabled=true,broker.autoscaling.maxReplicas=2",

@@ -162,7 +162,7 @@ def test_rings_that_came_about_apart_find_together() -> None:
 
 def test_only_the_first_founds() -> None:
     async def scenario(started: Pods) -> None:
-        with pytest.raises(JoinError, match="let pod-1 join within 1.5 s"):
+        with pytest.raises(JoinError, match=r"let pod-1 join within 1\.5 s"):
             await started.start(1, join_timeout_s=1.5, alone_s=0.1)
         del started.running[1]
 

@@ -128,5 +128,3 @@ def test_the_same_name_at_another_address(tmp_path: Path, index: int) -> None:
             await pods.stop()
 
     asyncio.run(scenario())
-
-

@@ -265,22 +265,22 @@ class TestLinks:
 
         asyncio.run(scenario())
 
-
     def test_whoever_comes_again_is_answered_where_it_is_now(self) -> None:
         """Its former stream may look alive for long: its host has vanished without a word."""
 
         async def scenario() -> None:
             async with running() as agent:
-                heard: dict[str, list[PeerFrame]] = {"former": [], "present": []}
+                former: list[PeerFrame] = []
+                present: list[PeerFrame] = []
                 lives: list[Links] = []
-                for life in heard:
-                    host = LinkHost("x", "127.0.0.1:1", heard[life].append, lambda address: None)
+                for heard in (former, present):
+                    host = LinkHost("x", "127.0.0.1:1", heard.append, lambda address: None)
                     lives.append(Links(host, RuntimeSettings()))
                     lives[-1].send(agent.address, PeerFrame())
                     await until(lambda: agent.links.counters.links_opened == len(lives))
                 agent.links.send("127.0.0.1:1", PeerFrame(to=7))
-                await until(lambda: heard["present"] == [PeerFrame(to=7)])
-                assert heard["former"] == []
+                await until(lambda: present == [PeerFrame(to=7)])
+                assert former == []
                 for links in lives:
                     await links.close()
 

@@ -219,4 +219,3 @@ def _environment(folder: Path) -> dict[str, str]:
     compiled = os.environ.get("NUMBA_CACHE_DIR") or str(Path.home() / ".cache")
     path = ":".join([str(programs), *system])
     return {"PATH": path, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": compiled}
-

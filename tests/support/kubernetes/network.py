@@ -1,7 +1,7 @@
-"""Where pods and services are on this machine: loopback addresses, names, and what leads to a service.
+"""Where pods and services are on this machine: loopback addresses, and names.
 
-There is no DNS: names in arguments and environment are replaced by addresses. A service's address is
-that of a proxy which, like Kubernetes' own, leads each connection to a pod that is ready.
+There is no DNS: names in arguments and environment are replaced by addresses. A service's address
+is that of a proxy which, like Kubernetes' own, leads each connection to a pod that is ready.
 """
 
 from __future__ import annotations

@@ -94,15 +94,14 @@ class Pod:
         }
 
     def _mounted(self, volume: Object) -> Path:
+        folder = self._home / str(volume["name"])
         match volume:
-            case {"name": name, "emptyDir": _}:
-                folder = self._home / name
+            case {"emptyDir": _}:
                 folder.mkdir()
                 return folder
             case {"persistentVolumeClaim": {"claimName": claim}}:
                 return self.node.claim(claim)
-            case {"name": name, "secret": {"secretName": secret, "defaultMode": mode}}:
-                folder = self._home / name
+            case {"secret": {"secretName": secret, "defaultMode": mode}}:
                 folder.mkdir()
                 for key, content in self.node.secrets[secret].items():
                     (folder / key).write_text(content)
@@ -113,13 +112,13 @@ class Pod:
     def _localised(self, container: Object, text: str) -> str:
         """As the container means it, on this machine."""
         text = self.node.resolved(text).replace("0.0.0.0", self.address)  # noqa: S104
-        mounts = {m["mountPath"]: self._volumes[m["name"]] for m in container.get("volumeMounts", ())}
+        mounts = {
+            m["mountPath"]: self._volumes[m["name"]] for m in container.get("volumeMounts", ())
+        }
         for path, folder in sorted(mounts.items(), reverse=True):
-            text = re.sub(
-                rf"(^|file://|[\s=\"'(>]){re.escape(path)}(?=$|[/\s\"')])",
-                lambda found, folder=folder: f"{found.group(1)}{folder}",
-                text,
-            )
+            before, after = r"^|file://|[\s=\"'(>]", r"$|[/\s\"')]"
+            pattern = rf"({before}){re.escape(path)}(?={after})"
+            text = re.sub(pattern, rf"\g<1>{folder}", text)
         return text
 
     def _environment(self, container: Object) -> dict[str, str]:
@@ -210,17 +209,20 @@ class Pod:
             await self._pause(startup)
         else:
             process.kill()
+
+        def tell_alive(alive: bool) -> None:
+            if not alive:
+                process.kill()
+
         await asyncio.gather(
-            self._watch(prober, container["livenessProbe"], lambda alive: alive or process.kill()),
+            self._watch(prober, container["livenessProbe"], tell_alive),
             self._watch(prober, container["readinessProbe"], self._become_ready),
         )
 
     def _become_ready(self, ready: bool) -> None:
         self.ready = ready and not self.terminating
 
-    async def _watch(
-        self, prober: Prober, probe: Object, tell: Callable[[bool], object]
-    ) -> None:
+    async def _watch(self, prober: Prober, probe: Object, tell: Callable[[bool], None]) -> None:
         failures = 0
         while True:
             failures = 0 if await prober.passes(probe) else failures + 1

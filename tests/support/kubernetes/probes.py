@@ -56,9 +56,7 @@ class Prober:
             # The kubelet does not look at certificates.
             context = ssl.create_default_context()
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        reader, writer = await asyncio.open_connection(
-            self._address, self._port(port), ssl=context
-        )
+        reader, writer = await asyncio.open_connection(self._address, self._port(port), ssl=context)
         try:
             yield reader, writer
         finally:
