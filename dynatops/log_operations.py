@@ -152,8 +152,17 @@ SOLVED = Operation(
     "A solver has been at work.",
     ("plan", "algorithm", "brokers", "seconds", "outcome"),
 )
-LEADING = Operation("leading", "This manager leads.", ("manager", "fence"))
-DEPOSED = Operation("deposed", "This manager leads no more.", ("manager",))
+LEADING = Operation("leading", "This manager leads.", ("manager", "fence"), logging.WARNING)
+DEPOSED = Operation(
+    "deposed", "This manager leads no more.", ("manager", "reason"), logging.WARNING
+)
+STORE_AWAY = Operation(
+    "store_away",
+    "The store does not answer: brokers serve as ever, nobody is moved. Said once.",
+    ("manager", "error"),
+    logging.WARNING,
+)
+STORE_BACK = Operation("store_back", "The store answers again.", ("manager",), logging.WARNING)
 BROKER = Operation(
     "broker",
     "A broker has registered with the manager, or is gone.",
@@ -166,4 +175,6 @@ BROKER_OPERATIONS = (
     RECONFIGURED, MANAGER_ATTENDED, MANAGER_LOST, LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST,
     SAVING_FAILED, SAVING_RECOVERED,
 )  # fmt: skip
-MANAGER_OPERATIONS = (COMMAND, PLAN, SOLVED, LEADING, DEPOSED, BROKER, POLICY)
+MANAGER_OPERATIONS = (
+    COMMAND, PLAN, SOLVED, LEADING, DEPOSED, STORE_AWAY, STORE_BACK, BROKER, POLICY,
+)  # fmt: skip
