@@ -7,7 +7,13 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 
-from dynatops.log_operations import BROKER, COMMAND, PLAN, POLICY
+from dynatops.log_operations import (
+    BROKER_GONE,
+    BROKER_REGISTERED,
+    COMMAND,
+    PLAN_CHANGED,
+    POLICY_CHANGED,
+)
 from dynatops.metrics import Histogram
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_ROLL_BACK, StepReply
 from reconfig_manager.plan import Phase, Plan, PlanState
@@ -65,13 +71,13 @@ class Chronicle:
     def _note_event(self, event: dict[str, object]) -> None:
         match event.get("type"):
             case "broker":
-                BROKER.log(
-                    log, manager=self.me, broker=event.get("broker"), state=event.get("state")
-                )
+                gone = event.get("state") == "gone"
+                operation = BROKER_GONE if gone else BROKER_REGISTERED
+                operation.log(log, manager=self.me, broker=event.get("broker"))
             case "policy":
                 policy = event.get("policy")
                 mode = policy.get("mode") if isinstance(policy, dict) else None
-                POLICY.log(log, manager=self.me, version=event.get("version"), mode=mode)
+                POLICY_CHANGED.log(log, manager=self.me, version=event.get("version"), mode=mode)
 
     # ---- plans ----------------------------------------------------------------------------------
 
@@ -108,7 +114,7 @@ class Chronicle:
     def _tell(self, plan: Plan, seconds: float | None) -> None:
         found, execution = plan.prediction, plan.execution
         ended = execution is not None and plan.state.over
-        PLAN.log(
+        PLAN_CHANGED.log(
             log,
             manager=self.me,
             plan=plan.id,

@@ -91,7 +91,7 @@ ADVICE: Figures = [
         "advice_present",
         "Whether there is advice of an analytics job in Redis.",
         lambda d: {job: float(job in d.ages.heads) for job in JOB_TABLES},
-        "job",
+        "advice",
     ),
     _g(
         "advice_age_seconds",
@@ -99,7 +99,7 @@ ADVICE: Figures = [
         lambda d: {
             job: max(time.time() - head.computed_s, 0.0) for job, head in d.ages.heads.items()
         },
-        "job",
+        "advice",
     ),
     _g(
         "advice_entries",
@@ -109,7 +109,7 @@ ADVICE: Figures = [
             for job, head in d.ages.heads.items()
             for table, count in head.entries.items()
         },
-        "job",
+        "advice",
         "table",
     ),
     _c("advice_failures", "Times that Redis could not be asked for it.", lambda d: d.ages.failures),

@@ -33,8 +33,8 @@ MANAGER: tuple[Section, ...] = (
     ("Process", MANAGER_PROCESS),
 )
 _LABELS = {
+    "advice": "analytics jobs: `clusters`, `demand`, `mobility`, `rates`, `selection`",
     "broker": "the broker's own id, one value in a process",
-    "job": "`clusters`, `demand`, `mobility`, `rates`, `selection`",
     "le": "upper bound, of histograms' `_bucket`",
     "manager": "the manager's own id, one value in a process",
     "method": "HTTP methods that exist, and `other`",
@@ -43,7 +43,7 @@ _LABELS = {
     "outcome": "how Algorithm 3 can end; eight values",
     "path": "`/livez`, `/readyz`, `/metrics`, `other`",
     "phase": "phases of a plan, in lower case; six values",
-    "state": "of sessions `connected`, `absent`; of plans their states, in lower case; eight values",
+    "state": "of sessions `connected`, `absent`; of plans their eight states, in lower case",
     "status": "of HTTP the status code; of a node `joining`, `member`, `leaving`, `left`",
     "table": "of advice: `brokers`, `clients`, `next`, `topics`",
     "version": "of the program, one value in a process",
@@ -96,10 +96,17 @@ def _how_to_get_them() -> Iterator[str]:
     )
     yield "| `/metrics` | what is below |"
     yield ""
-    yield "Nothing there names topics or users. All the same, let only those reach it who look after"
-    yield "brokers; a manager's probes are in [manager.md](manager.md#http). What would have to be"
-    yield "counted at a scrape (queues, trees) is counted a little at a time: such figures are some"
-    yield "seconds old. Counters begin at 0 when the process does."
+    yield from _NOTES.splitlines()
+
+
+_NOTES = """\
+Nothing there names topics or users, and no token is asked for, wherever it listens: let only those
+reach it who look after brokers. A manager's probes are in [manager.md](manager.md#http). What would
+have to be counted at a scrape (queues, trees) is counted a little at a time: such figures are some
+seconds old. Counters begin at 0 when the process does.
+
+Alerts and a dashboard made of these: `helm/dynatops/files/rules.yaml`, `dashboard.json`. They use
+the labels `namespace` and `instance`, which Prometheus adds."""
 
 
 def _table(metrics: Iterable[Metric[Any]]) -> Iterator[str]:
@@ -110,7 +117,7 @@ def _table(metrics: Iterable[Metric[Any]]) -> Iterator[str]:
         text = (
             f"| `{metric.name}` | {metric.kind} | {_unit_of(metric)} | {labels} | {metric.help} |"
         )
-        yield text.replace("|  |", "| |")
+        yield text.replace("  |", " |")
 
 
 def _unit_of(metric: Metric[Any]) -> str:
@@ -168,7 +175,7 @@ def _operations(operations: Iterable[Operation]) -> Iterator[str]:
         level = logging.getLevelName(operation.level).lower()
         fields = ", ".join(f"`{name}`" for name in operation.fields)
         text = f"| `{operation.name}` | {level} | {operation.meaning} | {fields} |"
-        yield text.replace("|  |", "| |")
+        yield text.replace("  |", " |")
 
 
 def _fields(fields: Mapping[str, str]) -> Iterator[str]:
