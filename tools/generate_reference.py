@@ -1,4 +1,4 @@
-"""Generate pages of docs/ from the code: settings and counters, metrics, logs.
+"""Write what is made from the code: settings, counters, metrics, logs, and the dashboard.
 
 python tools/generate_reference.py            write them
 python tools/generate_reference.py --check    fail if what is committed is not current
@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import cast
 
+from dashboard import dashboard
 from metrics_pages import logs_page, metrics_page
 
 from broker_agent.core.advice import AdviceCounters
@@ -29,7 +30,7 @@ from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.facade import Facade
 from reconfig_manager.rest.settings import RestSettings
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
 COUNTERS = (
     ("Clients", BrokerCounters),
     ("Broker selection", SelectionCounters),
@@ -113,13 +114,18 @@ def setting_table(settings: Iterable[tuple[str, object, str]]) -> Iterator[str]:
         yield f"| `{name}` | {default} | {meaning} |"
 
 
-PAGES = {"reference.md": lines, "metrics.md": metrics_page, "logs.md": logs_page}
+PAGES = {
+    "docs/reference.md": lines,
+    "docs/metrics.md": metrics_page,
+    "docs/logs.md": logs_page,
+    "helm/dynatops/files/dashboard.json": dashboard,
+}
 
 
 def main() -> int:
     stale = []
     for name, make in PAGES.items():
-        target, text = DOCS / name, "\n".join(make()) + "\n"
+        target, text = ROOT / name, "\n".join(make()) + "\n"
         if "--check" not in sys.argv:
             target.write_text(text)
         elif not target.exists() or target.read_text() != text:
