@@ -39,6 +39,16 @@ def total(name: str, by: str = "") -> str:
     return f"sum{grouping} ({name}{PICK})"
 
 
+def ratio(part: str, whole: str) -> str:
+    return f"{rate(part)} / {rate(whole)}"
+
+
+def mean(name: str, by: str) -> str:
+    """Of a histogram, over an hour: plans are rare."""
+    parts = (f"sum by ({by}) (increase({name}_{part}{PICK}[1h]))" for part in ("sum", "count"))
+    return " / ".join(parts)
+
+
 def of_broker(query: str) -> str:
     """By broker's id: processes know theirs, samples only the instance."""
     return (

@@ -8,13 +8,18 @@ from dashboard_panels import (
     Row,
     each_broker,
     each_rate,
+    mean,
     quantile,
     quantiles,
     rate,
+    ratio,
     stat,
     total,
 )
 
+LOSSES = " + ".join(
+    f"sum (increase(dynatops_broker_{kind}_events_total{PICK}[1h]))" for kind in ("lost", "dropped")
+)
 PAUSES = f"increase(dynatops_pause_seconds_bucket{PICK}[1h])"
 
 ROWS = (
@@ -34,8 +39,7 @@ ROWS = (
             stat(
                 "Events lost or dropped in an hour",
                 "short",
-                f"sum (increase(dynatops_broker_lost_events_total{PICK}[1h]))"
-                f" + sum (increase(dynatops_broker_dropped_events_total{PICK}[1h]))",
+                LOSSES,
             ),
         ),
     ),
@@ -105,8 +109,10 @@ ROWS = (
                 "none",
                 (
                     (
-                        f"{rate('dynatops_node_tree_delivered_hops_total')} / "
-                        f"{rate('dynatops_node_tree_delivered_events_total')}",
+                        ratio(
+                            "dynatops_node_tree_delivered_hops_total",
+                            "dynatops_node_tree_delivered_events_total",
+                        ),
                         "mean",
                     ),
                 ),
@@ -154,8 +160,10 @@ ROWS = (
                 "none",
                 (
                     (
-                        f"{rate('dynatops_node_relayed_events_total')} / "
-                        f"{rate('dynatops_node_stamped_events_total')}",
+                        ratio(
+                            "dynatops_node_relayed_events_total",
+                            "dynatops_node_stamped_events_total",
+                        ),
                         "relays",
                     ),
                 ),
@@ -325,13 +333,7 @@ ROWS = (
             Panel(
                 "Seconds in each phase",
                 "s",
-                (
-                    (
-                        f"sum by (phase) (increase(dynatops_plan_phase_seconds_sum{PICK}[1h])) / "
-                        f"sum by (phase) (increase(dynatops_plan_phase_seconds_count{PICK}[1h]))",
-                        "{{phase}}",
-                    ),
-                ),
+                ((mean("dynatops_plan_phase_seconds", "phase"), "{{phase}}"),),
                 "Mean of an hour.",
             ),
             Panel(
@@ -385,11 +387,6 @@ ROWS = (
                         "{{advice}} {{table}}",
                     ),
                 ),
-            ),
-            Panel(
-                "Brokers with fresh advice",
-                "none",
-                ((total("dynatops_broker_advice_fresh"), "brokers"),),
             ),
             Panel(
                 "Files into the lake",
