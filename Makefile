@@ -49,7 +49,7 @@ format: setup  ## format the code, mend what lint can mend
 proto: setup  ## generate dynatops/v1 from proto/
 	$(BIN)/python tools/generate_wire.py
 
-docs: setup  ## generate docs/reference.md from the code
+docs: setup  ## generate docs/reference.md, metrics.md and logs.md from the code
 	$(BIN)/python tools/generate_reference.py
 
 bench: setup  ## measure (minutes)

@@ -30,3 +30,17 @@ def topics_key(version: str) -> str:
 
 def rates_key(version: str) -> str:
     return table_key(RATES_KEY, version, "rates")
+
+
+# Jobs that advise, and the tables that the head of each counts.
+JOB_TABLES = {
+    "clusters": ("brokers",),
+    "demand": ("topics",),
+    "mobility": ("next",),
+    "rates": ("topics",),
+    "selection": ("clients", "topics"),
+}
+
+
+def head_key(job: str) -> str:
+    return f"dynatops:advice:{job}:v1"

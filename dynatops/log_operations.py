@@ -16,8 +16,9 @@ ALWAYS: Mapping[str, str] = MappingProxyType(
     {
         "time": "When, in UTC, to the millisecond.",
         "level": "`debug`, `info`, `warning`, `error` or `critical`.",
-        "broker": "The broker's id, on brokers; on managers, the broker that it is about.",
-        "manager": "The manager's id, on managers.",
+        "broker": "The broker's id; on managers, the broker that it is about. In lines that are no "
+        "operations only if it was given (`--broker-id`).",
+        "manager": "The manager's id, likewise (`--manager-id`).",
         "logger": "The module that says it.",
         "message": "For people.",
         "operation": "Which of the operations below; missing in other lines.",
@@ -64,7 +65,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "seconds": "How long it took.",
         "session": "The session's id.",
         "sessions": "Sessions at that moment.",
-        "state": "Of a plan: `PROPOSED`, `COMMITTED`, …; of a broker: `registered`, `gone`.",
+        "state": "Of a plan: `PROPOSED`, `EXECUTING`, `COMMITTED`, …",
         "subject": "What was commanded about: a plan, or `policy`.",
         "version": "The program's version; of a policy, its number.",
     }
@@ -139,8 +140,8 @@ COMMAND = Operation(
     "Somebody commanded something; also if it was refused. The audit log has the same.",
     ("manager", "actor", "role", "action", "subject", "reason", "outcome", "detail"),
 )
-PLAN = Operation(
-    "plan",
+PLAN_CHANGED = Operation(
+    "plan_changed",
     "A plan has another state, or is in another phase; `seconds` since its last such line.",
     (
         "manager", "plan", "state", "phase", "reason", "moves", "benefit", "moving_cost", "epoch",
@@ -152,18 +153,35 @@ SOLVED = Operation(
     "A solver has been at work.",
     ("plan", "algorithm", "brokers", "seconds", "outcome"),
 )
-LEADING = Operation("leading", "This manager leads.", ("manager", "fence"))
-DEPOSED = Operation("deposed", "This manager leads no more.", ("manager",))
-BROKER = Operation(
-    "broker",
-    "A broker has registered with the manager, or is gone.",
-    ("manager", "broker", "state"),
+LEADING = Operation("leading", "This manager leads.", ("manager", "fence"), logging.WARNING)
+DEPOSED = Operation(
+    "deposed", "This manager leads no more.", ("manager", "reason"), logging.WARNING
 )
-POLICY = Operation("policy", "Another policy is in force.", ("manager", "version", "mode"))
+STORE_AWAY = Operation(
+    "store_away",
+    "The store does not answer: brokers serve as ever, nobody is moved. Said once.",
+    ("manager", "error"),
+    logging.WARNING,
+)
+STORE_BACK = Operation("store_back", "The store answers again.", ("manager",), logging.WARNING)
+BROKER_REGISTERED = Operation(
+    "broker_registered", "A broker has registered with the manager.", ("manager", "broker")
+)
+BROKER_GONE = Operation(
+    "broker_gone",
+    "A broker has been away for so long that it counts no more.",
+    ("manager", "broker"),
+)
+POLICY_CHANGED = Operation(
+    "policy_changed", "Another policy is in force.", ("manager", "version", "mode")
+)
 
 BROKER_OPERATIONS = (
     RING_JOINED, RING_LEFT, SESSION_OPENED, SESSION_RESUMED, SESSION_DETACHED, SESSION_ENDED,
     RECONFIGURED, MANAGER_ATTENDED, MANAGER_LOST, LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST,
     SAVING_FAILED, SAVING_RECOVERED,
 )  # fmt: skip
-MANAGER_OPERATIONS = (COMMAND, PLAN, SOLVED, LEADING, DEPOSED, BROKER, POLICY)
+MANAGER_OPERATIONS = (
+    COMMAND, PLAN_CHANGED, SOLVED, LEADING, DEPOSED, STORE_AWAY, STORE_BACK, BROKER_REGISTERED,
+    BROKER_GONE, POLICY_CHANGED,
+)  # fmt: skip

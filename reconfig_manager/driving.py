@@ -16,8 +16,11 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dynatops.metrics import Family, Histogram, families
 from dynatops.v1.manager_pb2 import Attended, LoadReport, Registration, StepReply
+from reconfig_manager.advice_ages import AdviceAges
 from reconfig_manager.agents import AgentServer
+from reconfig_manager.chronicle import Chronicle
 from reconfig_manager.leadership import Leadership
 from reconfig_manager.manager import Effects, Manager
 from reconfig_manager.ports import (
@@ -35,9 +38,10 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.problem import Solution
 from reconfig_manager.process_settings import ManagerProcessSettings
+from reconfig_manager.rate_advice import RateReader
 from reconfig_manager.refusals import Deposed, StoreAway, StoreError
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.rest.metrics import Family, counter, gauge
+from reconfig_manager.service_figures import METRICS
 from reconfig_manager.solving import SolverProcess
 from reconfig_manager.store import RedisStore
 
@@ -46,6 +50,7 @@ log = logging.getLogger(__name__)
 _READ_TRIES = 3
 _RETRY_S = 0.25
 _AUDIT_RETRY_MAX_S = 5.0
+_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +68,16 @@ class Driver:
     agents: AgentServer
     leadership: Leadership
     manager: Manager
+    rates: RateReader
+    ages: AdviceAges
 
     def __init__(
         self, settings: ManagerProcessSettings, store: RedisStore, broadcast: Broadcast
     ) -> None:
         self._settings = settings
-        self._store = store
+        self.store: RedisStore = store
         self._broadcast = broadcast
-        self.solver = SolverProcess(settings.service, self._on_solved)
+        self.solver: SolverProcess = SolverProcess(settings.service, self._on_solved)
         loop = asyncio.get_running_loop()
         self._wall_s = time.time() - loop.time()
         # What went wrong that cannot be mended.
@@ -84,8 +91,10 @@ class Driver:
         self._entries: deque[AuditEntry] = deque()
         self._entries_stirred = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.audit_lost = 0
-        self.writes_failed = 0
+        self.chronicle: Chronicle = Chronicle()
+        self.lag_s: Histogram = Histogram(_LAG_BOUNDS_S)
+        self.audit_lost: int = 0
+        self.writes_failed: int = 0
 
     def now_s(self) -> float:
         """Since 1970, and never back."""
@@ -131,7 +140,9 @@ class Driver:
 
     async def _tick_forever(self) -> None:
         while True:
+            due_s = self.now_s() + self._settings.service.tick_s
             await asyncio.sleep(self._settings.service.tick_s)
+            self.lag_s.observe(max(self.now_s() - due_s, 0.0))
             self._perform(self.manager.tick(self.now_s()))
 
     # ---- leadership -----------------------------------------------------------------------------
@@ -142,7 +153,7 @@ class Driver:
     async def _take_over(self, fence: int) -> None:
         for _ in range(_READ_TRIES):
             try:
-                state = await self._store.read_state()
+                state = await self.store.read_state()
                 break
             except StoreAway as error:
                 log.warning("the state cannot be read: %s", error)
@@ -189,6 +200,7 @@ class Driver:
         self._perform(self.manager.report(agent, report, self.now_s()))
 
     def on_reply(self, agent: AgentId, reply: StepReply) -> None:
+        self.chronicle.note_reply(reply)
         self._perform(self.manager.reply(agent, reply, self.now_s()))
 
     def on_gone(self, agent: AgentId) -> None:
@@ -213,6 +225,7 @@ class Driver:
         waiting: list[asyncio.Future[None]] | None = None,
     ) -> None:
         for effect in effects:
+            self.chronicle.note(effect)
             match effect:
                 case SendStep(agent=agent, step=step):
                     if self.leadership.fence == self._fence:
@@ -260,7 +273,7 @@ class Driver:
             try:
                 if write.fence != self._fence:
                     raise Deposed(write.fence, self._fence or 0)
-                await self._store.write(write.fence, write.record)
+                await self.store.write(write.fence, write.record)
             except StoreError as error:
                 self._ended(write, error)
             else:
@@ -291,7 +304,7 @@ class Driver:
 
     async def _keep(self, effect: KeepRates, fence: int) -> None:
         try:
-            await self._store.keep_rates(fence, effect.rates, effect.at_s)
+            await self.store.keep_rates(fence, effect.rates, effect.at_s)
         except StoreError as error:
             log.info("rates were not kept: %s", error)
 
@@ -315,7 +328,7 @@ class Driver:
     async def _append_one(self) -> bool:
         entry = self._entries[0]
         try:
-            await self._store.append_audit(entry)
+            await self.store.append_audit(entry)
         except StoreAway:
             return False
         # While that took, the oldest may have been lost.
@@ -335,21 +348,4 @@ class Driver:
 
     def figures(self) -> list[Family]:
         """Those that `rest` does not know of."""
-        counters = self.agents.counters
-        return [
-            gauge("dynatops_store_up", "Whether the store answers.", not self.leadership.problem),
-            gauge("dynatops_managers", "Managers that live.", len(self.leadership.managers)),
-            gauge("dynatops_solver_ready", "The solver is warm.", self.solver.ready.is_set()),
-            counter("dynatops_store_failures_total", "Unanswered.", self._store.failures),
-            counter("dynatops_store_writes_failed_total", "Writes of plans.", self.writes_failed),
-            counter("dynatops_audit_lost_total", "Audit entries lost.", self.audit_lost),
-            counter("dynatops_solver_failures_total", "Of its process.", self.solver.failures),
-            *(
-                counter(f"dynatops_{name}_total", str(field.metadata["doc"]), value)
-                for (name, value), field in zip(
-                    counters.as_dict().items(),
-                    type(counters).__dataclass_fields__.values(),
-                    strict=True,
-                )
-            ),
-        ]
+        return families(METRICS, self)

@@ -16,7 +16,9 @@ from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
-from reconfig_manager.figures import figures_of
+from dynatops.metrics import Family
+from reconfig_manager.chronicle import tell_command
+from reconfig_manager.figures import Sight, figures_of
 from reconfig_manager.manager import Effects, Manager, proposed
 from reconfig_manager.office import Office
 from reconfig_manager.plan import Placement, Plan, PlanState
@@ -42,7 +44,6 @@ from reconfig_manager.rest.facade import (
     PageRequest,
     UnknownCursorError,
 )
-from reconfig_manager.rest.metrics import Family
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.rest.views import (
     BrokerView,
@@ -316,18 +317,18 @@ class ManagerFacade:
         await self.refused(caller, command, type(error).__name__, str(error))
 
     async def refused(self, caller: Caller, command: Command, outcome: str, detail: str) -> None:
-        await self._store.append_audit(
-            AuditEntry(
-                at_s=self._driver.now_s(),
-                actor=caller.name,
-                role=caller.role,
-                action=command.action,
-                subject=command.subject,
-                reason=command.reason,
-                outcome=outcome,
-                detail=detail,
-            )
+        entry = AuditEntry(
+            at_s=self._driver.now_s(),
+            actor=caller.name,
+            role=caller.role,
+            action=command.action,
+            subject=command.subject,
+            reason=command.reason,
+            outcome=outcome,
+            detail=detail,
         )
+        tell_command(self._driver.manager.me, entry)
+        await self._store.append_audit(entry)
 
     # ---- this manager ----------------------------------------------------------------------------
 
@@ -344,7 +345,10 @@ class ManagerFacade:
     async def metrics(self) -> list[Family]:
         manager = self._driver.manager
         found = self._surveyed() if manager.leads else None
-        return [*figures_of(manager, found, self._broadcast), *self._driver.figures()]
+        return [
+            *figures_of(Sight(manager, found, self._broadcast)),
+            *self._driver.figures(),
+        ]
 
 
 def _signed(effect: ManagerEffect, caller: Caller) -> ManagerEffect:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dynatops.log_operations import DEPOSED, LEADING, STORE_AWAY, STORE_BACK
 from reconfig_manager.process_settings import LeadershipSettings
 from reconfig_manager.refusals import Deposed, StoreAway
 from reconfig_manager.store import FENCE_MAX, ManagerFacts, RedisStore
@@ -135,7 +136,8 @@ class Leadership:
         self._prolong(asked_s)
         self._fence = fence
         self.leader = self.facts
-        log.warning("%s leads, with fence %d", self._me, fence)
+        text = f"{self._me} leads, with fence {fence}"
+        LEADING.log(log, text, manager=self._me, fence=fence)
         reason = "an error"
         try:
             self._host.on_lead(fence)
@@ -143,7 +145,7 @@ class Leadership:
         finally:
             self._fence = None
             self.leader = None
-            log.warning("%s leads no more: %s", self._me, reason)
+            DEPOSED.log(log, f"{self._me} leads no more: {reason}", manager=self._me, reason=reason)
             self._host.on_depose(reason)
 
     def _prolong(self, asked_s: float) -> None:
@@ -195,10 +197,10 @@ class Leadership:
 
     def _store_is_away(self, error: StoreAway) -> None:
         if not self.problem:
-            log.warning("the store is away: %s", error)
+            STORE_AWAY.log(log, f"the store is away: {error}", manager=self._me, error=str(error))
         self.problem = str(error)
 
     def _store_is_back(self) -> None:
         if self.problem:
-            log.warning("the store is back")
+            STORE_BACK.log(log, "the store is back", manager=self._me)
         self.problem = ""

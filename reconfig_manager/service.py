@@ -24,6 +24,7 @@ from dynatops.peer_credentials import (
 )
 from dynatops.tls import TlsFileError
 from dynatops.tokens_file import TokensError
+from reconfig_manager.advice_ages import AdviceAges
 from reconfig_manager.agents import AgentServer
 from reconfig_manager.driving import Driver
 from reconfig_manager.embedded import EmbeddedError, EmbeddedServer
@@ -89,7 +90,8 @@ class ManagerService:
         await asyncio.to_thread(warm_up_model)
         self._leading = self.driver.spawn(self.driver.leadership.run())
         self.driver.spawn(self._look_at_durability())
-        self.driver.spawn(self._rates.run())
+        self.driver.spawn(self.driver.rates.run())
+        self.driver.spawn(self.driver.ages.run())
         log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
 
     async def _open_store(self) -> None:
@@ -109,7 +111,9 @@ class ManagerService:
             kept=rest.events_kept,
         )
         self.driver = Driver(settings, self.store, self._broadcast)
-        self._rates = RateReader(self._connect_advice(url), settings.advice, self.driver.advise)
+        driver, advice = self.driver, settings.advice
+        driver.rates = RateReader(self._connect_advice(url), advice, driver.advise)
+        driver.ages = AdviceAges(self._connect_advice(url), advice.period_s)
         self._started = True
 
     def _connect_advice(self, own_url: str) -> Redis:
@@ -134,6 +138,7 @@ class ManagerService:
         self.address = settings.advertise or f"{shown_host}:{port}"
         self.manager_id = settings.manager_id or default_manager_id(port)
         driver.manager = Manager(settings.manager, self.manager_id)
+        driver.chronicle.me = self.manager_id
         facade = ManagerFacade(driver, self.store, self._broadcast, settings.rest)
         self._rest = RestServer(create_app(facade, settings.rest), settings.rest)
         # Until then it is asked about leadership by nobody.

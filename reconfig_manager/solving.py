@@ -13,10 +13,13 @@ import logging
 import pickle
 import struct
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dynatops.log_operations import SOLVED
+from dynatops.metrics import Histogram
 from reconfig_manager.ports import Solve
 from reconfig_manager.problem import Problem, Solution, Task
 from reconfig_manager.process_settings import ServiceSettings
@@ -27,6 +30,7 @@ HEADER = struct.Struct(">Q")
 WAITING_MAX = 50
 _RESTART_S = 1.0
 _STOP_TIMEOUT_S = 2.0
+_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 # The solution, or what went wrong as a sentence.
 Solved = Callable[[str, "Solution | str"], None]
@@ -56,6 +60,7 @@ class SolverProcess:
         self._busy = False
         self.ready = asyncio.Event()
         self.failures = 0
+        self.seconds = Histogram(_BOUNDS_S)
 
     def start(self) -> None:
         self._running = asyncio.get_running_loop().create_task(self._run())
@@ -74,6 +79,10 @@ class SolverProcess:
         if self._busy:
             self._forgotten = True
             self._kill()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     @property
     def pid(self) -> int:
@@ -118,7 +127,7 @@ class SolverProcess:
                 continue
             work = self._waiting.popleft()
             self._busy, self._forgotten = True, False
-            problem = ""
+            problem, began_s = "", time.monotonic()
             answer: Solution | str = ""
             try:
                 answer = await self._solve(work)
@@ -127,10 +136,22 @@ class SolverProcess:
                 self.failures += 1
             finally:
                 self._busy = False
+            self._tell(work, answer, time.monotonic() - began_s)
             if not self._forgotten:
                 self._on_solved(work.plan_id, answer)
             if problem:
                 raise _WorkerError(problem)
+
+    def _tell(self, work: Solve, answer: Solution | str, seconds: float) -> None:
+        self.seconds.observe(seconds)
+        SOLVED.log(
+            log,
+            plan=work.plan_id,
+            algorithm=work.algorithm,
+            brokers=work.problem.brokers,
+            seconds=round(seconds, 3),
+            outcome=f"failed: {answer}" if isinstance(answer, str) else "solved",
+        )
 
     async def _solve(self, work: Solve) -> Solution | str:
         process = self._process

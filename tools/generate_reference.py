@@ -1,6 +1,6 @@
-"""Generate docs/reference.md from the code: every setting and every counter, with its meaning.
+"""Write what is made from the code: settings, counters, metrics, logs, and the dashboard.
 
-python tools/generate_reference.py            write it
+python tools/generate_reference.py            write them
 python tools/generate_reference.py --check    fail if what is committed is not current
 """
 
@@ -12,6 +12,9 @@ from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import cast
+
+from dashboard import dashboard
+from metrics_pages import logs_page, metrics_page
 
 from broker_agent.core.advice import AdviceCounters
 from broker_agent.core.counters import BrokerCounters
@@ -27,7 +30,7 @@ from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.facade import Facade
 from reconfig_manager.rest.settings import RestSettings
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+ROOT = Path(__file__).resolve().parent.parent
 COUNTERS = (
     ("Clients", BrokerCounters),
     ("Broker selection", SelectionCounters),
@@ -111,14 +114,25 @@ def setting_table(settings: Iterable[tuple[str, object, str]]) -> Iterator[str]:
         yield f"| `{name}` | {default} | {meaning} |"
 
 
+PAGES = {
+    "docs/reference.md": lines,
+    "docs/metrics.md": metrics_page,
+    "docs/logs.md": logs_page,
+    "helm/dynatops/files/dashboard.json": dashboard,
+}
+
+
 def main() -> int:
-    text = "\n".join(lines()) + "\n"
-    if "--check" not in sys.argv:
-        TARGET.write_text(text)
-    elif not TARGET.exists() or TARGET.read_text() != text:
-        print(f"{TARGET.name} is not current: run `make docs`")
-        return 1
-    return 0
+    stale = []
+    for name, make in PAGES.items():
+        target, text = ROOT / name, "\n".join(make()) + "\n"
+        if "--check" not in sys.argv:
+            target.write_text(text)
+        elif not target.exists() or target.read_text() != text:
+            stale.append(name)
+    if stale:
+        print(f"not current: {', '.join(stale)}; run `make docs`")
+    return bool(stale)
 
 
 if __name__ == "__main__":

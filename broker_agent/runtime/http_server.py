@@ -8,7 +8,6 @@ loop, so an answer must take little time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections import Counter
@@ -50,6 +49,11 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
+    @property
+    def busy(self) -> int:
+        """Connections that are being served."""
+        return len(self._serving)
+
     async def start(self) -> None:
         """Raises OSError."""
         host, port = split_address(self._settings.listen)
@@ -69,6 +73,8 @@ class HttpServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # Connections that were cut off are closed in the loop's next turn.
+        await asyncio.sleep(0)
         self._server = None
 
     # ---- connections ----------------------------------------------------------------------------
@@ -86,21 +92,15 @@ class HttpServer:
         timeout_s = self._settings.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                raw = await reader.readuntil(_END)
-        except (TimeoutError, asyncio.IncompleteReadError, OSError):
-            # It said too little: there is nobody to answer.
-            writer.transport.abort()
-            return
-        except asyncio.LimitOverrunError:
-            raw = b""
-        try:
+                raw = await _request(reader)
             async with asyncio.timeout(timeout_s):
                 writer.write(self._answer(raw))
                 writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
+            # It said too little, or does not take its answer: there is nobody to talk to.
+            log.debug("%s went: %r", writer.get_extra_info("peername"), error)
         finally:
-            # Whoever does not take the answer in time does not get it.
             writer.transport.abort()
 
     # ---- requests -------------------------------------------------------------------------------
@@ -135,6 +135,14 @@ class HttpServer:
             "Connection: close\r\n\r\n"
         ).encode()
         return head if head_only else head + body
+
+
+async def _request(reader: asyncio.StreamReader) -> bytes:
+    """Its head; nothing if that is too long. What may follow is not read."""
+    try:
+        return await reader.readuntil(_END)
+    except asyncio.LimitOverrunError:
+        return b""
 
 
 def _problem(status: HTTPStatus) -> Answer:

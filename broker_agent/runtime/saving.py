@@ -16,6 +16,7 @@ from broker_agent.core.effects import BrokerEffect
 from broker_agent.core.journal import Changes
 from broker_agent.runtime.store import SessionStore, StoreError
 from dynatops.filters import FilterError
+from dynatops.log_operations import SAVING_FAILED, SAVING_RECOVERED
 
 _RETRY_S = 2.0
 
@@ -91,18 +92,18 @@ class Saving:
             await asyncio.to_thread(self._store.write, changes)
         except StoreError as error:
             if not self._is_failing:
-                log.error(
-                    "sessions are not being saved: %s; until they are, they do not survive a "
-                    "restart of this broker; trying again every %g s",
-                    error,
-                    _RETRY_S,
+                SAVING_FAILED.log(
+                    log,
+                    f"sessions are not being saved: {error}; until they are, they do not survive "
+                    f"a restart of this broker; trying again every {_RETRY_S:g} s",
+                    error=str(error),
                 )
             self._is_failing = True
             self._perform(self._core.not_saved(self._now()))
             return
         if self._is_failing:
             self._is_failing = False
-            log.warning("sessions are being saved again, in %s", self._store.path)
+            SAVING_RECOVERED.log(log, f"sessions are being saved again, in {self._store.path}")
         self._perform(self._core.saved(self._now()))
 
     async def end_with(self, leave: Callable[[], None]) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from broker_agent.runtime.streams import OutboundStream, StreamBrokenError
 from broker_agent.settings import ManagerLinkSettings
+from dynatops.log_operations import MANAGER_ATTENDED, MANAGER_LOST
 from dynatops.peer_credentials import LinkCredentials
 from dynatops.tls import explain
 from dynatops.v1.manager_pb2 import (
@@ -131,7 +132,7 @@ class Uplink:
     def _note(self, problem: str) -> None:
         self.counters.manager_failures += 1
         if not self.problem:
-            log.warning("no manager: %s; going on without", problem)
+            MANAGER_LOST.log(log, f"no manager: {problem}; going on without", reason=problem)
         self.problem = problem
 
     # ---- one stream -----------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class Uplink:
             self.manager = address
             self._sent_on, self._backoff_s = 0, self._settings.backoff_min_s
             self.counters.manager_streams += 1
-            log.info("attending to the manager at %s", address)
+            MANAGER_ATTENDED.log(log, f"attending to the manager at {address}", address=address)
             self.problem = ""
             self._host.attend()
             await self._exchange(stream, attended.report_period_s)

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,6 +29,7 @@ from dynatops.lake.counters import LakeCounters
 from dynatops.lake.fields import HOUR_S, TABLES, Table, file_name, owner_name
 from dynatops.lake.files import Lake, arrow_schema
 from dynatops.lake.settings import LakeSettings
+from dynatops.log_operations import LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,11 @@ class LakeWriter:
         self._is_failing = False
         self._thread = threading.Thread(target=self._run, name=f"lake of {broker_id}", daemon=True)
 
+    @property
+    def _where(self) -> dict[str, Any]:
+        """In each line of the log."""
+        return {"broker": self._broker_id, "lake": self._lake.root}
+
     # ---- from outside ---------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -112,7 +119,8 @@ class LakeWriter:
         self._thread.join(self._settings.close_timeout_s)
         if self._thread.is_alive():
             self.abandon()
-            log.error("the lake took too long: %d rows are lost", self._waiting_rows)
+            text = f"the lake took too long: {self._waiting_rows} rows are lost"
+            LAKE_ROWS_LOST.log(log, text, **self._where, rows=self._waiting_rows)
             return False
         return True
 
@@ -208,7 +216,9 @@ class LakeWriter:
             return False
         if self._is_failing:
             self._is_failing = False
-            log.warning("the lake at %s can be written to again", self._lake.root)
+            text = f"the lake at {self._lake.root} can be written to again"
+            counted = {"files": self.counters.lake_files, "rows": self._waiting_rows}
+            LAKE_RECOVERED.log(log, text, **self._where, **counted)
         self._done_with(rows)
         self.counters.lake_files += 1
         self.counters.lake_file_bytes += size
@@ -223,12 +233,13 @@ class LakeWriter:
         self.counters.lake_failures += 1
         self._retry_at_s = self._monotonic() + self._settings.retry_s
         if not self._is_failing:
-            log.error(
-                "the lake at %s cannot be written to: %s; trying again every %g s, rows wait while "
-                "there is room for them",
-                self._lake.root,
-                error,
-                self._settings.retry_s,
+            LAKE_FAILED.log(
+                log,
+                f"the lake at {self._lake.root} cannot be written to: {error}; trying again every "
+                f"{self._settings.retry_s:g} s, rows wait while there is room for them",
+                **self._where,
+                error=str(error),
+                rows=self._waiting_rows,
             )
         self._is_failing = True
 
@@ -236,7 +247,8 @@ class LakeWriter:
         lost = sum(len(file.rows) for file in self._files.values())
         self.counters.lake_rows_lost += lost
         if lost:
-            log.error("%d rows could not be written to the lake, and are lost", lost)
+            text = f"{lost} rows could not be written to the lake, and are lost"
+            LAKE_ROWS_LOST.log(log, text, **self._where, rows=lost)
 
 
 def _content(table: Table, rows: Sequence[Row]) -> pa.Table:

@@ -8,6 +8,7 @@ from collections import Counter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dynatops.metrics import Metric, counter
 from reconfig_manager.rest.access import Tokens, check_host
 from reconfig_manager.rest.problems import ProblemError, response_of
 from reconfig_manager.rest.settings import RestSettings
@@ -23,6 +24,25 @@ class Traffic:
         # By method and status.
         self.requests: Counter[tuple[str, int]] = Counter()
         self.audit_failures = 0
+
+
+TRAFFIC: list[Metric[Traffic]] = [
+    counter(
+        "dynatops_http_requests_total",
+        "HTTP requests, by method and status.",
+        lambda traffic: {
+            (method, str(status)): float(count)
+            for (method, status), count in sorted(traffic.requests.items())
+        },
+        "method",
+        "status",
+    ),
+    counter(
+        "dynatops_audit_failures_total",
+        "Refused commands that could not be written to the audit log.",
+        lambda traffic: traffic.audit_failures,
+    ),
+]
 
 
 class Gatekeeper:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from dynatops.metrics import Family
 from dynatops.tokens import Role
 from reconfig_manager.plan import Plan
 from reconfig_manager.policy import Policy, VersionedPolicy
@@ -17,7 +18,6 @@ from reconfig_manager.ports import AuditEntry, Page
 from reconfig_manager.refusals import RefusalError
 from reconfig_manager.rest.bodies import ProposalBody
 from reconfig_manager.rest.broadcast import Watcher
-from reconfig_manager.rest.metrics import Family
 from reconfig_manager.rest.views import (
     BrokerView,
     ClusterView,

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from dynatops.metrics import CONTENT_TYPE, families, render
 from reconfig_manager.ports import AuditEntry
-from reconfig_manager.rest import metrics
-from reconfig_manager.rest.admission import Traffic
+from reconfig_manager.rest.admission import TRAFFIC, Traffic
 from reconfig_manager.rest.problems import ProblemError, problems, redirect
 from reconfig_manager.rest.requests import (
     IfNoneMatch,
@@ -181,20 +181,5 @@ async def get_readiness(manager: Manager) -> ReadyView:
 async def get_metrics(request: Request, manager: Manager) -> Response:
     """Figures in Prometheus' text format."""
     traffic: Traffic = request.app.state.traffic
-    families = [*await manager.metrics(), *_traffic(traffic)]
-    return Response(metrics.render(families), media_type=metrics.CONTENT_TYPE)
-
-
-def _traffic(traffic: Traffic) -> list[metrics.Family]:
-    requests = tuple(
-        metrics.Sample(count, {"method": method, "status": str(status)})
-        for (method, status), count in sorted(traffic.requests.items())
-    )
-    return [
-        metrics.Family("dynatops_http_requests_total", "counter", "HTTP requests.", requests),
-        metrics.counter(
-            "dynatops_audit_failures_total",
-            "Refused commands that could not be written to the audit log.",
-            traffic.audit_failures,
-        ),
-    ]
+    found = [*await manager.metrics(), *families(TRAFFIC, traffic)]
+    return Response(render(found), media_type=CONTENT_TYPE)

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from dynatops.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.identifiers import key_of
 from reconfig_manager.facade import ManagerFacade
@@ -38,7 +39,6 @@ from reconfig_manager.ports import (
 from reconfig_manager.refusals import StoreAway
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.rest.metrics import Family, gauge
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
@@ -97,7 +97,8 @@ class ManagerDriver:
         return {"store": "no answer"} if self.store.away else {}
 
     def figures(self) -> list[Family]:
-        return [gauge("dynatops_store_up", "Whether the store answers.", not self.store.away)]
+        up = Sample(float(not self.store.away))
+        return [Family("dynatops_store_up", "gauge", "Whether the store answers.", (up,))]
 
     async def carry_out(self, effects: Sequence[ManagerEffect]) -> None:
         waiting = deque(effects)
