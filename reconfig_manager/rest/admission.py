@@ -72,6 +72,8 @@ class Gatekeeper:
             return
         if body is None:
             return
+        # Who passes the request on needs it, when the endpoint has had it.
+        scope.setdefault("state", {})["body"] = body
         await self._app(scope, _replayed(body, receive), counted)
 
     def _admit(self, scope: Scope) -> None:

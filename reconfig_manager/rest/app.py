@@ -11,11 +11,12 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from dynatops.version import VERSION
-from reconfig_manager.refusals import RefusalError, StoreError
+from reconfig_manager.refusals import NotLeading, RefusalError, StoreError
 from reconfig_manager.rest.access import Tokens, bearer
 from reconfig_manager.rest.admission import Gatekeeper, Traffic
 from reconfig_manager.rest.commanding import commands
 from reconfig_manager.rest.facade import Facade
+from reconfig_manager.rest.forwarding import forwarded
 from reconfig_manager.rest.problems import (
     Problem,
     ProblemError,
@@ -25,7 +26,7 @@ from reconfig_manager.rest.problems import (
     response_of,
 )
 from reconfig_manager.rest.reading import network, process, stored
-from reconfig_manager.rest.requests import ElsewhereError
+from reconfig_manager.rest.requests import ElsewhereError, settings_of
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.rest.watching import events
 
@@ -71,8 +72,14 @@ def create_app(facade: Facade, settings: RestSettings) -> FastAPI:
     return app
 
 
-async def _on_elsewhere(_request: Request, error: Exception) -> Response:
+async def _on_elsewhere(request: Request, error: Exception) -> Response:
     assert isinstance(error, ElsewhereError)
+    settings = settings_of(request)
+    if settings.forward:
+        try:
+            return await forwarded(request, error.url, settings)
+        except NotLeading as refusal:
+            return await on_refusal(request, refusal)
     return RedirectResponse(error.url, 307, {"Cache-Control": "no-store"})
 
 

@@ -25,6 +25,19 @@ class RestSettings(BaseModel):
         description="URL that this manager is reached at, to which others redirect while it leads; "
         "by default made of the address listened on.",
     )
+    forward: bool = Field(
+        False,
+        description="While another manager leads, ask it on the client's behalf, and do not "
+        "redirect there: for managers that clients reach by one address only.",
+    )
+    leader_ca: str = Field(
+        "",
+        description="PEM file with the authorities by which the leader's certificate is believed, "
+        "where requests are forwarded; by default the public ones.",
+    )
+    leader_name: str = Field(
+        "", description="The name that it is for; by default the host of the leader's URL."
+    )
     tls_cert: str = Field("", description="PEM file with the certificate; with it HTTPS is spoken.")
     tls_key: str = Field("", description="PEM file with its private key, without a password.")
     tokens: str = Field(

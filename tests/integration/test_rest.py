@@ -161,6 +161,73 @@ def test_a_follower_redirects_to_the_leader(manager: Served) -> None:
         assert client.get(running.url + "/v1/cluster").json()["manager"] == "m1"
 
 
+class TestForwarding:
+    """A manager that follows, and that clients know alone."""
+
+    @pytest.fixture
+    def follower(self, manager: Served) -> Iterator[Served]:
+        follower = ManagerDriver(settings(forward=True), name="m2")
+        follower.leader_url = manager.url
+        with served(follower) as running:
+            yield running
+
+    def test_the_client_notices_nothing(self, manager: Served, follower: Served) -> None:
+        with httpx.Client(base_url=follower.url, timeout=30) as client:
+            key = {"Idempotency-Key": "once"}
+            answer = client.post(PLANS, json={"reason": "anywhere"}, headers=key)
+            assert answer.status_code == 202
+            again = client.post(PLANS, json={"reason": "anywhere"}, headers=key)
+            assert again.json()["id"] == answer.json()["id"]
+            assert client.get("/v1/cluster").json()["manager"] == "m1"
+            assert client.get("/v1/brokers?limit=2").json()["next_cursor"] is not None
+            problem = client.post(PLANS, json={"reason": ""})
+            assert problem.status_code == 422
+            assert problem.headers["content-type"] == "application/problem+json"
+
+    def test_streams_are_streams(self, manager: Served, follower: Served) -> None:
+        watch = Watch(follower.url)
+        answer = httpx.post(f"{manager.url}{PLANS}", json={"reason": "look"}, timeout=30)
+        assert answer.status_code == 202
+        assert watch.next("event")["event"] == "plan"
+        manager.loop.call_soon_threadsafe(manager.driver.broadcast.close)
+        watch.until_its_end()
+
+    def test_nothing_goes_round_in_circles(self, follower: Served) -> None:
+        follower.driver.leader_url = follower.url
+        answer = httpx.get(f"{follower.url}/v1/cluster", timeout=30)
+        assert (answer.status_code, answer.json()["code"]) == (503, "no_leader")
+        assert "retry-after" in answer.headers
+
+    def test_a_leader_that_is_gone(self, follower: Served) -> None:
+        follower.driver.leader_url = "http://127.0.0.1:1"
+        answer = httpx.get(f"{follower.url}/v1/cluster", timeout=30)
+        assert (answer.status_code, answer.json()["code"]) == (503, "no_leader")
+
+    def test_by_a_name_that_is_not_in_the_url(self, tmp_path: Path) -> None:
+        """Its certificate is for localhost and 127.0.0.1; what it says it is reached at is not."""
+        tokens = tmp_path / "tokens.toml"
+        tokens.write_text(table("ops", "t1", role='"viewer"'))
+        files = {"tls_cert": ENCRYPTED["tls_cert"], "tls_key": ENCRYPTED["tls_key"]}
+        rest = RestSettings(listen="127.1.2.3:0", tokens=str(tokens), **files)
+        trusting = ssl.create_default_context(cafile=pem("ca.crt"))
+        with served(asyncio.run(leading(rest))) as leader:
+            for name, status in (("localhost", 200), ("elsewhere", 503)):
+                follower = ManagerDriver(
+                    settings(
+                        forward=True, tokens=str(tokens), leader_ca=pem("ca.crt"),
+                        leader_name=name, **files,
+                    ),
+                    name="m2",
+                )  # fmt: skip
+                follower.leader_url = leader.url
+                with served(follower) as running:
+                    answer = httpx.get(
+                        f"{running.url}/v1/cluster", verify=trusting, timeout=30,
+                        headers={"Authorization": "Bearer t1"},
+                    )  # fmt: skip
+                    assert answer.status_code == status
+
+
 def test_it_speaks_tls_and_takes_renewed_files(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(table("ops", "t1", role='"viewer"'))
