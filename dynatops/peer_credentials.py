@@ -54,6 +54,13 @@ class PeerSecurity(BaseModel):
         "said.",
     )
 
+    watch_s: float = Field(
+        0.0,
+        ge=0,
+        description="How often to look whether the files of certificate, key and tokens have "
+        "changed, and read them again then, as on SIGHUP. 0: on SIGHUP only.",
+    )
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if bool(self.tls_cert) != bool(self.tls_key):

@@ -11,6 +11,7 @@ from typing import Any
 
 from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.file_watch import watched
 from dynatops.logs import configure
 
 _GROUPS = (
@@ -212,5 +213,8 @@ async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> 
         print(
             f"broker {agent.broker_id} at {agent.address} {joined}; Ctrl-C to leave it", flush=True
         )
-    await left
+    security = agent.settings.security
+    files = (security.tls_cert, security.tls_key, security.tokens)
+    async with watched(files, security.watch_s, agent.reload):
+        await left
     await agent.stop()

@@ -11,6 +11,7 @@ from typing import Any
 
 from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.file_watch import watched
 from dynatops.logs import configure
 
 REDIS_VARIABLE = "DYNATOPS_REDIS"
@@ -149,7 +150,10 @@ async def _serve(settings: Any, *, as_json: bool) -> None:
     loop.add_signal_handler(signal.SIGHUP, service.reload)
     _announce(service, as_json=as_json)
     running = asyncio.create_task(service.run())
-    await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+    security, rest = settings.security, settings.rest
+    files = (security.tls_cert, security.tls_key, rest.tls_cert, rest.tls_key, rest.tokens)
+    async with watched(files, security.watch_s, service.reload):
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
     failed = running.done()
     stopped.cancel()
     await service.stop()

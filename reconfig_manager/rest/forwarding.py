@@ -95,9 +95,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     raise ValueError("an answer with so many headers is none of a manager's")
 
 
-async def _rest(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> AsyncIterator[bytes]:
+async def _rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
     try:
         while chunk := await reader.read(_CHUNK):
             yield chunk

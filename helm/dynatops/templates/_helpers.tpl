@@ -134,6 +134,10 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 - --set
 - security.tls_server_name={{ include "dynatops.serverName" $ }}
 {{- end }}
+{{- if or .tokens.secretName (include "dynatops.tls" $) }}
+- --set
+- security.watch_s={{ .watchSeconds }}
+{{- end }}
 {{- if .tls.requireClientCertificates }}
 - --set
 - security.require_client_certificates=true

@@ -39,8 +39,8 @@ class Addresses:
     def knows(self, name: str) -> bool:
         return name in self._names
 
-    def all(self) -> list[str]:
-        return sorted(set(self._names.values()))
+    def names(self) -> list[str]:
+        return sorted(self._names)
 
     def of(self, name: str) -> str:
         return self._names[name]
