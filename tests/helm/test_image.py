@@ -141,7 +141,14 @@ def test_the_build_stage_can_be_run(tmp_path: Path) -> None:
         ]
         subprocess.run(command, cwd=source, check=True)
     dynatops = target / "bin" / "dynatops"
-    for arguments in (["--version"], ["settings"], ["settings", "--manager"]):
+    instance = str(tmp_path / "i.json.gz")
+    for arguments in (
+        ["--version"],
+        ["settings", "--manager"],
+        ["lake", "generate", str(tmp_path / "lake"), "--users", "100", "--days", "1"],
+        ["instance", "--brokers", "10", "--topics", "5", "--output", instance],
+        ["solve", instance, "--time-limit", "1"],
+    ):
         outcome = subprocess.run(
             [dynatops, *arguments], cwd=tmp_path, capture_output=True, text=True
         )
