@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import json
 import ssl
@@ -168,13 +169,14 @@ class Tls:
 
     def __init__(self, folder: Path) -> None:
         self.addresses = Addresses()
-        objects = rendered("tls")
+        objects = rendered("tls", "--set", "security.watchSeconds=1")
         # Named by a first one, which is not run.
         Kubelet(objects, folder / "names", addresses=self.addresses)
         # As of cert-manager's: services, brokers, and the name that all know each other by.
         known = [name for name in self.addresses.names() if "-manager-" not in name]
-        names = ["net-dynatops.events.svc", *sorted({self.addresses.of(name) for name in known})]
-        self.certificate = certificate(folder / "certificate", names)
+        places = sorted({self.addresses.of(name) for name in known})
+        self.names = ["net-dynatops.events.svc", *places]
+        self.certificate = certificate(folder / "certificate", self.names)
         self.kubelet = Kubelet(
             objects, folder / "pods", secrets=secrets(self.certificate), addresses=self.addresses
         )
@@ -191,6 +193,15 @@ def test_with_certificates_tokens_and_secrets(tmp_path: Path) -> None:
             for monitor in of_kind(rendered("tls"), "ServiceMonitor"):
                 for page in await scraped(cluster, monitor, tls.certificate["ca.crt"]):
                     assert "dynatops_" in page
+            # The certificate is renewed by another authority: nothing is restarted.
+            renewed = certificate(tmp_path / "renewed", tls.names)
+            cluster.change_secret("dynatops-certificate", renewed)
+            for pod in cluster.pods.values():
+                if "grpc" in pod.ports:
+                    shown = functools.partial(is_shown, renewed["ca.crt"], pod)
+                    await until(shown, 20.0, f"{pod.name} shows the new certificate")
+            pod = await cluster.run_pod("net-dynatops-test")
+            assert pod.exit_codes == [0], pod.log()
             # Nobody comes in without.
             broker = brokers_of(cluster)[0]
             outcome = await asyncio.to_thread(
@@ -199,6 +210,19 @@ def test_with_certificates_tokens_and_secrets(tmp_path: Path) -> None:
             assert outcome.returncode == 1
 
     asyncio.run(scenario())
+
+
+async def is_shown(ca: str, pod: Pod) -> bool:
+    """Whether the pod's certificate is of this authority."""
+    context = ssl.create_default_context(cadata=ca)
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    try:
+        _, writer = await asyncio.open_connection(pod.address, pod.ports["grpc"], ssl=context)
+    except ssl.SSLCertVerificationError:
+        return False
+    writer.transport.abort()
+    return True
 
 
 async def scraped(cluster: Kubelet, monitor: Object, ca: str) -> list[str]:

@@ -42,12 +42,13 @@ class Kubelet:
         self._objects = objects
         self._folder = folder
         self._addresses = addresses or Addresses()
+        self._secrets = dict(secrets or {})
         self._proxies: list[ServiceProxy] = []
         self.pods: dict[str, Pod] = {}
         self._node = Node(
             folder=folder,
             claim=self.claim,
-            secrets=secrets or {},
+            secrets=self._secrets,
             entry_point=entry_point_of,
             environment=_environment(folder),
             resolved=self._addresses.resolved,
@@ -86,6 +87,12 @@ class Kubelet:
         folder = self._folder / "claims" / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def change_secret(self, name: str, content: Mapping[str, str]) -> None:
+        """Files in pods follow."""
+        self._secrets[name] = content
+        for pod in self.pods.values():
+            pod.refresh(name)
 
     # ---- running ---------------------------------------------------------------------------------
 

@@ -103,11 +103,21 @@ class Pod:
                 return self.node.claim(claim)
             case {"secret": {"secretName": secret, "defaultMode": mode}}:
                 folder.mkdir()
-                for key, content in self.node.secrets[secret].items():
-                    (folder / key).write_text(content)
-                    (folder / key).chmod(mode)
+                self._write(folder, secret, mode)
                 return folder
         raise AssertionError(f"no such volumes here: {volume}")
+
+    def _write(self, folder: Path, secret: str, mode: int) -> None:
+        for key, content in self.node.secrets[secret].items():
+            written = self._home / "written"
+            written.write_text(content)
+            written.chmod(mode)
+            written.replace(folder / key)
+
+    def refresh(self, secret: str) -> None:
+        for volume in self.spec.get("volumes", ()):
+            if volume.get("secret", {}).get("secretName") == secret:
+                self._write(self._volumes[volume["name"]], secret, volume["secret"]["defaultMode"])
 
     def _localised(self, container: Object, text: str) -> str:
         """As the container means it, on this machine."""
