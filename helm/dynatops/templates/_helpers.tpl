@@ -230,9 +230,12 @@ capabilities: {drop: [ALL]}
 
 {{/* Where pods go, and what they are asked for, given the values of the part. */}}
 {{- define "dynatops.scheduling" -}}
-{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
+{{- with get . "priorityClassName" }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" }}
 {{- with get $ $key }}
-{{ $key }}: {{ toYaml . | nindent 2 }}
+{{ $key }}: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 {{- end }}
