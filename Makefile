@@ -49,7 +49,7 @@ format: setup  ## format the code, mend what lint can mend
 proto: setup  ## generate dynatops/v1 from proto/
 	$(BIN)/python tools/generate_wire.py
 
-docs: setup  ## generate docs/reference.md, metrics.md and logs.md from the code
+docs: setup  ## generate pages of docs/ and the dashboard from the code
 	$(BIN)/python tools/generate_reference.py
 
 bench: setup  ## measure (minutes)
@@ -57,6 +57,7 @@ bench: setup  ## measure (minutes)
 	$(BIN)/python -m benchmarks.data_plane
 	$(BIN)/python -m benchmarks.solvers --large
 	$(BIN)/python -m benchmarks.manager
+	$(BIN)/python -m benchmarks.metrics
 
 lock:  ## resolve dependencies anew and pin them in constraints.txt
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

@@ -388,14 +388,7 @@ ROWS = (
                     ),
                 ),
             ),
-            Panel(
-                "Files into the lake",
-                "ops",
-                (
-                    (rate("dynatops_broker_lake_files_total"), "written"),
-                    (rate("dynatops_broker_lake_failures_total"), "failed"),
-                ),
-            ),
+            Panel("Files into the lake", "ops", each_rate("dynatops_broker_lake_files_total")),
         ),
     ),
 )

@@ -169,7 +169,7 @@ class Agent:
             try:
                 await self.http.start()
             except OSError as error:
-                await self._server.stop()
+                await self.kill()
                 raise StartError(f"cannot serve HTTP at {settings.listen}: {error}") from None
 
     async def _attend(self, uplink: Uplink) -> None:

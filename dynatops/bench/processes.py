@@ -39,6 +39,10 @@ class Worker:
             )
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def line(self) -> Any:
         """The next thing it says. Raises RuntimeError if it ends instead."""
         assert self._process.stdout is not None
