@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from dynatops.cli import (
+    analytics,
     bench,
     broker,
     compare,
@@ -49,7 +50,8 @@ Try it:
 # In the order of `--help`.
 _MODULES = (
     demo, up, broker, manager, token, pubsub, inspect, sessions, network, reconfigure, policy,
-    watch, solve, instance, compare, simulate, lake, bench, settings,
+    watch, solve, instance, compare, simulate, lake, analytics, bench,
+    settings,
 )  # fmt: skip
 
 
