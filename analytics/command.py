@@ -219,6 +219,6 @@ class _ProgressLine:
 def settings_text() -> str:
     """All settings, as the documentation has them."""
     rows = (
-        f"| `{name}` | {value:g} | {what} |" for name, value, what in described(AnalyticsSettings())
+        f"| `{name}` | {value:,} | {what} |" for name, value, what in described(AnalyticsSettings())
     )
     return "\n".join(("| setting | default | |", "|---|---|---|", *rows))

@@ -109,12 +109,15 @@ class TableIntake:
         )
 
     def _guarded(self, names: DataFrame, batch: int) -> None:
-        """What fails here comes back through the stream as text only."""
+        """What fails here comes back through the stream as text only.
+
+        Of all but Exception nothing comes back at all: the stream would wait for ever.
+        """
         try:
             self._take(names, batch)
         except BaseException as failure:
             self._failure = failure
-            raise
+            raise RuntimeError("a batch has failed") from failure
 
     def _take(self, names: DataFrame, batch: int) -> None:
         table = self._fold.table

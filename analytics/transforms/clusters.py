@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 
 EARTH_KM = 6_371.0
 _AXES = ("x", "y", "z")
-_PART = Window.partitionBy("is_placed", "part")
+_PART = ("is_placed", "part")
 
 
 def broker_places(sessions: DataFrame) -> DataFrame:
@@ -63,7 +63,7 @@ def clustered(places: DataFrame, size: int) -> DataFrame:
     wanted_most = max(1, math.ceil(places.count() / size))
     for _ in range(math.ceil(math.log2(wanted_most))):
         parts = _halved(parts)
-    named = parts.withColumn("cluster", fn.min("broker_id").over(_PART))
+    named = parts.withColumn("cluster", fn.min("broker_id").over(Window.partitionBy(*_PART)))
     return named.select(
         "broker_id",
         "cluster",
@@ -75,17 +75,18 @@ def clustered(places: DataFrame, size: int) -> DataFrame:
 
 def _halved(parts: DataFrame) -> DataFrame:
     """Each part of which more than one cluster is wanted, in two."""
-    spread = {axis: fn.max(axis).over(_PART) - fn.min(axis).over(_PART) for axis in _AXES}
+    part = Window.partitionBy(*_PART)
+    spread = {axis: fn.max(axis).over(part) - fn.min(axis).over(part) for axis in _AXES}
     measured = parts.select("*", *(column.alias(f"s{axis}") for axis, column in spread.items()))
     widest = fn.greatest(*(fn.col(f"s{axis}") for axis in _AXES))
     along = fn.lit(0.0)
     for axis in reversed(_AXES):
         along = fn.when(fn.col(f"s{axis}") == widest, fn.col(axis)).otherwise(along)
-    order = _PART.orderBy("along", "broker_id")
+    order = part.orderBy("along", "broker_id")
     ordered = measured.withColumn("along", along).select(
         "*",
         fn.row_number().over(order).alias("number"),
-        fn.count(fn.lit(1)).over(_PART).alias("brokers"),
+        fn.count(fn.lit(1)).over(part).alias("brokers"),
     )
     first_half = fn.floor(fn.col("wanted") / 2).cast("int")
     first = fn.col("number") <= fn.floor(fn.col("brokers") * first_half / fn.col("wanted"))
@@ -130,7 +131,8 @@ def cluster_sizes(clustered: DataFrame) -> DataFrame:
         "cluster", "brokers", *((fn.col(f"m{a}") / length).alias(f"m{a}") for a in _AXES)
     )
     along = sum((fn.col(a) * fn.col(f"m{a}") for a in _AXES), fn.lit(0.0))
-    angle = fn.acos(fn.greatest(fn.lit(-1.0), fn.least(fn.lit(1.0), along)))
+    # Beyond 1 by rounding only.
+    angle = fn.acos(fn.when(along > 1.0, 1.0).otherwise(along))
     farthest = (
         vectors.join(unit, "cluster")
         .groupBy("cluster")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,8 +25,7 @@ def spark() -> Iterator[SparkSession]:
     session = start("local[2]", driver_memory="1g")
     # Small frames: one task is enough, and exchanges cost more than rows.
     session.conf.set("spark.sql.shuffle.partitions", "2")
-    with warnings.catch_warnings():
-        yield session
+    yield session
     session.stop()
 
 
