@@ -93,7 +93,10 @@ def test_killed_at_random_moments_it_comes_to_the_same(spark: SparkSession, tmp_
             for i in range(600)
         ]
         write_file(running.lake, PUBLICATIONS, f"b-1-{number}", rows)
-    command = [*COMMAND, *arguments(tmp_path, "--master", "local[1]", "--set", "run.files_per_batch=1")]
+    command = [
+        *COMMAND,
+        *arguments(tmp_path, "--master", "local[1]", "--set", "run.files_per_batch=1"),
+    ]
     rng = random.Random(7)
     kills = 0
     for _ in range(4):

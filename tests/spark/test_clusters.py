@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -36,7 +36,9 @@ def halved(points: dict[str, tuple[float, ...]], wanted: int) -> list[list[str]]
     """The same, by recursion."""
     if wanted <= 1:
         return [sorted(points)]
-    spread = [max(p[a] for p in points.values()) - min(p[a] for p in points.values()) for a in range(3)]
+    spread = [
+        max(p[a] for p in points.values()) - min(p[a] for p in points.values()) for a in range(3)
+    ]
     axis = spread.index(max(spread))
     order = sorted(points, key=lambda name: (points[name][axis], name))
     first = wanted // 2
@@ -54,7 +56,9 @@ def test_where_brokers_are(spark: SparkSession) -> None:
         (at(15.0), "cat", "b0", "close", None, -179.0),
         (at(5.0), "dan", "b1", "open", None, None),
     ]
-    found = {row.broker_id: row for row in broker_places(lake_frame(spark, SESSIONS, rows)).collect()}
+    found = {
+        row.broker_id: row for row in broker_places(lake_frame(spark, SESSIONS, rows)).collect()
+    }
     assert (found["b0"].located, found["b0"].seen_us) == (2, 20_000_000)
     assert (found["b0"].x, found["b0"].y) == pytest.approx((2 * math.cos(math.radians(179)), 0.0))
     assert (found["b1"].located, found["b1"].x, found["b1"].seen_us) == (0, 0.0, 5_000_000)
@@ -62,7 +66,8 @@ def test_where_brokers_are(spark: SparkSession) -> None:
 
 def test_two_towns_and_brokers_of_nowhere(spark: SparkSession) -> None:
     places: list[Place | None] = [
-        (52.5, 13.4), (52.6, 13.5), (48.1, 11.6), (48.2, 11.5), None, None, (52.4, 13.3), (48.0, 11.7)
+        (52.5, 13.4), (52.6, 13.5), (48.1, 11.6), (48.2, 11.5), None, None, (52.4, 13.3),
+        (48.0, 11.7),
     ]  # fmt: skip
     found = clustered(frame(spark, schemas.BROKER_PLACES, place_rows(places)), 3)
     by_cluster = defaultdict(list)
@@ -75,7 +80,9 @@ def test_two_towns_and_brokers_of_nowhere(spark: SparkSession) -> None:
     }
     sizes = {row.cluster: row for row in cluster_sizes(found).collect()}
     assert sizes["b000"].brokers == 3
-    assert (sizes["b000"].latitude, sizes["b000"].longitude) == pytest.approx((52.5, 13.4), abs=0.01)
+    assert (sizes["b000"].latitude, sizes["b000"].longitude) == pytest.approx(
+        (52.5, 13.4), abs=0.01
+    )
     assert 10 < sizes["b000"].radius_km < 20
     assert sizes["b004"].radius_km is None
 
@@ -93,17 +100,23 @@ def test_nothing_and_a_single_broker(spark: SparkSession) -> None:
     assert cluster_sizes(nothing).collect() == []
     single = clustered(frame(spark, schemas.BROKER_PLACES, place_rows([(1.0, 2.0)])), 4)
     (row,) = single.collect()
-    assert (row.cluster, row.latitude, row.longitude) == ("b000", pytest.approx(1.0), pytest.approx(2.0))
+    assert (row.cluster, row.latitude, row.longitude) == (
+        "b000",
+        pytest.approx(1.0),
+        pytest.approx(2.0),
+    )
 
 
 # Most in one place.
 PLACE = st.one_of(
-    st.just((50.0, 10.0)), st.tuples(st.integers(-80, 80).map(float), st.integers(-179, 179).map(float))
+    st.just((50.0, 10.0)),
+    st.tuples(st.integers(-80, 80).map(float), st.integers(-179, 179).map(float)),
 )
 
 
 @settings(
-    max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(places=st.lists(PLACE, min_size=1, max_size=40), size=st.integers(1, 12))
 def test_as_by_recursion_and_of_even_size(

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from chispa import assert_approx_df_equality, assert_df_equality
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -87,7 +87,8 @@ ROWS = st.lists(
 
 
 @settings(
-    max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(rows=ROWS)
 def test_as_plain_sums(spark: SparkSession, rows: list[tuple[int, str, str, int]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chispa import assert_df_equality
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -116,7 +116,8 @@ VISITS = st.lists(
 
 
 @settings(
-    max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=3,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(cases=st.lists(VISITS, min_size=10, max_size=30), cut=st.integers(0, 48))
 def test_as_one_visit_after_the_other_and_cut_anywhere(

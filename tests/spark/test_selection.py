@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from chispa import assert_df_equality
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
@@ -147,9 +147,7 @@ def test_best_runner_up_and_gain(spark: SparkSession) -> None:
 
     for row in found.users.collect():
         assert row.utility == pytest.approx(utility(row.user_id, row.best), abs=1e-8)
-        assert row.runner_up_utility == pytest.approx(
-            utility(row.user_id, row.runner_up), abs=1e-8
-        )
+        assert row.runner_up_utility == pytest.approx(utility(row.user_id, row.runner_up), abs=1e-8)
         assert row.runner_up != row.best
         gain = utility(row.user_id, row.best) - utility(row.user_id, row.broker_id)
         assert row.gain == pytest.approx(gain, abs=2e-8)
@@ -200,7 +198,10 @@ def test_a_topic_that_half_of_all_rows_are_of(spark: SparkSession) -> None:
     rows = [
         row
         for i in range(400)
-        for row in (*following(f"u{i:03}", f"b{i % 8}", "h"), (f"u{i:03}", f"b{i % 8}", f"t{i % 90}"))
+        for row in (
+            *following(f"u{i:03}", f"b{i % 8}", "h"),
+            (f"u{i:03}", f"b{i % 8}", f"t{i % 90}"),
+        )
     ]
     found = select(spark, rows, replace(SelectionSettings(), rounds_max=3))
     assert found.users.count() == 400
@@ -225,7 +226,8 @@ SETTINGS = st.builds(
 
 
 @settings(
-    max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(cases=st.lists(CLUSTER, min_size=8, max_size=20), wanted=SETTINGS)
 def test_as_one_user_after_the_other(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from analytics.settings import SelectionSettings
@@ -17,14 +17,14 @@ BILLION = 1e9
 
 
 def filtered_rates(
-    counts: Mapping[tuple[Hashable, int], int],
-    former: Mapping[Hashable, float],
+    counts: Mapping[tuple[str, int], int],
+    former: Mapping[str, float],
     *,
     alpha: float,
     period_s: float,
     before: int | None,
     until: int,
-) -> dict[Hashable, float]:
+) -> dict[str, float]:
     """eq. 12, period by period; `counts` are events by (key, period)."""
     estimates = dict(former)
     periods = [period for _, period in counts]

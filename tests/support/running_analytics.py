@@ -74,9 +74,7 @@ class Running:
         return len(list(self.output.glob("state/*/parts/*")))
 
 
-def close(
-    some: dict[str, list[tuple[Any, ...]]], others: dict[str, list[tuple[Any, ...]]]
-) -> bool:
+def close(some: dict[str, list[tuple[Any, ...]]], others: dict[str, list[tuple[Any, ...]]]) -> bool:
     """Equal, but for the last digits of sums in another order."""
     return some.keys() == others.keys() and all(
         len(some[t]) == len(others[t]) and all(map(_alike, some[t], others[t])) for t in some

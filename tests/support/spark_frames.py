@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -15,6 +16,8 @@ from analytics.schemas import lake_schema
 from dynatops.lake.fields import Table
 from dynatops.lake.files import Lake, arrow_schema
 
+# Examples share the session, and every one is a job of Spark's.
+SLOW = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Noon of some day: tests count from here.
 START_S = 1_767_268_800.0
