@@ -32,6 +32,7 @@ test: setup  ## run the tests (minutes)
 test-all: setup  ## run all tests, the long ones too (tens of minutes)
 	$(BIN)/pytest -n 2 --dist loadgroup
 	$(BIN)/dynatops simulate --seeds 500 --jobs 2
+	$(BIN)/dynatops simulate --reconfigure --seeds 500 --jobs 2
 
 check: setup  ## format, lint, types, import directions, generated code
 	$(BIN)/ruff format --check .
@@ -55,6 +56,7 @@ bench: setup  ## measure (minutes)
 	for kind in pubsub fanout latency churn; do $(BIN)/dynatops bench $$kind || exit 1; done
 	$(BIN)/python -m benchmarks.data_plane
 	$(BIN)/python -m benchmarks.solvers --large
+	$(BIN)/python -m benchmarks.manager
 
 lock:  ## resolve dependencies anew and pin them in constraints.txt
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

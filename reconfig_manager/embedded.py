@@ -29,7 +29,8 @@ from typing import Self
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+
+from reconfig_manager.asking import NoAnswer, ask
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ _LOG_BYTES_MAX = 1 << 20
 _START_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 5.0
 _LOOK_S = 0.02
+_ANSWER_S = 1.0
 _RESTART_MIN_S = 0.1
 _RESTART_MAX_S = 5.0
 
@@ -214,16 +216,14 @@ class EmbeddedServer:
             ) from None
 
     def _client(self) -> Redis:
-        return Redis.from_url(
-            self.url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=Retry(NoBackoff(), 0)
-        )
+        return Redis.from_url(self.url, retry=Retry(NoBackoff(), 0))
 
     async def _answers(self) -> bool:
         """Also false while it still reads what it has kept."""
         client = self._client()
         try:
             await _sent(client, "PING")
-        except (RedisError, OSError):
+        except NoAnswer:
             return False
         finally:
             await client.aclose()
@@ -233,7 +233,7 @@ class EmbeddedServer:
         client = self._client()
         try:
             await _sent(client, "SHUTDOWN")
-        except (RedisError, OSError) as error:
+        except NoAnswer as error:
             # It answers by closing the connection.
             log.debug("shutting down: %s", error)
         finally:
@@ -290,7 +290,8 @@ class EmbeddedServer:
 
 
 async def _sent(client: Redis, command: str) -> None:
-    await client.execute_command(command)  # type: ignore[no-untyped-call]
+    question = client.execute_command(command)  # type: ignore[no-untyped-call]
+    await ask(question, _ANSWER_S)
 
 
 def _packaged_program() -> str:

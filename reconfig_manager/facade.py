@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
@@ -123,8 +124,8 @@ class ManagerFacade:
         self._costed: _Costed | None = None
         # One that computes at a time: they are for people.
         self._computing = asyncio.Lock()
-        # Keys of proposals that are under way.
-        self._keys: dict[str, asyncio.Lock] = {}
+        # Of keys with proposals that are under way.
+        self._keys: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def _office(self) -> Office:
@@ -220,17 +221,13 @@ class ManagerFacade:
         key = f"{caller.name} {key}"
         request = hashlib.sha256(body.model_dump_json().encode()).hexdigest()[:_KEY_HASH_DIGITS]
         lock = self._keys.setdefault(key, asyncio.Lock())
-        try:
-            async with lock:
-                if (known := await self._store.plan_for_key(key)) is not None:
-                    return await self._as_before(caller, body, known, request)
-                plan = await self._propose(caller, body)
-                ttl_s = self._settings.idempotency_ttl_s
-                await self._store.remember_key(key, f"{plan.id} {request}", ttl_s)
-                return plan
-        finally:
-            if not lock.locked():
-                self._keys.pop(key, None)
+        async with lock:
+            if (known := await self._store.plan_for_key(key)) is not None:
+                return await self._as_before(caller, body, known, request)
+            plan = await self._propose(caller, body)
+            ttl_s = self._settings.idempotency_ttl_s
+            await self._store.remember_key(key, f"{plan.id} {request}", ttl_s)
+            return plan
 
     async def _as_before(
         self, caller: Caller, body: ProposalBody, known: str, request: str

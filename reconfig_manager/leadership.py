@@ -68,7 +68,7 @@ class Leadership:
 
     def outranked(self, fence: int) -> None:
         """A broker obeys this fence: lead again with a higher one, if nobody else does."""
-        if not 0 <= fence < FENCE_MAX:
+        if not 0 <= fence <= FENCE_MAX // 2:
             log.error(
                 "a broker says that it obeys fence %d, which nobody was given: ignored", fence
             )

@@ -21,8 +21,9 @@ class UnknownPlan(RefusalError):
 
 class IllegalTransition(RefusalError):
     def __init__(self, plan_id: str, state: str, wanted: str, allowed: Iterable[str]) -> None:
-        possible = ", ".join(allowed) or "nothing any more"
-        super().__init__(f"plan {plan_id} is {state}: it cannot be {wanted} now, only {possible}")
+        possible = ", ".join(allowed)
+        rest = f"now, only {possible}" if possible else "any more"
+        super().__init__(f"plan {plan_id} is {state}: it cannot be {wanted} {rest}")
         self.plan_id = plan_id
         self.state = state
         self.wanted = wanted

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 
 from redis.asyncio import Redis
 
@@ -36,6 +37,7 @@ from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.rest.server import RestServer, ServeError
 from reconfig_manager.store import ManagerFacts, RedisStore, StoreSettingsError, connect
+from reconfig_manager.warm_up import warm_up_model
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +85,8 @@ class ManagerService:
         except BaseException:
             await self.kill()
             raise
+        # Otherwise the first proposal would compile, and the lease run out meanwhile.
+        await asyncio.to_thread(warm_up_model)
         self._leading = self.driver.spawn(self.driver.leadership.run())
         self.driver.spawn(self._look_at_durability())
         self.driver.spawn(self._rates.run())
@@ -99,7 +103,7 @@ class ManagerService:
         rest = settings.rest
         self._broadcast = Broadcast(
             # Numbers of events are of this life of the process.
-            f"{asyncio.get_running_loop().time():.0f}",
+            secrets.token_hex(4),
             watchers_max=rest.watchers_max,
             watcher_events_max=rest.watcher_events_max,
             kept=rest.events_kept,
@@ -155,13 +159,15 @@ class ManagerService:
         return self._started and self.driver.manager.leads
 
     def reload(self) -> None:
-        """Show renewed certificates; what cannot be used leaves all as it was."""
+        """Show renewed certificates, read tokens; what cannot be used leaves all as it was."""
         try:
+            if self._rest is not None:
+                self._rest.reload()
             self.driver.agents.reload_certificates()
-        except TlsFileError as error:
-            log.error("nothing reloaded: %s", error)
+        except (TlsFileError, TokensError) as error:
+            log.error("not everything was reloaded: %s", error)
             return
-        log.warning("reloaded certificates")
+        log.warning("reloaded certificates and tokens")
 
     async def run(self) -> None:
         """Until it fails, with what went wrong; or it is cancelled, or stopped."""

@@ -62,21 +62,21 @@ class ExecutionSettings(BaseModel):
 
     resend_s: float = Field(0.5, gt=0, description="An unanswered command is repeated after this.")
     frozen_max_s: float = Field(
-        30.0, gt=0, description="A frozen broker that hears nothing thaws by itself after this."
+        15.0, gt=0, description="A frozen broker that hears nothing thaws by itself after this."
     )
     prepare_timeout_s: float = Field(
-        10.0,
+        7.0,
         gt=0,
         description="From the first RCFG_INIT: not at its commit point by then, a plan is rolled "
         "back. At most half of frozen_max_s, so that nobody has thawed by then.",
     )
     complete_timeout_s: float = Field(
-        20.0,
+        12.0,
         gt=0,
         description="From the commit point: a plan ends by then, and notes who has not answered.",
     )
     roll_back_timeout_s: float = Field(
-        35.0, gt=0, description="A plan is rolled back by then, answered or not: all have thawed."
+        20.0, gt=0, description="A plan is rolled back by then, answered or not: all have thawed."
     )
     gone_s: float = Field(
         3.0, gt=0, description="A broker whose stream ended is gone if it is not back after this."

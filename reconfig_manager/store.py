@@ -24,9 +24,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from reconfig_manager import store_scripts as scripts
+from reconfig_manager.asking import NoAnswer, ask
 from reconfig_manager.plan import Placement, Plan
 from reconfig_manager.policy import VersionedPolicy
 from reconfig_manager.ports import AuditEntry, Constants, LeaderState, Page, Record
@@ -97,9 +98,8 @@ class RedisStore:
     async def _ask(self, question: Awaitable[Any], patience: float = 1.0) -> Any:
         """The answer, in time, or StoreAway."""
         try:
-            async with asyncio.timeout(self._timeout_s * patience):
-                return await question
-        except (RedisError, OSError, TimeoutError) as error:
+            return await ask(question, self._timeout_s * patience)
+        except NoAnswer as error:
             self.failures += 1
             raise StoreAway(f"{type(error).__name__}: {error}") from error
 

@@ -7,6 +7,12 @@ from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.workloads import Pattern, make_instance
 
 
+def warm_up_model() -> None:
+    """What a manager does in its own process."""
+    problem = make_instance(10, 10, Pattern.MULTIMODAL, seed=1).problem()
+    problem.model.evaluate(problem.place)
+
+
 def warm_up() -> None:
     for brokers in (4, 10):
         problem = make_instance(brokers, 10, Pattern.MULTIMODAL, seed=1).problem()

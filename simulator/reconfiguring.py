@@ -8,7 +8,7 @@ nothing that was acknowledged is lost, and what is written about each plan is tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
 from random import Random
@@ -76,12 +76,20 @@ def scenario_of_reconfiguration(seed: int, brokers: int, minutes: float) -> Scen
     )
 
 
+def mishaps_of(seed: int) -> Iterator[tuple[Mishap, int]]:
+    """What each plan of this seed meets, and after how many steps and writes of it."""
+    rng = Random(f"mishaps {seed}")
+    while True:
+        yield rng.choice(tuple(Mishap)), rng.randint(0, POINTS)
+
+
 class Meddler:
     """Managers, plans and mishaps for a run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._rng = Random(f"mishaps {run.scenario.seed}")
+        self._rng = Random(f"meddler {run.scenario.seed}")
+        self._mishaps = mishaps_of(run.scenario.seed)
         self.managers = Managers(run.world, MANAGERS, SETTINGS)
         self.managers.answers_lost = self._rng.choice((0.0, 0.0, 0.05))
         self.managers.on_step = lambda manager, step: self._point(manager)
@@ -105,8 +113,7 @@ class Meddler:
 
     def _propose(self) -> None:
         leader = self.managers.leader
-        self._mishap = self._rng.choice(tuple(Mishap))
-        self._left = self._rng.randint(0, POINTS)
+        self._mishap, self._left = next(self._mishaps)
         if leader is not None:
             options = SolverOptions(algorithm="dynatops-greedy")
             leader.propose(
@@ -213,7 +220,9 @@ def check_reconfigurations(meddler: Meddler, run: Run) -> list[str]:
 
 def _check_plan(plan: Plan, meddler: Meddler, run: Run) -> list[str]:
     """What is written about the plan, against what brokers did."""
-    if not plan.state.over:
+    # One that could not begin just then waits for somebody to approve it.
+    waits = plan.state is PlanState.PROPOSED and plan.prediction is not None
+    if not plan.state.over and not waits:
         return [f"plan {plan.id} is still {plan.state}"]
     used = plan.epoch in meddler.used and plan.epoch > 0
     if plan.state is not PlanState.COMMITTED:

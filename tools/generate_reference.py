@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
+from typing import cast
 
 from broker_agent.core.advice import AdviceCounters
 from broker_agent.core.counters import BrokerCounters
@@ -19,7 +21,11 @@ from broker_agent.runtime.uplink import UplinkCounters
 from broker_agent.settings import describe_settings
 from dynatops.lake.counters import LakeCounters
 from overlay.counters import OverlayCounters
+from reconfig_manager.policy import Policy, SolverOptions
 from reconfig_manager.process_settings import describe_settings as describe_manager_settings
+from reconfig_manager.rest.app import create_app
+from reconfig_manager.rest.facade import Facade
+from reconfig_manager.rest.settings import RestSettings
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
 COUNTERS = (
@@ -50,6 +56,18 @@ def lines() -> Iterator[str]:
     yield ""
     yield from setting_table(describe_manager_settings())
     yield ""
+    yield "## Policy"
+    yield ""
+    yield "Changed with `dynatops policy set NAME=VALUE`, or PUT as a whole; docs/manager.md."
+    yield ""
+    yield from policy_table()
+    yield ""
+    yield "## HTTP of a manager"
+    yield ""
+    yield "In full: `GET /v1/openapi.json`."
+    yield ""
+    yield from endpoint_table()
+    yield ""
     yield "## Counters"
     yield ""
     yield "Shown by `dynatops brokers --json`. They count since the broker started."
@@ -61,6 +79,29 @@ def lines() -> Iterator[str]:
         yield "|---|---|"
         for field in fields(kind):
             yield f"| `{field.name}` | {field.metadata['doc']} |"
+
+
+def policy_table() -> Iterator[str]:
+    yield "| part | default | meaning |"
+    yield "|---|---|---|"
+    for prefix, kind in (("", Policy), ("solver.", SolverOptions)):
+        for name, field in kind.model_fields.items():
+            if name != "solver":
+                default = field.default
+                shown = default.value if isinstance(default, Enum) else default
+                yield f"| `{prefix}{name}` | {shown} | {field.description} |"
+
+
+def endpoint_table() -> Iterator[str]:
+    """Nobody is asked while the schema is made."""
+    schema = create_app(cast("Facade", None), RestSettings()).openapi()
+    yield "| endpoint | takes a | does |"
+    yield "|---|---|---|"
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            role = operation.get("x-role", "viewer").replace("none", "-")
+            summary = " ".join(operation["description"].split("\n\n")[0].split())
+            yield f"| `{method.upper()} {path}` | {role} | {summary} |"
 
 
 def setting_table(settings: Iterable[tuple[str, object, str]]) -> Iterator[str]:

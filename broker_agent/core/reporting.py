@@ -30,13 +30,16 @@ class Reporting:
         self._registry = registry
         self._counters = counters
         self._told: set[str] = set()
+        self._begun = False
         self._since_s = 0.0
 
     def begin(self, now_s: float) -> None:
-        """There is a manager: count and measure for it from now on."""
-        node = self._hosting.node
+        """There is a manager: count and measure for it from now on, whichever it is."""
+        if self._begun:
+            return
+        self._begun = True
         self._hosting.begin_tally(_TALLY)
-        node.round_trips.measuring = True
+        self._hosting.node.round_trips.measuring = True
         self._since_s = now_s
 
     @property

@@ -12,11 +12,6 @@ class Tallies:
         # By who takes it, by topic; each has counts of its own.
         self._takers: dict[str, dict[str, Tally]] = {}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody takes any."""
-        return not self._takers
-
     def open(self, taker: str) -> None:
         self._takers.setdefault(taker, {})
 

@@ -365,7 +365,6 @@ class _ManagedBroker:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._attends = False
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -378,10 +377,8 @@ class _ManagedBroker:
         return self._agent.core.reporting.registration()
 
     def attend(self) -> None:
-        # Once: between two managers it goes on counting, and the next report has it all.
-        if not self._attends:
-            self._attends = True
-            self._agent.core.reporting.begin(self._now())
+        # Between two managers it goes on counting, and the next report has it all.
+        self._agent.core.reporting.begin(self._now())
 
     def load_report(self, *, full: bool) -> LoadReport:
         return self._agent.core.reporting.report(self._now(), full=full)

@@ -25,7 +25,7 @@ def add_commands(commands: Commands) -> None:
         description="Run one reconfiguration manager: brokers attend to it (`dynatops broker "
         "--manager`), people ask it over HTTP. Several may share a Redis: one leads, the others "
         "follow, and take over when it is gone. SIGTERM or Ctrl-C makes it give the lead away; "
-        "SIGHUP makes it read its certificates again.",
+        "SIGHUP makes it read its tokens and certificates again.",
         epilog="With --json the first line printed has its addresses, once it listens.",
     )
     parser.add_argument(

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
+from email.message import Message
 from http.client import HTTPException, HTTPResponse
 from ssl import SSLContext, SSLError, create_default_context
 from typing import Any
@@ -95,7 +96,7 @@ class ManagerClient:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str | int] | None = None,
-    ) -> tuple[Any, Mapping[str, str]]:
+    ) -> tuple[Any, Message]:
         """The document, and its headers. Raises ManagerProblem and UnreachableError."""
         if query:
             path = f"{path}?{urllib.parse.urlencode(query)}"
@@ -107,7 +108,7 @@ class ManagerClient:
         repeatable = method == "GET" or "Idempotency-Key" in given
         with self._open(method, path, raw, given, repeatable) as response:
             text = response.read()
-            return _document(text, response.url), dict(response.headers)
+            return _document(text, response.url), response.headers
 
     def pages(self, path: str, items_max: int, **query: str | int) -> Iterator[Any]:
         """Items of all pages, up to so many."""

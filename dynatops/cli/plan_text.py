@@ -64,9 +64,13 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("for", plan["reason"]))
     if plan["approved_by"]:
         rows.append(("approved", f"by {plan['approved_by']}"))
-    if plan["note"]:
-        rows.append(("state", plan["note"]))
     found = plan["prediction"]
+    note = plan["note"]
+    if found is not None:
+        # The decision has a line of its own.
+        note = note.removeprefix(found["explanation"]).removeprefix("; ")
+    if note:
+        rows.append(("state", note))
     if found is not None:
         rows.append(("decision", found["explanation"]))
         ended = "" if found["finished"] else ", cut off by its limits"

@@ -13,7 +13,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,7 @@ _DRAW_MIN_S = 0.2
 _AGAIN_S = 1.0
 _PLANS_SHOWN = 10
 _EVENTS_SHOWN = 8
+_TEXT_SHOWN = 100
 _EVENTS_WAITING_MAX = 1_000
 _CLEAR = "\033[H\033[J"
 
@@ -44,15 +45,50 @@ class Happening:
     @property
     def text(self) -> str:
         clock = datetime.fromtimestamp(self.at_s).astimezone().strftime("%H:%M:%S")
-        rest = ", ".join(
-            f"{name} {_brief(value)}" for name, value in self.data.items() if name != "type"
-        )
-        return f"{clock}  {self.kind}: {rest}" if rest else f"{clock}  {self.kind}"
+        return f"{clock}  {describe_event(self.kind, self.data)}"
+
+
+def describe_event(kind: str, data: Mapping[str, Any]) -> str:
+    try:
+        return _DESCRIPTIONS[kind](data)
+    except (KeyError, TypeError):
+        # Of a newer manager.
+        rest = ", ".join(f"{name} {_brief(value)}" for name, value in data.items())
+        return f"{kind}: {rest}"
+
+
+def _plan(data: Mapping[str, Any]) -> str:
+    state = str(data["state"])
+    if state == "EXECUTING" and data["phase"]:
+        state += f", {data['phase'].lower().replace('_', ' ')}"
+    if "measured_benefit" in data:
+        flags = "".join(f", {flag.replace('_', ' ')}" for flag in data["flags"])
+        measured, predicted = f"{data['measured_benefit']:,.0f}", f"{data['benefit']:,.0f}"
+        return f"plan {data['plan']}: saves {measured} messages, {predicted} predicted{flags}"
+    return f"plan {data['plan']}: {state}: {_brief(data['note'])}"
+
+
+def _policy(data: Mapping[str, Any]) -> str:
+    return f"policy: {data['policy']['mode']}, version {data['version']}"
+
+
+_DESCRIPTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "plan": _plan,
+    "policy": _policy,
+    "broker": lambda data: f"broker {data['broker']}: {data['state']}",
+    "leader": lambda data: f"{data['manager']} leads (fence {data['fence']})",
+    "deposed": lambda data: f"{data['manager']} leads no more",
+    "check": lambda data: f"looked for better: {data['explanation']}",
+    "problem": lambda data: f"! {data['message']}",
+    "overflow": lambda data: f"! {data['message']}",
+    "reset": lambda data: f"! {data['message']}",
+    "ended": lambda data: f"! {data['message']}",
+}
 
 
 def _brief(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 1]}…"
 
 
 def add_commands(commands: Commands) -> None:
@@ -80,29 +116,37 @@ def run_watch(arguments: argparse.Namespace) -> int:
     # Whether there is a manager at all is told at once.
     cluster = client.get("/v1/cluster")
     happenings: queue.Queue[Happening] = queue.Queue(_EVENTS_WAITING_MAX)
-    threading.Thread(target=_listen, args=(client, happenings), daemon=True).start()
+    over = threading.Event()
+    threading.Thread(target=_listen, args=(client, happenings, over), daemon=True).start()
     ends_s = time.monotonic() + arguments.seconds if arguments.seconds else None
-    if arguments.json or not sys.stdout.isatty():
-        if not arguments.json:
-            print("\n".join(describe_cluster(cluster)), flush=True)
-        _print_lines(happenings, ends_s, as_json=arguments.json)
-    else:
-        _draw(client, happenings, ends_s)
+    try:
+        if arguments.json or not sys.stdout.isatty():
+            if not arguments.json:
+                print("\n".join(describe_cluster(cluster)), flush=True)
+            _print_lines(happenings, ends_s, as_json=arguments.json)
+        else:
+            _draw(client, happenings, ends_s)
+    finally:
+        over.set()
     return 0
 
 
-def _listen(client: ManagerClient, happenings: queue.Queue[Happening]) -> None:
-    """Runs in a thread of its own, as long as the process."""
+def _listen(
+    client: ManagerClient, happenings: queue.Queue[Happening], over: threading.Event
+) -> None:
+    """Runs in a thread of its own, until the next word of a manager after it is over."""
     last_id = ""
-    while True:
+    while not over.is_set():
         try:
             for number, kind, data in client.events(last_id):
                 last_id = number or last_id
+                if over.is_set():
+                    return
                 if kind:
                     _offer(happenings, Happening(time.time(), kind, json.loads(data)))
         except (CommandError, OSError, ValueError) as error:
             _offer(happenings, Happening(time.time(), "problem", {"message": str(error)}))
-        time.sleep(_AGAIN_S)
+        over.wait(_AGAIN_S)
 
 
 def _offer(happenings: queue.Queue[Happening], happening: Happening) -> None:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 Row = tuple[object, ...]
 _HOUR_US = HOUR_S * 1_000_000
 # Converted at once: whoever else runs in this process waits for as long.
-_BATCH_ROWS = 4_096
+_BATCH_ROWS = 2_048
 
 
 @dataclass(slots=True)
@@ -239,6 +239,8 @@ def _content(table: Table, rows: Sequence[Row]) -> pa.Table:
     schema = arrow_schema(table)
     batches = []
     for first in range(0, len(rows), _BATCH_ROWS):
+        # Let the event loop go first.
+        time.sleep(0)
         columns = zip(*rows[first : first + _BATCH_ROWS], strict=True)
         arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))

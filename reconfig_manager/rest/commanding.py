@@ -12,12 +12,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from dynatops.tokens import Role
 from reconfig_manager.plan import Plan
 from reconfig_manager.refusals import StoreError
 from reconfig_manager.rest.access import caller_of
 from reconfig_manager.rest.bodies import REASON_MAX, CommandBody, PolicyBody, ProposalBody
 from reconfig_manager.rest.facade import Command
-from reconfig_manager.rest.problems import ProblemError, problems, redirect, refusal_of
+from reconfig_manager.rest.problems import ProblemError, problems, redirect, refusal_of, takes
 from reconfig_manager.rest.requests import Admin, Manager, Operator, facade_of, tag_of
 from reconfig_manager.rest.views import PlanView, PolicyView
 
@@ -93,6 +94,7 @@ def _follow(request: Request, response: Response, plan: Plan) -> PlanView:
 @commands.post(
     "/reconfigurations",
     status_code=202,
+    openapi_extra=takes(Role.OPERATOR),
     responses={**_ACCEPTED, **problems(400, 403, 408, 409, 413), **redirect()},
 )
 async def propose_reconfiguration(
@@ -111,7 +113,7 @@ async def propose_reconfiguration(
         ),
     ] = "",
 ) -> PlanView:
-    """Look for a better placement: a dry run, unless `execute` is true. Takes an operator."""
+    """Look for a better placement: a dry run, unless `execute` is true."""
     plan = await manager.propose(caller, body, idempotency_key)
     return _follow(request, response, plan)
 
@@ -119,6 +121,7 @@ async def propose_reconfiguration(
 @commands.post(
     "/reconfigurations/{plan_id}/approve",
     status_code=202,
+    openapi_extra=takes(Role.OPERATOR),
     responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413), **redirect()},
 )
 async def approve_reconfiguration(
@@ -129,13 +132,14 @@ async def approve_reconfiguration(
     plan_id: str,
     body: CommandBody,
 ) -> PlanView:
-    """Execute a proposed plan. Takes an operator."""
+    """Execute a proposed plan."""
     return _follow(request, response, await manager.approve(caller, plan_id, body.reason))
 
 
 @commands.post(
     "/reconfigurations/{plan_id}/cancel",
     status_code=202,
+    openapi_extra=takes(Role.OPERATOR),
     responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413), **redirect()},
 )
 async def cancel_reconfiguration(
@@ -152,6 +156,7 @@ async def cancel_reconfiguration(
 
 @commands.put(
     "/policy",
+    openapi_extra=takes(Role.ADMIN),
     responses={**problems(400, 403, 408, 409, 412, 413, 428), **redirect()},
 )
 async def set_policy(
@@ -168,7 +173,7 @@ async def set_policy(
         ),
     ] = "",
 ) -> PolicyView:
-    """Replace the policy, if it is still the one that was read. Takes an admin."""
+    """Replace the policy, if it is still the one that was read."""
     version = _version(if_match)
     changed = await manager.set_policy(caller, body.policy, version, body.reason)
     response.headers["ETag"] = tag_of(changed.version)

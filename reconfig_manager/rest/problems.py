@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from dynatops.tokens import Role
 from reconfig_manager import refusals
 from reconfig_manager.rest.broadcast import TooManyWatchersError
 from reconfig_manager.rest.facade import (
@@ -27,7 +28,7 @@ RETRY_AFTER_S = 2
 _INPUT_SHOWN = 60
 
 # Refusals: status and code. The first that fits.
-_REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
+REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
     (refusals.UnknownPlan, 404, "unknown_plan"),
     (UnknownTopicError, 404, "unknown_topic"),
     (UnknownCursorError, 404, "unknown_cursor"),
@@ -45,7 +46,7 @@ _REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
     (refusals.Deposed, 503, "no_leader"),
     (refusals.RefusalError, 409, "refused"),
 )
-_CODES = {
+CODES = {
     400: "malformed",
     401: "unauthenticated",
     403: "not_allowed",
@@ -94,7 +95,7 @@ class ProblemError(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.code = code or _CODES[status]
+        self.code = code or CODES[status]
         self.headers = dict(headers or {})
         self.more = more
 
@@ -103,7 +104,7 @@ def problem_of(error: Exception) -> ProblemError:
     """What becomes of a refusal."""
     if isinstance(error, ProblemError):
         return error
-    for kind, status, code in _REFUSALS:
+    for kind, status, code in REFUSALS:
         if isinstance(error, kind):
             headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
             return ProblemError(status, _told(error, code), code, headers)
@@ -163,7 +164,7 @@ def refusal_of(error: ProblemError | RequestValidationError | HTTPException) -> 
     if isinstance(error, RequestValidationError):
         return _invalid(error)
     detail = "the body is no JSON" if error.status_code == 400 else str(error.detail)
-    code = _CODES.get(error.status_code, "refused")
+    code = CODES.get(error.status_code, "refused")
     return ProblemError(error.status_code, detail, code, error.headers)
 
 
@@ -232,3 +233,8 @@ def redirect() -> dict[int | str, dict[str, Any]]:
     """What a manager that follows answers."""
     location = {"schema": {"type": "string"}, "description": "The same at the leader."}
     return {307: {"description": "Ask the leader.", "headers": {"Location": location}}}
+
+
+def takes(role: Role) -> dict[str, Any]:
+    """For `openapi_extra=`: what a token must be for it."""
+    return {"x-role": role.value}

@@ -42,6 +42,7 @@ _TAGGED: dict[int | str, dict[str, Any]] = {
     304: {"description": "As it was."},
 }
 _NEXT = {"Link": {"schema": {"type": "string"}, "description": 'The next page, rel="next".'}}
+_OPEN = {"x-role": "none"}
 _PAGED: dict[int | str, dict[str, Any]] = {200: {"headers": _NEXT}}
 
 network = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
@@ -152,13 +153,13 @@ async def list_audit(
 # ---- this manager --------------------------------------------------------------------------------
 
 
-@process.get("/healthz", responses=problems())
+@process.get("/healthz", openapi_extra=_OPEN, responses=problems())
 async def get_health() -> HealthView:
     """Whether the process answers at all."""
     return HealthView()
 
 
-@process.get("/readyz", responses=problems())
+@process.get("/readyz", openapi_extra=_OPEN, responses=problems())
 async def get_readiness(manager: Manager) -> ReadyView:
     """Whether this manager can do its work: lead, or follow one that does."""
     missing = await manager.unready()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from reconfig_manager.rest.broadcast import Event, Watcher
 from reconfig_manager.rest.problems import problems, redirect
@@ -61,21 +62,31 @@ async def watch_events(
     with `overflow` was too slow, with `ended` belongs to a manager that leads no longer.
     """
     watcher = manager.watch(last_event_id)
-    return StreamingResponse(
-        _stream(watcher, settings_of(request)),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return _EventStream(watcher, settings_of(request))
+
+
+class _EventStream(StreamingResponse):
+    """However it ends, the watcher makes room."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, watcher: Watcher, settings: RestSettings) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(_stream(watcher, settings), headers=headers)
+        self._watcher = watcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._watcher:
+            await super().__call__(scope, receive, send)
 
 
 async def _stream(watcher: Watcher, settings: RestSettings) -> AsyncIterator[str]:
     clock = asyncio.get_running_loop().time
     end_s = clock() + settings.watch_max_s
-    with watcher:
-        yield f"retry: {_RETRY_MS}\n\n"
-        while (left_s := end_s - clock()) > 0 and not watcher.over:
-            event = await watcher.next(min(settings.keepalive_s, left_s))
-            yield ": still here\n\n" if event is None else _written(event)
+    yield f"retry: {_RETRY_MS}\n\n"
+    while (left_s := end_s - clock()) > 0 and not watcher.over:
+        event = await watcher.next(min(settings.keepalive_s, left_s))
+        yield ": still here\n\n" if event is None else _written(event)
 
 
 def _written(event: Event) -> str:

@@ -1,15 +1,11 @@
-"""A manager with real connections: brokers come and are told where to go, plans run, parts fail."""
+"""A manager with real connections: plans run, parts fail."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import logging
 import os
 import signal
-import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,337 +14,28 @@ import grpc
 import pytest
 
 from dynatops.cli.main import main
-from dynatops.peer_credentials import LinkCredentials
 from dynatops.v1.manager_pb2 import (
     RCFG_INIT,
-    AgentFrame,
-    LoadReport,
     ManagerFrame,
-    Registration,
+    NotLeader,
     Step,
 )
-from dynatops.v1.overlay_pb2 import NodeRef
 from reconfig_manager.agents import METHOD
 from reconfig_manager.embedded import EmbeddedServer
 from reconfig_manager.plan import Phase, PlanState
-from reconfig_manager.ports import AgentId
 from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.service import ManagerService, ManagerStartError
 from tests.support.agents import QUICK, FakeAgent, attending, managing
-from tests.support.manager_store import executing, storing
-from tests.support.security import ENCRYPTED, MUTUAL, SECRET, TRUSTING, pem
+from tests.support.manager_store import executing
+from tests.support.services import (
+    TERMINAL,
+    all_attached,
+    ask,
+    run,
+)
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
-TERMINAL = ("COMMITTED", "ROLLED_BACK", "REJECTED", "EXPIRED", "CANCELLED")
-Scenario = Callable[[EmbeddedServer], Awaitable[None]]
-
-
-def run(folder: Path, scenario: Scenario) -> None:
-    async def all_of_it() -> None:
-        async with storing(folder) as (server, _):
-            await scenario(server)
-
-    asyncio.run(all_of_it())
-
-
-async def ask(service: ManagerService, path: str, body: object = None) -> Any:
-    """Over HTTP, as people do."""
-
-    def request() -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        question = urllib.request.Request(service.http_url + path, data, headers)  # noqa: S310
-        with urllib.request.urlopen(question, timeout=10) as answer:  # noqa: S310
-            return json.load(answer)
-
-    return await asyncio.to_thread(request)
-
-
-async def attached(service: ManagerService) -> int:
-    if not service.leads:
-        return 0
-    return sum(member.attached for member in service.driver.manager.office.members)
-
-
-async def all_attached(service: ManagerService, brokers: int) -> None:
-    async def there() -> bool:
-        return await attached(service) == brokers
-
-    await until(there)
-
-
-@asynccontextmanager
-async def call(
-    service: ManagerService, *frames: bytes
-) -> AsyncIterator[grpc.aio.StreamStreamCall[bytes, bytes]]:
-    """A stream as anybody might open it."""
-    async with grpc.aio.insecure_channel(service.address) as channel:
-        stream = channel.stream_stream(METHOD)()
-        for frame in frames:
-            await stream.write(frame)
-        yield stream
-        stream.cancel()
-
-
-async def last_words(stream: grpc.aio.StreamStreamCall[bytes, bytes]) -> str:
-    """Why the manager ended it; frames before that are taken, as gRPC wants."""
-    with contextlib.suppress(grpc.RpcError):
-        while await stream.read() is not grpc.aio.EOF:
-            pass
-    return str(await stream.details())
-
-
-def registration(name: str = "b1", **values: Any) -> bytes:
-    node = NodeRef(node_id=7, broker_id=name, address="h:1", incarnation=1)
-    given: dict[str, Any] = {"protocol_min": 1, "protocol_max": 1, "node": node, **values}
-    return AgentFrame(registration=Registration(**given)).SerializeToString()
-
-
-class TestAgents:
-    def test_brokers_register_and_report(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                await until(lambda: service.leads)
-                agents = [FakeAgent(f"b{i}", [service.address]) for i in range(3)]
-                async with attending(agents):
-                    await all_attached(service, 3)
-                    await until(lambda: all(agent.reports >= 3 for agent in agents))
-                    page = await ask(service, "/v1/brokers")
-                    assert [b["broker_id"] for b in page["items"]] == ["b0", "b1", "b2"]
-                    assert all(b["topics"] == 2 for b in page["items"])
-                await all_attached(service, 0)
-
-        run(tmp_path, scenario)
-
-    def test_what_changes_is_told(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                await until(lambda: service.leads)
-                agent = FakeAgent("b0", [service.address])
-                async with attending([agent]):
-                    await all_attached(service, 1)
-                    agent.epoch, agent.registration_version = 6, 1
-                    agent.uplink.look()
-                    members = service.driver.manager.office.members
-                    await until(lambda: members.epoch_max == 6)
-                    # On the same stream.
-                    assert agent.uplink.counters.manager_streams == 1
-
-        run(tmp_path, scenario)
-
-    def test_followers_say_who_leads(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url, "m1") as first:
-                await until(lambda: first.leads)
-                async with managing(server.url, "m2") as second:
-                    agent = FakeAgent("b0", [second.address])
-                    async with attending([agent]):
-                        await all_attached(first, 1)
-                        assert agent.uplink.manager == first.address
-                        assert not second.leads
-                        unready = await ask(second, "/v1/readyz")
-                        assert unready["leads"] is False
-
-        run(tmp_path, scenario)
-
-    def test_brokers_go_where_the_leader_is(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url, "m1") as first, managing(server.url, "m2") as second:
-                both = [first.address, second.address]
-                await until(lambda: first.leads or second.leads)
-                leader, other = (first, second) if first.leads else (second, first)
-                agents = [FakeAgent(f"b{i}", both) for i in range(4)]
-                async with attending(agents):
-                    await all_attached(leader, 4)
-                    leader.driver.leadership.step_down()
-                    await all_attached(other, 4)
-                    assert not leader.leads
-                    assert len(leader.driver.agents) == 0
-
-        run(tmp_path, scenario)
-
-    def test_a_broker_that_obeys_a_higher_fence(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                await until(lambda: service.leads)
-                agent = FakeAgent("b0", [service.address])
-                agent.fence = 77
-                async with attending([agent]):
-                    leadership = service.driver.leadership
-                    await until(lambda: (leadership.fence or 0) > 77)
-                    await all_attached(service, 1)
-
-        run(tmp_path, scenario)
-
-    @pytest.mark.parametrize(
-        ("frame", "code", "details"),
-        [
-            (b"\xff\xff", grpc.StatusCode.INVALID_ARGUMENT, "must be a registration"),
-            (
-                AgentFrame(report=LoadReport()).SerializeToString(),
-                grpc.StatusCode.INVALID_ARGUMENT,
-                "must be a registration",
-            ),
-            (
-                registration(protocol_min=2, protocol_max=3),
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "speaks protocol 1 to 1, the broker 2 to 3",
-            ),
-            (registration(name=""), grpc.StatusCode.INVALID_ARGUMENT, "names no broker"),
-            (
-                registration(epoch=1 << 63),
-                grpc.StatusCode.FAILED_PRECONDITION,
-                "epoch or fence out of range",
-            ),
-        ],
-    )
-    def test_who_is_no_broker(
-        self, tmp_path: Path, frame: bytes, code: grpc.StatusCode, details: str
-    ) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                await until(lambda: service.leads)
-                async with call(service, frame) as stream:
-                    assert await stream.code() is code
-                    assert details in str(await stream.details())
-                assert await attached(service) == 0
-
-        run(tmp_path, scenario)
-
-    def test_strangers_that_say_nothing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("reconfig_manager.agents.HELLO_TIMEOUT_S", 0.1)
-        monkeypatch.setattr("reconfig_manager.agents.UNNAMED_MAX", 1)
-
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                async with call(service) as first, call(service) as second:
-                    codes = {await first.code(), await second.code()}
-                    assert grpc.StatusCode.DEADLINE_EXCEEDED in codes
-
-        run(tmp_path, scenario)
-
-    def test_a_second_stream_takes_the_place_of_the_first(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                await until(lambda: service.leads)
-                async with call(service, registration()) as first:
-                    assert ManagerFrame.FromString(await first.read()).HasField("attended")
-                    async with call(service, registration()) as second:
-                        assert ManagerFrame.FromString(await second.read()).HasField("attended")
-                        assert "opened another stream" in await last_words(first)
-                        assert await attached(service) == 1
-
-        run(tmp_path, scenario)
-
-    def test_becoming_another_on_the_same_stream(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                await until(lambda: service.leads)
-                async with call(service, registration("b1"), registration("b2")) as stream:
-                    assert "become another" in await last_words(stream)
-
-        run(tmp_path, scenario)
-
-    def test_a_broker_that_takes_nothing(self, tmp_path: Path) -> None:
-        """Its queue is bounded; the others and the manager do not notice."""
-
-        async def scenario(server: EmbeddedServer) -> None:
-            values = {"service": {"agent_queue_frames_max": 4}}
-            async with managing(server.url, **values) as service:
-                await until(lambda: service.leads)
-                async with call(service, registration()):
-                    await all_attached(service, 1)
-                    agents = service.driver.agents
-                    step = Step(
-                        plan="p", kind=RCFG_INIT, moved=[NodeRef(address="x" * 1_000)] * 500
-                    )
-                    for _ in range(200):
-                        agents.send(AgentId("b1", 1, 1), step)
-                    assert agents.counters.agent_steps_dropped >= 190
-                    agents.send(AgentId("nobody", 1, 9), step)
-                    assert await attached(service) == 1
-
-        run(tmp_path, scenario)
-
-
-class TestSecurity:
-    def test_the_secret(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        path = tmp_path / "secret"
-        path.write_text(SECRET)
-
-        async def scenario(server: EmbeddedServer) -> None:
-            security = {"peer_secret": str(path)}
-            async with managing(server.url, security=security) as service:
-                await until(lambda: service.leads)
-                wrong = LinkCredentials(secrets=("another-secret-altogether",))
-                agents = [
-                    FakeAgent("b0", [service.address], LinkCredentials(secrets=(SECRET,))),
-                    FakeAgent("b1", [service.address], wrong),
-                ]
-                async with attending(agents):
-                    await all_attached(service, 1)
-                    await until(lambda: "peer secrets differ" in agents[1].uplink.problem)
-                    assert service.driver.agents.counters.agents_not_believed >= 1
-                    assert await attached(service) == 1
-
-        with caplog.at_level(logging.DEBUG):
-            run(tmp_path, scenario)
-        assert SECRET not in caplog.text
-        assert "another-secret" not in caplog.text
-
-    def test_a_manager_that_does_not_know_it(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url) as service:
-                await until(lambda: service.leads)
-                agent = FakeAgent("b0", [service.address], LinkCredentials(secrets=(SECRET,)))
-                async with attending([agent]):
-                    await until(lambda: "it answered, but" in agent.uplink.problem)
-                    assert agent.reports == 0
-
-        run(tmp_path, scenario)
-
-    def test_certificates(self, tmp_path: Path) -> None:
-        async def scenario(server: EmbeddedServer) -> None:
-            security = {**MUTUAL}
-            async with managing(server.url, security=security) as service:
-                await until(lambda: service.leads)
-                known = LinkCredentials(tls=_tls())
-                agents = [
-                    FakeAgent("b0", [service.address], known),
-                    FakeAgent("b1", [service.address], LinkCredentials(tls=TRUSTING)),
-                    FakeAgent("b2", [service.address]),
-                ]
-                async with attending(agents):
-                    await all_attached(service, 1)
-                    assert agents[0].uplink.manager == service.address
-                    await until(lambda: all(agent.uplink.problem for agent in agents[1:]))
-
-        run(tmp_path, scenario)
-
-    @pytest.mark.parametrize(
-        ("security", "missing"),
-        [
-            ({}, "set security.tls_cert and security.tls_key, and security.peer_secret"),
-            (ENCRYPTED, "set security.peer_secret (or"),
-        ],
-    )
-    def test_beyond_loopback_says_what_is_missing(
-        self, security: dict[str, Any], missing: str
-    ) -> None:
-        values = {"listen": "0.0.0.0:0", "security": security, "data_dir": "d"}
-        with pytest.raises(ValueError, match="--insecure") as raised:
-            ManagerProcessSettings.model_validate(values)
-        assert missing in str(raised.value)
-        ManagerProcessSettings.model_validate({**values, "insecure": True})
-
-
-def _tls() -> Any:
-    from dynatops.tls import Tls  # noqa: PLC0415
-
-    return Tls(ca=pem("ca.crt"), cert=pem("broker.crt"), key=pem("broker.key"))
 
 
 class TestPlans:
@@ -585,3 +272,62 @@ def test_two_managers_and_their_own_server(tmp_path: Path) -> None:
             await until(lambda: own.leads != guest.leads)
 
     asyncio.run(scenario())
+
+
+class TestUplink:
+    def test_managers_that_send_a_broker_to_each_other(self) -> None:
+        """It asks no more than some times in a row, then with pauses."""
+
+        async def scenario() -> None:
+            asked = [0, 0]
+            servers: list[grpc.aio.Server] = []
+            addresses: list[str] = []
+            for number in range(2):
+
+                async def attend(_: object, context: Any, number: int = number) -> None:
+                    await context.read()
+                    asked[number] += 1
+                    frame = ManagerFrame(not_leader=NotLeader(leader=addresses[1 - number]))
+                    await context.write(frame.SerializeToString())
+
+                server = grpc.aio.server()
+                handler: Any = grpc.stream_stream_rpc_method_handler(attend)
+                method = METHOD.rpartition("/")
+                handlers = grpc.method_handlers_generic_handler(
+                    method[0].strip("/"), {method[2]: handler}
+                )
+                server.add_generic_rpc_handlers((handlers,))
+                addresses.append(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+                await server.start()
+                servers.append(server)
+            agent = FakeAgent("b0", addresses[:1])
+            paused: list[float] = []
+            sleep = asyncio.sleep
+
+            async def pause(seconds: float) -> None:
+                paused.append(sum(asked))
+                await sleep(min(seconds, 0.01))
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("broker_agent.runtime.uplink.asyncio.sleep", pause)
+                running = asyncio.create_task(agent.uplink.run())
+                while len(paused) < 2:
+                    await sleep(0.01)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            assert paused[:2] == [4, 8]
+            for server in servers:
+                await server.stop(None)
+
+        asyncio.run(scenario())
+
+    def test_without_any_manager_replies_are_dropped(self) -> None:
+        async def scenario() -> None:
+            agent = FakeAgent("b0", ["127.0.0.1:1"])
+            async with attending([agent]):
+                await until(lambda: "nobody listens there" in agent.uplink.problem)
+                agent.on_step(Step(plan="p", kind=RCFG_INIT))
+                assert agent.uplink.counters.manager_replies_dropped == 1
+                assert agent.uplink.counters.manager_failures >= 1
+
+        asyncio.run(scenario())

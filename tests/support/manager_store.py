@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,21 @@ def plan(plan_id: str = "p1", version: int = 1, **values: Any) -> Plan:
 def executing(plan_id: str, phase: Phase, epoch: int, version: int = 5) -> Plan:
     execution = Execution(epoch=epoch, fence=1, manager="m1", started_s=2.0)
     return plan(plan_id, version, state=PlanState.EXECUTING, phase=phase, execution=execution)
+
+
+TTL_S = 60.0
+StoreScenario = Callable[[EmbeddedServer, RedisStore], Awaitable[None]]
+
+
+def run_with_store(folder: Path, which: str, scenario: StoreScenario, **values: object) -> None:
+    async def all_of_it() -> None:
+        async with storing(folder, which, **values) as (server, store):
+            await scenario(server, store)
+
+    asyncio.run(all_of_it())
+
+
+async def leading(store: RedisStore, me: str = "m1", fence_min: int = 0) -> int:
+    fence = await store.acquire(me, TTL_S, fence_min)
+    assert fence is not None
+    return fence

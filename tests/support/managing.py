@@ -1,55 +1,37 @@
-"""A tiny world around managers: brokers that keep the protocol's promises, a store, and mishaps.
-
-Brokers here have no ring and no trees; they do what `manager.proto` and the phase table say. What a
-correct manager must not do to them raises at once (`FrozenHostThawedError` and the like).
-"""
+"""A tiny world around managers: one leads at a time; messages, writes and brokers may be lost."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from dynatops.v1.manager_pb2 import (
-    RCFG_DHT_UPDATE,
-    RCFG_FINISH,
-    RCFG_INIT,
-    RCFG_ROLL_BACK,
-    RCFG_TREE_REPAIR,
-    RCFG_TREE_RESTORE,
-    STEP_PROBLEM_IN_USE,
-    STEP_PROBLEM_NOT_FROZEN,
-    STEP_PROBLEM_STALE,
-    STEP_PROBLEM_UNSPECIFIED,
-    Registration,
     Step,
-    StepProblem,
     StepReply,
 )
-from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.identifiers import key_of, show_node
 from reconfig_manager.manager import Manager
 from reconfig_manager.plan import (
     CostFigures,
     ModelFacts,
     Move,
-    Placement,
+    Phase,
     Plan,
     PlanState,
     Prediction,
 )
-from reconfig_manager.policy import SolverOptions, VersionedPolicy
+from reconfig_manager.policy import SolverOptions
 from reconfig_manager.ports import (
     AgentId,
-    Constants,
-    LeaderState,
     ManagerEffect,
     Outranked,
     Record,
     SendStep,
 )
 from reconfig_manager.settings import ExecutionSettings, ManagerSettings
+from tests.support.managed import FakeBroker, FakeStore
 
 START_S = 1_700_000_000.0
 SETTINGS = ManagerSettings(
@@ -63,169 +45,6 @@ SETTINGS = ManagerSettings(
         attend_s=4.0,
     )
 )
-
-
-class BrokenProtocolError(Exception):
-    """The manager did something that loses events."""
-
-
-@dataclass
-class FakeBroker:
-    broker_id: str
-    node_id: int
-    incarnation: int = 1
-    epoch: int = 0
-    fence: int = 0
-    frozen_by: str = ""
-    frozen_at_s: float = 0.0
-    frozen_max_s: float = 0.0
-    repaired: bool = True
-    alive: bool = True
-    streams: int = 0
-    # Steps as they came, by kind.
-    seen: list[int] = field(default_factory=list)
-    # What it answers instead to steps of a kind, without obeying.
-    answers: dict[int, StepReply] = field(default_factory=dict)
-
-    @property
-    def agent(self) -> AgentId:
-        return AgentId(self.broker_id, self.incarnation, self.streams)
-
-    def registration(self) -> Registration:
-        node = NodeRef(
-            node_id=self.node_id,
-            broker_id=self.broker_id,
-            address=f"{self.broker_id}:1",
-            epoch=self.epoch,
-            incarnation=self.incarnation,
-        )
-        return Registration(node=node, epoch=self.epoch, fence=self.fence, frozen_by=self.frozen_by)
-
-    def obey(self, step: Step, now_s: float) -> StepReply:
-        self.seen.append(step.kind)
-        if step.kind in self.answers:
-            reply = StepReply(fence=step.fence, plan=step.plan, epoch=step.epoch, kind=step.kind)
-            reply.MergeFrom(self.answers[step.kind])
-            return reply
-        problem = self._obey(step, now_s)
-        return StepReply(
-            fence=step.fence,
-            plan=step.plan,
-            epoch=step.epoch,
-            kind=step.kind,
-            problem=problem,
-            messages=2 if step.kind in (RCFG_DHT_UPDATE, RCFG_TREE_REPAIR) else 0,
-            frozen_s=0.2 if step.kind == RCFG_FINISH else 0.0,
-        )
-
-    def _obey(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.fence < self.fence:
-            return STEP_PROBLEM_STALE
-        self.fence = step.fence
-        return {
-            RCFG_INIT: self._init,
-            RCFG_DHT_UPDATE: self._update,
-            RCFG_TREE_RESTORE: self._restore,
-            RCFG_TREE_REPAIR: self._repair,
-            RCFG_FINISH: self._finish,
-            RCFG_ROLL_BACK: self._roll_back,
-        }[step.kind](step, now_s)
-
-    def _init(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.epoch <= self.epoch:
-            return STEP_PROBLEM_STALE
-        if self.frozen_by != step.plan:
-            self.frozen_by, self.frozen_at_s = step.plan, now_s
-            self.frozen_max_s = step.frozen_max_s
-        return STEP_PROBLEM_UNSPECIFIED
-
-    def _update(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        return STEP_PROBLEM_UNSPECIFIED if self._is_frozen_by(step) else STEP_PROBLEM_NOT_FROZEN
-
-    def _restore(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.epoch < self.epoch:
-            return STEP_PROBLEM_STALE
-        if step.epoch > self.epoch:
-            self.epoch = step.epoch
-            for ref in step.moved:
-                if ref.broker_id == self.broker_id and ref.incarnation == self.incarnation:
-                    # Thawed already, it mends its trees by itself.
-                    self.node_id, self.repaired = ref.node_id, not self.frozen_by
-        return STEP_PROBLEM_UNSPECIFIED
-
-    def _repair(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.epoch != self.epoch:
-            raise BrokenProtocolError(f"{self.broker_id} is to repair what it has not restored")
-        self.repaired = True
-        return STEP_PROBLEM_UNSPECIFIED
-
-    def _finish(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.epoch != self.epoch:
-            raise BrokenProtocolError(f"{self.broker_id} is to finish what it has not restored")
-        if not self._is_frozen_by(step):
-            return STEP_PROBLEM_NOT_FROZEN
-        self.frozen_by = ""
-        return STEP_PROBLEM_UNSPECIFIED
-
-    def _roll_back(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.epoch == self.epoch:
-            return STEP_PROBLEM_IN_USE
-        if self._is_frozen_by(step):
-            self.frozen_by = ""
-        return STEP_PROBLEM_UNSPECIFIED
-
-    def _is_frozen_by(self, step: Step) -> bool:
-        return self.frozen_by == step.plan
-
-    def thaw_if_late(self, now_s: float) -> None:
-        if self.frozen_by and now_s >= self.frozen_at_s + self.frozen_max_s:
-            self.frozen_by, self.repaired = "", True
-
-
-@dataclass
-class FakeStore:
-    """With the promises of `ports.Store`, at once or never."""
-
-    plans: dict[str, Plan] = field(default_factory=dict)
-    placement: Placement = field(default_factory=Placement)
-    policy: VersionedPolicy = field(default_factory=VersionedPolicy)
-    constants: Constants = field(default_factory=Constants)
-    fence: int = 0
-    away: bool = False
-    # Every version of every plan that was ever written.
-    history: list[Plan] = field(default_factory=list)
-
-    def acquire(self, fence_min: int = 0) -> int:
-        self.fence = max(self.fence + 1, fence_min)
-        return self.fence
-
-    def read(self) -> LeaderState:
-        return LeaderState(
-            plans=tuple(Plan.model_validate_json(p.model_dump_json()) for p in self.plans.values()),
-            placement=self.placement,
-            policy=self.policy,
-            constants=self.constants,
-            epoch=max([p.epoch for p in self.history], default=0),
-        )
-
-    def write(self, fence: int, record: Record) -> bool:
-        """False: deposed."""
-        if fence != self.fence:
-            return False
-        plan = record.plan
-        if plan is not None:
-            known = self.plans.get(plan.id)
-            if known is not None and known.version >= plan.version:
-                return True
-            self.plans[plan.id] = plan
-            self.history.append(plan)
-        if record.placement is not None:
-            self.placement = record.placement
-        if record.policy is not None:
-            self.policy = record.policy
-        if record.constants is not None:
-            self.constants = record.constants
-        return True
 
 
 @dataclass
@@ -463,3 +282,18 @@ class World:
             assert committed or not in_use, "rolled back, and in use"
             if committed and plan.epoch >= placement.epoch:
                 assert placement.plan_id == plan.id, "committed, and not in use"
+
+
+def over(world: World, plan: Plan) -> bool:
+    return world.stored(plan).state.over if plan.id in world.store.plans else False
+
+
+def finish(world: World, plan: Plan, within_s: float = 60.0) -> Plan:
+    assert world.run(within_s, lambda: over(world, plan))
+    world.run(SETTINGS.execution.complete_timeout_s)
+    world.check()
+    return world.stored(plan)
+
+
+def reached(world: World, plan: Plan, phase: Phase) -> bool:
+    return plan.id in world.store.plans and world.stored(plan).phase is phase

@@ -29,7 +29,7 @@ from reconfig_manager.ports import (
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.workloads import Pattern, make_instance
-from tests.support.managing import FakeBroker, FakeStore
+from tests.support.managed import FakeBroker, FakeStore
 
 REPORT_S = 60.0
 SETTINGS = ManagerSettings(

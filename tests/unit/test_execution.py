@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from dynatops.v1.manager_pb2 import (
@@ -18,24 +16,14 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
-from reconfig_manager.plan import PHASES, TRANSITIONS, Phase, Plan, PlanState
+from reconfig_manager.plan import PHASES, TRANSITIONS, Phase, PlanState
 from reconfig_manager.ports import Audit, Record, SendStep
-from reconfig_manager.refusals import Busy, IllegalTransition, Refused, StalePlan
-from tests.support.managing import SETTINGS, FakeBroker, Mishaps, World
+from reconfig_manager.refusals import Busy, IllegalTransition, StalePlan
+from tests.support.managed import FakeBroker
+from tests.support.managing import SETTINGS, Mishaps, World, finish, over, reached
 
 ALL = [RCFG_INIT, RCFG_TREE_RESTORE, RCFG_FINISH]
 MOVER = [RCFG_INIT, RCFG_DHT_UPDATE, RCFG_TREE_RESTORE, RCFG_TREE_REPAIR, RCFG_FINISH]
-
-
-def over(world: World, plan: Plan) -> bool:
-    return world.stored(plan).state.over if plan.id in world.store.plans else False
-
-
-def finish(world: World, plan: Plan, within_s: float = 60.0) -> Plan:
-    assert world.run(within_s, lambda: over(world, plan))
-    world.run(SETTINGS.execution.complete_timeout_s)
-    world.check()
-    return world.stored(plan)
 
 
 class TestWhenAllGoesWell:
@@ -209,10 +197,6 @@ def be_silent(broker: FakeBroker, phase: Phase) -> None:
     broker.answers[kind] = StepReply(plan="another")
 
 
-def reached(world: World, plan: Plan, phase: Phase) -> bool:
-    return plan.id in world.store.plans and world.stored(plan).phase is phase
-
-
 class TestTheStoreIsAway:
     def test_before_the_commit_it_is_rolled_back_by_the_deadline(self) -> None:
         world = World(4)
@@ -322,62 +306,6 @@ class TestALeaderIsLost:
         assert "commit_recovered" in plan.flags
 
 
-class TestLeftBehind:
-    def test_one_that_was_cut_off_past_the_commit_is_caught_up_with(self) -> None:
-        world = World(5)
-        plan = world.begin(3)
-        assert world.run(5.0, lambda: reached(world, plan, Phase.RESTORING))
-        world.cut_off.add("b1")
-        assert world.run(60.0, lambda: over(world, plan))
-        assert world.stored(plan).flags == ("stragglers",)
-        assert world.brokers["b1"].epoch == 0
-        world.cut_off.clear()
-        world.run(5.0)
-        world.check()
-        assert world.brokers["b1"].epoch == 1
-
-    def test_and_when_it_registers_with_a_later_leader(self) -> None:
-        world = World(5)
-        plan = world.begin(3)
-        assert world.run(5.0, lambda: reached(world, plan, Phase.RESTORING))
-        world.cut_off.add("b1")
-        assert world.run(60.0, lambda: over(world, plan))
-        world.run(30.0)
-        assert world.brokers["b1"].epoch == 0
-        world.cut_off.clear()
-        world.elect()
-        world.run(5.0)
-        world.check()
-        assert world.brokers["b1"].seen[-3:] == [RCFG_TREE_RESTORE, RCFG_TREE_REPAIR, RCFG_FINISH]
-
-    def test_one_frozen_by_a_plan_that_nobody_knows_is_thawed(self) -> None:
-        world = World(4)
-        broker = world.brokers["b2"]
-        broker.frozen_by, broker.frozen_at_s, broker.frozen_max_s = "p9-9", world.now_s, 1e9
-        world.elect()
-        world.run(3.0)
-        world.check()
-
-    def test_no_plan_while_somebody_is_frozen(self) -> None:
-        world = World(4)
-        broker = world.brokers["b2"]
-        broker.frozen_by, broker.frozen_at_s, broker.frozen_max_s = "p9-9", world.now_s, 1e9
-        world.cut_off.add("b2")
-        world.elect()
-        world.run(1.0)
-        plan = world.rotation(2)
-        with pytest.raises(Refused, match="b2 is still frozen by plan p9-9"):
-            world.manager.approve(plan.id, "alice", "", world.now_s)
-
-    def test_a_newcomer_is_left_alone(self) -> None:
-        world = World(4)
-        finish(world, world.begin(2))
-        world.brokers["new"] = FakeBroker("new", key_of("new"))
-        world.attend(world.brokers["new"])
-        world.run(2.0)
-        assert world.brokers["new"].seen == []
-
-
 class TestRefusals:
     def test_a_second_execution(self) -> None:
         world = World(4)
@@ -416,63 +344,6 @@ def test_a_broker_that_has_obeyed_a_higher_fence() -> None:
     plan = world.rotation(2)
     world.do(world.manager.approve(plan.id, "alice", "", world.now_s))
     assert finish(world, plan).state is PlanState.COMMITTED
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_whatever_happens(seed: int) -> None:
-    """Messages lost, doubled, reordered; writes in doubt; brokers and leaders lost at any time."""
-    rng = Random(seed)
-    mishaps = Mishaps(
-        lost=rng.choice([0.0, 0.1, 0.3]),
-        doubled=rng.choice([0.0, 0.2]),
-        delay_max_s=rng.choice([0.02, 0.4, 1.5]),
-        unwritten=rng.choice([0.0, 0.3]),
-    )
-    world = World(rng.randint(2, 7), seed, mishaps)
-    plan = world.begin(rng.randint(2, len(world.brokers)))
-    end_s = world.now_s + 15.0
-    while world.now_s < end_s:
-        world.run(rng.uniform(0.05, 3.0))
-        misfortune(world, rng)
-    world.mishaps = Mishaps()
-    world.store.away = False
-    world.cut_off.clear()
-    if not world.manager.leads:
-        world.elect()
-    # Streams that were cut are opened again.
-    world.run(SETTINGS.execution.frozen_max_s + 40.0)
-    for broker in world.brokers.values():
-        world.attend(broker)
-    world.run(30.0)
-    world.check()
-    # Its approval may have been lost with the leader.
-    lost = plan.id not in world.store.plans
-    assert lost or world.stored(plan).state not in (PlanState.APPROVED, PlanState.EXECUTING)
-
-
-def misfortune(world: World, rng: Random) -> None:
-    alive = sorted(name for name, broker in world.brokers.items() if broker.alive)
-    match rng.randrange(7):
-        case 0 if len(alive) > 1:
-            world.crash(rng.choice(alive))
-        case 1:
-            dead = sorted(set(world.brokers) - set(alive))
-            if dead:
-                world.restart(rng.choice(dead))
-        case 2:
-            world.kill_leader()
-            world.run(rng.uniform(0.0, 2.0))
-            world.elect()
-        case 3:
-            world.store.away = not world.store.away
-        case 4:
-            world.cut_off.add(rng.choice(sorted(world.brokers)))
-        case 5:
-            world.cut_off.clear()
-        case 6:
-            broker = world.brokers[rng.choice(alive)]
-            world.do(world.manager.gone(broker.agent, world.now_s))
-            world.attend(broker)
 
 
 class TestTables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
+from reconfig_manager.rest import problems
 from reconfig_manager.rest.settings import RestSettings
 from tests.support.manager_driver import (
     ManagerDriver,
@@ -301,6 +303,12 @@ class TestFollowing:
             assert (await client.get("/v1/healthz")).status_code == 200
 
         with_manager(test)
+
+
+def test_every_code_of_a_problem_is_explained() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "manager.md").read_text()
+    codes = {*problems.CODES.values(), *(code for _, _, code in problems.REFUSALS), "not_ready"}
+    assert [code for code in sorted(codes) if f"`{code}`" not in page] == []
 
 
 def test_there_are_so_many_watchers_at_most() -> None:
