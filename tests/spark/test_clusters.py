@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from analytics import schemas
 from analytics.transforms.clusters import broker_places, cluster_sizes, clustered
 from dynatops.lake.fields import SESSIONS
-from tests.support.spark_frames import at, frame, lake_frame
+from tests.support.spark_frames import SLOW, at, frame, lake_frame
 
 Place = tuple[float, float]
 
@@ -116,7 +116,7 @@ PLACE = st.one_of(
 
 @settings(
     max_examples=4,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=SLOW,
 )
 @given(places=st.lists(PLACE, min_size=1, max_size=40), size=st.integers(1, 12))
 def test_as_by_recursion_and_of_even_size(

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from analytics import schemas
 from analytics.transforms.demand import broker_demand, hour_requests, topic_demand
 from dynatops.lake.fields import REQUESTS
-from tests.support.spark_frames import at, frame, lake_frame
+from tests.support.spark_frames import SLOW, at, frame, lake_frame
 
 
 def test_requests_by_hour(spark: SparkSession) -> None:
@@ -88,7 +88,7 @@ ROWS = st.lists(
 
 @settings(
     max_examples=4,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=SLOW,
 )
 @given(rows=ROWS)
 def test_as_plain_sums(spark: SparkSession, rows: list[tuple[int, str, str, int]]) -> None:

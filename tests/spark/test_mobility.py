@@ -13,7 +13,7 @@ from analytics.transforms.mobility import heads_of, moves_of, next_brokers, path
 from dynatops.lake.fields import SESSIONS
 from tests.support.analytics_reference import Visit
 from tests.support.analytics_reference import next_brokers as next_brokers_of
-from tests.support.spark_frames import at, frame, lake_frame, tuples
+from tests.support.spark_frames import SLOW, at, frame, lake_frame, tuples
 
 HOUR_US = 3_600_000_000
 
@@ -117,7 +117,7 @@ VISITS = st.lists(
 
 @settings(
     max_examples=3,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=SLOW,
 )
 @given(cases=st.lists(VISITS, min_size=10, max_size=30), cut=st.integers(0, 48))
 def test_as_one_visit_after_the_other_and_cut_anywhere(

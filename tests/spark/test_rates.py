@@ -15,7 +15,7 @@ from analytics import schemas
 from analytics.transforms.rates import estimated, period_events
 from dynatops.lake.fields import PUBLICATIONS
 from tests.support.analytics_reference import Event, filtered_rates
-from tests.support.spark_frames import at, frame, lake_frame
+from tests.support.spark_frames import SLOW, at, frame, lake_frame
 
 PERIOD_S = 10.0
 ALPHA = 0.3
@@ -110,7 +110,7 @@ CASES = st.lists(EVENTS, min_size=10, max_size=40)
 
 @settings(
     max_examples=4,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=SLOW,
 )
 @given(cases=CASES, cut=st.integers(10, 21))
 def test_it_is_the_filter_and_may_be_cut_anywhere(

@@ -24,7 +24,7 @@ from analytics.transforms.selection import (
 )
 from dynatops.lake.fields import SUBSCRIPTIONS
 from tests.support.analytics_reference import BILLION, Placing, User, place
-from tests.support.spark_frames import at, frame, lake_frame, tuples
+from tests.support.spark_frames import SLOW, at, frame, lake_frame, tuples
 
 PLAIN = SelectionSettings(load_weight=0.0, load_floor=0.0, margin=0.0, capacity=100.0, intake=100.0)
 Followed = Iterable[tuple[str, str, str]]
@@ -227,7 +227,7 @@ SETTINGS = st.builds(
 
 @settings(
     max_examples=2,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=SLOW,
 )
 @given(cases=st.lists(CLUSTER, min_size=8, max_size=20), wanted=SETTINGS)
 def test_as_one_user_after_the_other(
