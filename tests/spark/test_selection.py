@@ -175,7 +175,7 @@ def test_nothing_a_single_user_and_brokers_without_users(spark: SparkSession) ->
 def test_brokers_without_a_cluster_are_divided(spark: SparkSession) -> None:
     rows = frame(spark, schemas.FOLLOWED, [("u", f"b{i}", "a") for i in range(7)])
     known = frame(spark, schemas.BROKER_CLUSTERS, [("b3", "west"), ("silent", "west")])
-    numbered = _numbered(rows, known, 3).collect()
+    numbered = sorted(_numbered(rows, known, 3).collect(), key=lambda row: row.broker)
     assert [(row.broker_id, row.cluster, row.broker) for row in numbered] == [
         ("b0", "other 0", 0), ("b1", "other 0", 1), ("b2", "other 0", 2), ("b3", "west", 3),
         ("b4", "other 1", 4), ("b5", "other 1", 5), ("b6", "other 1", 6), ("silent", "west", 7),
