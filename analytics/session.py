@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 # Parts of a shuffle for each core: enough for adaptive plans to merge, few enough to be cheap.
 _PARTITIONS_PER_CORE = 4
 _PARTITIONS_MIN = 8
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def start(master: str | None, *, driver_memory: str = "", quiet: bool = True) -> SparkSession:
@@ -27,7 +29,9 @@ def start(master: str | None, *, driver_memory: str = "", quiet: bool = True) ->
         )
     if quiet:
         # What goes wrong comes as an exception; the log would repeat it for every task.
-        builder = builder.config("spark.log.level", "FATAL")
+        builder = builder.config("spark.log.level", "FATAL").config(
+            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+        )
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.adaptive.enabled", "true")

@@ -22,30 +22,27 @@ def rates_job(settings: RatesSettings) -> Job:
 
     def settle(intake: Intake) -> Frames:
         clock = intake.clocks[PUBLICATIONS.name]
-        open_ = intake.state["open"]
-        events = rates.summed(open_.unionByName(intake.parts[PUBLICATIONS.name]))
+        events = intake.state["open"].unionByName(intake.parts[PUBLICATIONS.name])
         if clock.closed_us is None:
-            return {**intake.state, "open": events}
+            return {**intake.state, "open": rates.summed(events)}
         until = clock.closed_us // period_us
-        before = clock.before_us // period_us if clock.before_us is not None else None
+        before = clock.before_us // period_us if clock.before_us is not None else until
         complete = events.filter(fn.col("period") < until)
+        sums = rates.observed(
+            complete, alpha=settings.alpha, period_s=settings.period_s, until=until
+        ).persist()
 
-        def filtered(state: str, *keys: str) -> DataFrame:
+        def filtered(observed: DataFrame, state: str, *keys: str) -> DataFrame:
+            former = intake.state[state]
             estimates = rates.estimated(
-                complete,
-                intake.state[state],
-                keys,
-                alpha=settings.alpha,
-                period_s=settings.period_s,
-                before=before,
-                until=until,
+                observed, former, keys, alpha=settings.alpha, periods=until - before
             )
             return estimates.filter(fn.col("rate") >= settings.forget_rate)
 
         return {
-            "open": events.filter(fn.col("period") >= until),
-            "topics": filtered("topics", "topic"),
-            "brokers": filtered("brokers", "topic", "broker_id"),
+            "open": rates.summed(events.filter(fn.col("period") >= until)),
+            "topics": filtered(rates.of_topics(sums), "topics", "topic"),
+            "brokers": filtered(sums, "brokers", "topic", "broker_id"),
         }
 
     return Job(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 _KEYS = ("topic", "broker_id", "period")
@@ -38,45 +38,58 @@ def summed(events: DataFrame) -> DataFrame:
     return events.groupBy(*_KEYS).agg(fn.sum("events").cast("long").alias("events"))
 
 
-def estimated(
-    events: DataFrame,
-    former: DataFrame,
-    keys: Sequence[str],
-    *,
-    alpha: float,
-    period_s: float,
-    before: int | None,
-    until: int,
-) -> DataFrame:
-    """The filter's estimates, by `keys`, after all periods below `until`.
+def observed(events: DataFrame, *, alpha: float, period_s: float, until: int) -> DataFrame:
+    """What the periods below `until` add to estimates after all of them, by topic and broker.
 
-    `events` are PERIOD_EVENTS of [before, until), in which every period is complete; `former` the
-    estimates after all below `before` (keys and `rate`).
+    `events` are PERIOD_EVENTS, of complete periods; repeats are added up. `weighted` is what all
+    periods add but for their common factor, `first` what the first of them does.
     """
-    by_period = events.groupBy(*keys, "period").agg(fn.sum("events").alias("events"))
-    left = fn.lit(1.0 - alpha)
-    weight = fn.pow(left, fn.lit(until - 1) - fn.col("period"))
-    observed = by_period.select(
-        *keys,
-        "period",
-        (fn.col("events") / fn.lit(period_s) * weight).alias("weighted"),
-        fn.lit(None).cast("double").alias("former"),
+    weight = fn.pow(fn.lit(1.0 - alpha), fn.lit(until - 1) - fn.col("period"))
+    # One exchange for both aggregations; rows are few for each key, however many it had before.
+    by_period = summed(events.repartition("topic", "broker_id"))
+    return (
+        by_period.withColumn("weighted", fn.col("events") / fn.lit(period_s) * weight)
+        .groupBy("topic", "broker_id")
+        .agg(
+            fn.sum("weighted").alias("weighted"),
+            fn.min("period").alias("first_period"),
+            fn.min_by("weighted", "period").alias("first"),
+        )
     )
-    faded = (1.0 - alpha) ** (until - before) if before is not None else 1.0
+
+
+def of_topics(sums: DataFrame) -> DataFrame:
+    """`observed` by topic alone: first is what brokers had in the first period of any."""
+    first = fn.min("first_period").over(Window.partitionBy("topic"))
+    begun = fn.when(fn.col("first_period") == first, fn.col("first")).otherwise(0.0)
+    return (
+        sums.select("topic", "weighted", begun.alias("first"))
+        .groupBy("topic")
+        .agg(fn.sum("weighted").alias("weighted"), fn.sum("first").alias("first"))
+    )
+
+
+def estimated(
+    sums: DataFrame, former: DataFrame, keys: Sequence[str], *, alpha: float, periods: int
+) -> DataFrame:
+    """The filter's estimates, by `keys`: `former` ones (keys and `rate`), and what was observed in
+    so many periods since.
+    """
     known = former.select(
         *keys,
-        fn.lit(None).cast("long").alias("period"),
         fn.lit(None).cast("double").alias("weighted"),
-        (fn.col("rate") * fn.lit(faded)).alias("former"),
+        fn.lit(None).cast("double").alias("first"),
+        (fn.col("rate") * fn.lit((1.0 - alpha) ** periods)).alias("former"),
     )
-    sums = (
-        observed.unionByName(known)
+    new = sums.select(*keys, "weighted", "first", fn.lit(None).cast("double").alias("former"))
+    both = (
+        new.unionByName(known)
         .groupBy(*keys)
         .agg(
             fn.coalesce(fn.sum("weighted"), fn.lit(0.0)).alias("weighted"),
-            fn.min_by("weighted", "period").alias("first"),
+            fn.max("first").alias("first"),
             fn.max("former").alias("former"),
         )
     )
-    begun = fn.coalesce(fn.col("former"), left * fn.col("first"))
-    return sums.select(*keys, (fn.lit(alpha) * fn.col("weighted") + begun).alias("rate"))
+    begun = fn.coalesce(fn.col("former"), fn.lit(1.0 - alpha) * fn.col("first"))
+    return both.select(*keys, (fn.lit(alpha) * fn.col("weighted") + begun).alias("rate"))

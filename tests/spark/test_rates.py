@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from analytics import schemas
-from analytics.transforms.rates import estimated, period_events
+from analytics.transforms.rates import estimated, observed, of_topics, period_events
 from dynatops.lake.fields import PUBLICATIONS
 from tests.support.analytics_reference import Event, filtered_rates
 from tests.support.spark_frames import SLOW, at, frame, lake_frame
@@ -29,15 +29,12 @@ def estimates(
     before: int | None = None,
     former: Iterable[tuple[str, float]] = (),
 ) -> DataFrame:
-    return estimated(
-        frame(spark, schemas.PERIOD_EVENTS, events),
-        frame(spark, schemas.TOPIC_RATES, former),
-        ("topic",),
-        alpha=ALPHA,
-        period_s=PERIOD_S,
-        before=before,
-        until=until,
+    sums = observed(
+        frame(spark, schemas.PERIOD_EVENTS, events), alpha=ALPHA, period_s=PERIOD_S, until=until
     )
+    known = frame(spark, schemas.TOPIC_RATES, former)
+    periods = until - (before if before is not None else until)
+    return estimated(of_topics(sums), known, ("topic",), alpha=ALPHA, periods=periods)
 
 
 def test_events_by_topic_broker_and_period(spark: SparkSession) -> None:
