@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -18,13 +19,16 @@ from analytics.errors import AnalyticsError, UsageError
 from analytics.settings import AnalyticsSettings, SettingsError, described, with_values
 
 if TYPE_CHECKING:
+    from pyspark import StatusTracker
+
     from analytics.commits import Counts
     from analytics.runner import Runner, Summary
 
 ALL = "all"
 JOBS = ("rates", "clusters", "selection", "mobility", "demand")
 DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
-_PROGRESS_PERIOD_S = 5.0
+_PROGRESS_PERIOD_S = 10.0
+_LINE = 79
 
 DESCRIPTION = (
     "Turn what brokers have written to the lake since the last run into results and advice."
@@ -62,6 +66,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a setting, such as rates.period_s=60; docs/analytics.md has all",
     )
     parser.add_argument(
+        "--nothing-new-is-fine",
+        action="store_true",
+        help="exit code 0, not 3, where there was nothing new: for schedulers that know only 0",
+    )
+    parser.add_argument(
         "--explain", action="store_true", help="print Spark's plans, and run nothing"
     )
 
@@ -76,9 +85,12 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
     names = JOBS if arguments.job == ALL else (arguments.job,)
     progress = _ProgressLine()
     started_s = time.monotonic()
-    runner = _runner(arguments, settings, progress, default_master)
-    progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
-    return _run_jobs(runner, settings, names, arguments, progress)
+    try:
+        runner = _runner(arguments, settings, progress, default_master)
+        progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
+        return _run_jobs(runner, settings, names, arguments, progress)
+    finally:
+        progress.close()
 
 
 def _require(*packages: str) -> None:
@@ -97,6 +109,7 @@ def _runner(
     from analytics.session import start
 
     spark = start(arguments.master or default_master, driver_memory=arguments.driver_memory)
+    progress.watch(spark.sparkContext.statusTracker())
     place = Place(lake=arguments.lake, output=arguments.output, redis=arguments.redis)
     return Runner(spark, place, settings, progress=progress.taken_in)
 
@@ -134,7 +147,9 @@ def _run_jobs(
     statuses = {summary["status"] for summary in summaries}
     if "failed" in statuses:
         return FAILED
-    return DONE if "done" in statuses else NOTHING_NEW
+    if "done" in statuses or arguments.nothing_new_is_fine:
+        return DONE
+    return NOTHING_NEW
 
 
 def _as_dict(summary: Summary) -> dict[str, Any]:
@@ -186,34 +201,80 @@ class _ProgressLine:
     """On a terminal one line that is written over; elsewhere a line now and then."""
 
     def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
         self._job = ""
+        self._done = ""
         self._begun_s = 0.0
         self._said_s = 0.0
         self._is_open = False
+        self._lock = threading.Lock()
+        self._tracker: StatusTracker | None = None
+        self._over = threading.Event()
+
+    def close(self) -> None:
+        self._over.set()
+
+    def watch(self, tracker: StatusTracker) -> None:
+        """Say what Spark does in between, too: a large batch takes minutes."""
+        self._tracker = tracker
+        threading.Thread(target=self._look_forever, daemon=True).start()
 
     def begin(self, job: str) -> None:
-        self._job, self._begun_s = job, time.monotonic()
-        self.say(f"{job}: looking for new files")
+        with self._lock:
+            self._job, self._begun_s = job, time.monotonic()
+            self._done = "looking for new files"
+        self._tell()
 
     def taken_in(self, table: str, counts: Counts) -> None:
-        self.say(
-            f"{self._job}: {counts.files:,} files, {counts.rows:,} rows, last of {table}, "
-            f"{time.monotonic() - self._begun_s:.0f} s"
-        )
+        with self._lock:
+            self._done = f"{counts.files:,} files, {counts.rows:,} rows, last of {table}"
+        self._tell()
 
     def say(self, text: str) -> None:
+        with self._lock:
+            self._say(text)
+
+    def end(self) -> None:
+        with self._lock:
+            self._job = ""
+            if self._is_open:
+                print(f"\r{'':<{_LINE}}\r", end="", file=sys.stderr, flush=True)
+                self._is_open = False
+
+    def _look_forever(self) -> None:
+        while not self._over.wait(1.0 if self._is_terminal else _PROGRESS_PERIOD_S):
+            self._tell()
+
+    def _tell(self) -> None:
+        tasks = self._tasks()
+        with self._lock:
+            if self._job:
+                seconds = time.monotonic() - self._begun_s
+                self._say(f"{self._job}: {self._done}{tasks}, {seconds:.0f} s")
+
+    def _tasks(self) -> str:
+        from py4j.protocol import Py4JError
+
+        if self._tracker is None:
+            return ""
+        try:
+            stages = [self._tracker.getStageInfo(i) for i in self._tracker.getActiveStageIds()]
+        except (OSError, Py4JError):
+            # Spark has ended: the job itself says so.
+            return ""
+        found = [stage for stage in stages if stage is not None and stage.numTasks]
+        done = sum(stage.numCompletedTasks for stage in found)
+        every = sum(stage.numTasks for stage in found)
+        return f"; {done} of {every} tasks" if found else ""
+
+    def _say(self, text: str) -> None:
         now_s = time.monotonic()
-        if sys.stderr.isatty():
-            print(f"\r{text:<79}", end="", file=sys.stderr, flush=True)
+        if self._is_terminal:
+            print(f"\r{text[:_LINE]:<{_LINE}}", end="", file=sys.stderr, flush=True)
             self._is_open = True
         elif now_s - self._said_s >= _PROGRESS_PERIOD_S:
             print(text, file=sys.stderr, flush=True)
             self._said_s = now_s
-
-    def end(self) -> None:
-        if self._is_open:
-            print(f"\r{'':<79}\r", end="", file=sys.stderr, flush=True)
-            self._is_open = False
 
 
 def settings_text() -> str:

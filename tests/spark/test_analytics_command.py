@@ -43,6 +43,8 @@ def test_exit_codes_and_summary(
     }  # fmt: skip
     assert main(arguments(tmp_path)) == NOTHING_NEW
     assert capsys.readouterr().out == "rates: nothing new\n"
+    assert main(arguments(tmp_path, "--nothing-new-is-fine")) == DONE
+    assert "Spark is there" in capsys.readouterr().err
     assert main(arguments(tmp_path, "--redis", f"unix://{tmp_path}/nobody")) == FAILED
     assert "results are kept" in capsys.readouterr().out
     assert main(arguments(tmp_path, "--explain")) == DONE
