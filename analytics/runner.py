@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from analytics import schemas
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
+from analytics.errors import AnalyticsError
 from analytics.files import Files, spark_url
 from analytics.intake import Progress, Step, TableIntake
 from analytics.job import Clock, Fold, Frames, Intake, Job, Outcome
@@ -76,6 +77,11 @@ class Runner:
 
     def run(self, job: Job) -> Summary:
         started_s = time.monotonic()
+        if not self._files.exists(self._lake):
+            raise AnalyticsError(
+                f"there is no lake at {self._lake}: is that where brokers write to (--lake), and "
+                "have they written anything yet?"
+            )
         log = CommitLog(self._files, f"{self._folder(job)}/commits")
         commit = self._take_in(job, log.latest(), log)
         counts = commit.counts

@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+
+from analytics.errors import AnalyticsError
 
 # Parts of a shuffle for each core: enough for adaptive plans to merge, few enough to be cheap.
 _PARTITIONS_PER_CORE = 4
 _PARTITIONS_MIN = 8
+# Adaptive plans divide a shuffle into so many times as many, and merge those that are small: of a
+# hundred million keys each task still has them in memory.
+_FIRST_PARTITIONS = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+_FIRST_PER_PARTITION = 8
+# Names that repeat take next to nothing in the lake's files: this is some million rows.
+_TASK_BYTES = "16m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -32,14 +42,31 @@ def start(master: str | None, *, driver_memory: str = "", quiet: bool = True) ->
         builder = builder.config("spark.log.level", "FATAL").config(
             "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
         )
+    partitions = _partitions(master)
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.adaptive.enabled", "true")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", str(_partitions(master)))
+        .config("spark.sql.shuffle.partitions", str(partitions))
+        .config(_FIRST_PARTITIONS, str(partitions * _FIRST_PER_PARTITION))
+        .config("spark.sql.files.maxPartitionBytes", _TASK_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            raise AnalyticsError(
+                "Spark needs Java 17 or newer, and it could not be started: install it, or set "
+                "JAVA_HOME"
+            ) from None
+        raise
+    except Py4JJavaError as error:
+        cause = str(error.java_exception).partition("\n")[0]
+        raise AnalyticsError(
+            f"there is no Spark to be had at {master or 'the master of spark-submit'}: check that "
+            f"it runs and that it can reach this host ({cause})"
+        ) from None
 
 
 def _partitions(master: str | None) -> int:

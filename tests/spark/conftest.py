@@ -25,6 +25,7 @@ def spark() -> Iterator[SparkSession]:
     session = start("local[2]", driver_memory="1g")
     # Small frames: one task is enough, and exchanges cost more than rows.
     session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", "2")
     yield session
     session.stop()
 

@@ -29,6 +29,9 @@ def arguments(folder: Path, *more: str) -> list[str]:
 def test_exit_codes_and_summary(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert main(arguments(tmp_path)) == FAILED
+    assert "there is no lake at" in capsys.readouterr().out
+    (tmp_path / "lake").mkdir()
     assert main(arguments(tmp_path, "--json")) == NOTHING_NEW
     capsys.readouterr()
     lake_of_all(tmp_path / "lake")

@@ -28,6 +28,7 @@ def published(second: float, topic: str = "quake", events: int = 10) -> tuple[An
 
 def test_a_run_adds_what_is_new_and_no_more(spark: SparkSession, tmp_path: Path) -> None:
     running = Running(spark, tmp_path, *FAST)
+    running.lake.mkdir()
     assert not running.run("rates").new
     write_file(running.lake, PUBLICATIONS, "b0-1-1", [published(0), published(30)])
     first = running.run("rates")
