@@ -15,6 +15,13 @@ SELECTION_KEY = "dynatops:advice:selection:v1"
 # topic -> events/s; its head also says `computed_s` (UNIX time).
 RATES_KEY = "dynatops:advice:rates:v1"
 
+# Nobody reads these yet; docs/analytics.md has their fields. broker -> cluster.
+CLUSTERS_KEY = "dynatops:advice:clusters:v1"
+# "BROKER HOUR PREVIOUS" -> the next brokers, most probable first.
+MOBILITY_KEY = "dynatops:advice:mobility:v1"
+# topic -> rate, popularity, locality, and who asks for it.
+DEMAND_KEY = "dynatops:advice:demand:v1"
+
 
 def table_key(head: str, version: str, table: str) -> str:
     return f"{head}:{version}:{table}"

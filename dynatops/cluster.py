@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from broker_agent.core.selection_settings import SelectionSettings
+from broker_agent.core.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.runtime.agent import Agent, StartError
 from broker_agent.settings import BrokerSettings, ManagerLinkSettings
 from dynatops.lake.settings import LakeSettings
@@ -41,6 +41,11 @@ def broker_names(brokers: int) -> list[str]:
 def _folder_of(name: str, data_dir: str) -> str:
     """Where a broker keeps its sessions, if at all."""
     return str(Path(data_dir) / name) if data_dir else ""
+
+
+def _advice_url(lake: LakeSettings, managers: LocalManagers | ProcessManagers) -> str:
+    """Where analytics of this cluster's lake leave their advice, if there are managers."""
+    return managers.store_url if lake.url else ""
 
 
 class LocalCluster:
@@ -110,6 +115,7 @@ class LocalCluster:
             lake=self._lake,
             labels=dict(self._labels[index]) if index < len(self._labels) else {},
             manager=ManagerLinkSettings(addresses=self.managers.addresses),
+            advice=AdviceSettings(redis_url=_advice_url(self._lake, self.managers)),
         )
         agent = Agent(settings)
         await agent.start()
@@ -204,9 +210,11 @@ class ProcessCluster:
         lake: LakeSettings | None = None,
         managers: int = 0,
         http_port: int = 0,
+        options: Sequence[str] = (),
         manager_options: Sequence[str] = (),
     ) -> None:
-        """With managers, brokers attend to them; options are those of `dynatops manager`."""
+        """With managers, brokers attend to them; options are those of `dynatops broker` and
+        `dynatops manager`."""
         self.brokers: list[BrokerProcess] = []
         self.managers = ProcessManagers(
             managers, data_dir=data_dir, http_port=http_port, options=manager_options
@@ -217,6 +225,7 @@ class ProcessCluster:
         self._port = port
         self._data_dir = data_dir
         self._lake = lake or LakeSettings()
+        self._options = list(options)
 
     @property
     def addresses(self) -> list[str]:
@@ -240,11 +249,13 @@ class ProcessCluster:
         """Start one more broker, which joins the others."""
         living = [b.address for b in self.brokers if b.process.returncode is None]
         folder = _folder_of(name, self._data_dir)
-        options = ["--data-dir", folder] if folder else []
+        options = [*self._options, *(["--data-dir", folder] if folder else [])]
         for setting, value in self._lake.model_dump(exclude_defaults=True).items():
             options += ["--set", f"lake.{setting}={value}"]
         for address in self.managers.addresses:
             options += ["--manager", address]
+        if advice_url := _advice_url(self._lake, self.managers):
+            options += ["--set", f"advice.redis_url={advice_url}"]
         broker = await BrokerProcess.start(name, port=port, join=living[:3], options=options)
         self.brokers.append(broker)
         return broker

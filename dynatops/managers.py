@@ -44,6 +44,10 @@ class _Store:
         assert self._server is not None
         return self._server
 
+    @property
+    def url(self) -> str:
+        return self._server.url if self._server is not None else ""
+
     async def start(self) -> None:
         # Programs that only talk to brokers do without.
         from reconfig_manager.embedded import EmbeddedError, EmbeddedServer  # noqa: PLC0415
@@ -88,6 +92,11 @@ class LocalManagers:
     @property
     def store(self) -> EmbeddedServer:
         return self._store.server
+
+    @property
+    def store_url(self) -> str:
+        """Empty if there are no managers, or they were not started."""
+        return self._store.url
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -213,6 +222,11 @@ class ProcessManagers:
     @property
     def store(self) -> EmbeddedServer:
         return self._store.server
+
+    @property
+    def store_url(self) -> str:
+        """Empty if there are no managers, or they were not started."""
+        return self._store.url
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from dynatops.cli import (
+    analytics,
     bench,
     broker,
     compare,
@@ -50,7 +51,7 @@ Try it:
 # In the order of `--help`.
 _MODULES = (
     demo, up, broker, leave, manager, token, pubsub, inspect, sessions, network, reconfigure,
-    policy, watch, solve, instance, compare, simulate, lake, bench, settings,
+    policy, watch, solve, instance, compare, simulate, lake, analytics, bench, settings,
 )  # fmt: skip
 
 

@@ -107,17 +107,18 @@ async def _run(arguments: argparse.Namespace) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     async with cluster:
-        _announce(cluster, as_json=arguments.json)
+        _announce(cluster, arguments.lake, as_json=arguments.json)
         await stopping.wait()
         if not arguments.json:
             print("\nstopping", flush=True)
 
 
-def _announce(cluster: LocalCluster | ProcessCluster, *, as_json: bool) -> None:
+def _announce(cluster: LocalCluster | ProcessCluster, lake: str, *, as_json: bool) -> None:
     addresses = cluster.addresses
     if as_json:
         document = {"addresses": addresses, "ready_s": round(cluster.ready_s, 3)}
-        print_json({**document, "managers": cluster.managers.urls})
+        managers = cluster.managers
+        print_json({**document, "managers": managers.urls, "redis": managers.store_url})
         return
     first, last = addresses[0], addresses[-1]
     where = first if len(addresses) == 1 else f"{first} to {last}"
@@ -126,4 +127,7 @@ def _announce(cluster: LocalCluster | ProcessCluster, *, as_json: bool) -> None:
         print(f"For other commands: export {ADDRESS_VARIABLE}={first}")
     if cluster.managers.urls:
         print(f"{len(cluster.managers.urls)} managers: {', '.join(cluster.managers.urls)}")
+    if lake:
+        redis = f" --redis {cluster.managers.store_url}" if cluster.managers.urls else ""
+        print(f"For advice: dynatops analytics run all --lake {lake} --output DIR{redis}")
     print("Ctrl-C stops them.", flush=True)

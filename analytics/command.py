@@ -1,0 +1,285 @@
+"""`analytics run`: options, progress, summary and exit codes; Spark is imported when it runs.
+
+Exit codes, for whatever starts it every hour: 0 something was done, 3 there was nothing new, 1 it
+could not be done (what was done counts, and the next run goes on), 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from analytics.errors import AnalyticsError, UsageError
+from analytics.settings import AnalyticsSettings, SettingsError, described, with_values
+
+if TYPE_CHECKING:
+    from pyspark import StatusTracker
+
+    from analytics.commits import Counts
+    from analytics.runner import Runner, Summary
+
+ALL = "all"
+JOBS = ("rates", "clusters", "selection", "mobility", "demand")
+DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
+_PROGRESS_PERIOD_S = 10.0
+_LINE = 79
+
+DESCRIPTION = (
+    "Turn what brokers have written to the lake since the last run into results and advice."
+)
+EPILOG = """\
+Exit code 0: done. 3: nothing new. 1: failed; run it again. 2: the command line is wrong.
+
+Where there is no --master, spark-submit decides: spark-submit analytics/main.py run all --lake ...
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """All but --json."""
+    parser.add_argument("job", choices=(*JOBS, ALL), metavar="JOB", help=", ".join((*JOBS, ALL)))
+    parser.add_argument("--lake", metavar="URL", required=True, help="where brokers write to")
+    parser.add_argument(
+        "--output",
+        metavar="URL",
+        required=True,
+        help="where results, state and quarantine are; a folder of these jobs alone",
+    )
+    parser.add_argument("--redis", metavar="URL", default="", help="write advice there, too")
+    parser.add_argument(
+        "--master", metavar="URL", help="local[*], spark://…, k8s://… (default: local[*])"
+    )
+    parser.add_argument(
+        "--driver-memory", metavar="SIZE", default="", help="such as 4g (default: Spark's)"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        dest="assignments",
+        help="a setting, such as rates.period_s=60; docs/analytics.md has all",
+    )
+    parser.add_argument(
+        "--nothing-new-is-fine",
+        action="store_true",
+        help="exit code 0, not 3, where there was nothing new: for schedulers that know only 0",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="print Spark's plans, and run nothing"
+    )
+
+
+def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]") -> int:
+    """Run the jobs. What goes wrong in one does not stop the next."""
+    try:
+        settings = with_values(AnalyticsSettings(), arguments.assignments)
+    except SettingsError as error:
+        raise UsageError(str(error)) from None
+    _require("pyspark", "redis" if arguments.redis else "")
+    names = JOBS if arguments.job == ALL else (arguments.job,)
+    progress = _ProgressLine()
+    started_s = time.monotonic()
+    try:
+        runner = _runner(arguments, settings, progress, default_master)
+        progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
+        return _run_jobs(runner, settings, names, arguments, progress)
+    finally:
+        progress.close()
+
+
+def _require(*packages: str) -> None:
+    for package in filter(None, packages):
+        if find_spec(package) is None:
+            raise AnalyticsError(f"{package} is not installed: pip install 'dynatops[analytics]'")
+
+
+def _runner(
+    arguments: argparse.Namespace,
+    settings: AnalyticsSettings,
+    progress: _ProgressLine,
+    default_master: str | None,
+) -> Runner:
+    from analytics.runner import Place, Runner
+    from analytics.session import start
+
+    spark = start(arguments.master or default_master, driver_memory=arguments.driver_memory)
+    progress.watch(spark.sparkContext.statusTracker())
+    place = Place(lake=arguments.lake, output=arguments.output, redis=arguments.redis)
+    return Runner(spark, place, settings, progress=progress.taken_in)
+
+
+def _run_jobs(
+    runner: Runner,
+    settings: AnalyticsSettings,
+    names: tuple[str, ...],
+    arguments: argparse.Namespace,
+    progress: _ProgressLine,
+) -> int:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from analytics.jobs.catalogue import jobs
+
+    catalogue = jobs(settings)
+    if arguments.explain:
+        for name in names:
+            print(runner.explained(catalogue[name]))
+        return DONE
+    summaries: list[dict[str, Any]] = []
+    for name in names:
+        progress.begin(name)
+        try:
+            summaries.append(_as_dict(runner.run(catalogue[name])))
+        except (AnalyticsError, PySparkException, Py4JError, OSError) as error:
+            summaries.append({"job": name, "status": "failed", "error": _short(error)})
+        finally:
+            progress.end()
+        if not arguments.json:
+            print(_sentence(summaries[-1]), flush=True)
+    if arguments.json:
+        print(json.dumps({"jobs": summaries}, ensure_ascii=False))
+    statuses = {summary["status"] for summary in summaries}
+    if "failed" in statuses:
+        return FAILED
+    if "done" in statuses or arguments.nothing_new_is_fine:
+        return DONE
+    return NOTHING_NEW
+
+
+def _as_dict(summary: Summary) -> dict[str, Any]:
+    counts, published = summary.counts, summary.published
+    return {
+        "job": summary.job,
+        "status": "done" if summary.new else "nothing new",
+        "version": summary.version,
+        "files_in": counts.files,
+        "rows_in": counts.rows,
+        "rows_out": dict(summary.rows_out),
+        "quarantined_files": counts.quarantined_files,
+        "quarantined_rows": counts.quarantined,
+        "late_rows": counts.late,
+        "dropped_rows": counts.dropped,
+        "seconds": round(summary.seconds, 3),
+        "advice": asdict(published) if published else None,
+    }
+
+
+def _sentence(summary: dict[str, Any]) -> str:
+    name = summary["job"]
+    if summary["status"] == "failed":
+        return f"{name}: failed: {summary['error']}"
+    if summary["status"] == "nothing new":
+        return f"{name}: nothing new"
+    out = ", ".join(f"{rows:,} {table}" for table, rows in summary["rows_out"].items())
+    text = (
+        f"{name}: {summary['rows_in']:,} rows in ({summary['late_rows']:,} late, "
+        f"{summary['dropped_rows']:,} dropped, {summary['quarantined_rows']:,} quarantined) "
+        f"from {summary['files_in']:,} files ({summary['quarantined_files']:,} quarantined); "
+        f"out: {out or 'as before'}; {summary['seconds']:.1f} s"
+    )
+    if summary["advice"]:
+        advice = summary["advice"]
+        text += f"; advised: {advice['entries']:,} entries, version {advice['version']}"
+        if advice["left_out"]:
+            text += f" ({advice['left_out']:,} left out)"
+    return text
+
+
+def _short(error: Exception) -> str:
+    """A failure of the JVM brings its stack: what matters is at its beginning."""
+    lines = [line for line in str(error).splitlines() if line and not line.startswith("\tat ")]
+    return " ".join(lines[:3])[:1_000] or type(error).__name__
+
+
+class _ProgressLine:
+    """On a terminal one line that is written over; elsewhere a line now and then."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._job = ""
+        self._done = ""
+        self._begun_s = 0.0
+        self._said_s = 0.0
+        self._is_open = False
+        self._lock = threading.Lock()
+        self._tracker: StatusTracker | None = None
+        self._over = threading.Event()
+
+    def close(self) -> None:
+        self._over.set()
+
+    def watch(self, tracker: StatusTracker) -> None:
+        """Say what Spark does in between, too: a large batch takes minutes."""
+        self._tracker = tracker
+        threading.Thread(target=self._look_forever, daemon=True).start()
+
+    def begin(self, job: str) -> None:
+        with self._lock:
+            self._job, self._begun_s = job, time.monotonic()
+            self._done = "looking for new files"
+        self._tell()
+
+    def taken_in(self, table: str, counts: Counts) -> None:
+        with self._lock:
+            self._done = f"{counts.files:,} files, {counts.rows:,} rows, last of {table}"
+        self._tell()
+
+    def say(self, text: str) -> None:
+        with self._lock:
+            self._say(text)
+
+    def end(self) -> None:
+        with self._lock:
+            self._job = ""
+            if self._is_open:
+                print(f"\r{'':<{_LINE}}\r", end="", file=sys.stderr, flush=True)
+                self._is_open = False
+
+    def _look_forever(self) -> None:
+        while not self._over.wait(1.0 if self._is_terminal else _PROGRESS_PERIOD_S):
+            self._tell()
+
+    def _tell(self) -> None:
+        tasks = self._tasks()
+        with self._lock:
+            if self._job:
+                seconds = time.monotonic() - self._begun_s
+                self._say(f"{self._job}: {self._done}{tasks}, {seconds:.0f} s")
+
+    def _tasks(self) -> str:
+        from py4j.protocol import Py4JError
+
+        if self._tracker is None:
+            return ""
+        try:
+            stages = [self._tracker.getStageInfo(i) for i in self._tracker.getActiveStageIds()]
+        except (OSError, Py4JError):
+            # Spark has ended: the job itself says so.
+            return ""
+        found = [stage for stage in stages if stage is not None and stage.numTasks]
+        done = sum(stage.numCompletedTasks for stage in found)
+        every = sum(stage.numTasks for stage in found)
+        return f"; {done} of {every} tasks" if found else ""
+
+    def _say(self, text: str) -> None:
+        now_s = time.monotonic()
+        if self._is_terminal:
+            print(f"\r{text[:_LINE]:<{_LINE}}", end="", file=sys.stderr, flush=True)
+            self._is_open = True
+        elif now_s - self._said_s >= _PROGRESS_PERIOD_S:
+            print(text, file=sys.stderr, flush=True)
+            self._said_s = now_s
+
+
+def settings_text() -> str:
+    """All settings, as the documentation has them."""
+    rows = (
+        f"| `{name}` | {value:,} | {what} |" for name, value, what in described(AnalyticsSettings())
+    )
+    return "\n".join(("| setting | default | |", "|---|---|---|", *rows))

@@ -1,0 +1,35 @@
+"""`dynatops analytics`: from the lake to advice, on Spark."""
+
+from __future__ import annotations
+
+import argparse
+
+from dynatops.cli.common import Commands, add_command
+from dynatops.cli.errors import CommandError, UsageError
+
+
+def add_commands(commands: Commands) -> None:
+    from analytics.command import DESCRIPTION, EPILOG, add_options
+
+    parser = commands.add_parser("analytics", help="turn the lake into advice, on Spark")
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    command = add_command(
+        actions,
+        "run",
+        run_jobs,
+        summary="run jobs on what is new in the lake",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    add_options(command)
+
+
+def run_jobs(arguments: argparse.Namespace) -> int:
+    from analytics import command, errors
+
+    try:
+        return command.run(arguments)
+    except errors.UsageError as error:
+        raise UsageError(str(error)) from None
+    except errors.AnalyticsError as error:
+        raise CommandError(str(error)) from None

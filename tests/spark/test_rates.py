@@ -1,0 +1,150 @@
+"""eq. 12 as one aggregation, and period by period."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+from chispa import assert_approx_df_equality, assert_df_equality
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from analytics import schemas
+from analytics.transforms.rates import estimated, observed, of_topics, period_events
+from dynatops.lake.fields import PUBLICATIONS
+from tests.support.analytics_reference import Event, filtered_rates
+from tests.support.spark_frames import SLOW, at, frame, lake_frame
+
+PERIOD_S = 10.0
+ALPHA = 0.3
+
+
+def estimates(
+    spark: SparkSession,
+    events: Iterable[Event],
+    *,
+    until: int,
+    before: int | None = None,
+    former: Iterable[tuple[str, float]] = (),
+) -> DataFrame:
+    sums = observed(
+        frame(spark, schemas.PERIOD_EVENTS, events), alpha=ALPHA, period_s=PERIOD_S, until=until
+    )
+    known = frame(spark, schemas.TOPIC_RATES, former)
+    periods = until - (before if before is not None else until)
+    return estimated(of_topics(sums), known, ("topic",), alpha=ALPHA, periods=periods)
+
+
+def test_events_by_topic_broker_and_period(spark: SparkSession) -> None:
+    rows = [
+        (at(100.0), 1.0, "b0", "quake", 3, 30),
+        (at(109.999999), 1.0, "b0", "quake", 4, 40),
+        (at(110.0), 1.0, "b0", "quake", 5, 50),
+        (at(100.0), 1.0, "b1", "quake", 6, 60),
+        (at(100.0), 1.0, "b0", "silent", 0, 0),
+    ]
+    expected = [("quake", "b0", 10, 7), ("quake", "b0", 11, 5), ("quake", "b1", 10, 6)]
+    found = period_events(lake_frame(spark, PUBLICATIONS, rows), PERIOD_S)
+    assert_df_equality(
+        found,
+        frame(spark, schemas.PERIOD_EVENTS, expected),
+        ignore_row_order=True,
+        ignore_nullable=True,
+    )
+
+
+def test_a_first_observation_then_silence_then_more(spark: SparkSession) -> None:
+    events = [("a", "b0", 5, 100), ("a", "b1", 7, 50), ("once", "b0", 5, 10)]
+    # a: 10/s; 0.7 of it; 0.7 of that and 0.3 of 5/s.
+    expected = [("a", 10.0 * 0.49 + 0.3 * 5.0), ("once", 1.0 * 0.49)]
+    assert_approx_df_equality(
+        estimates(spark, events, until=8),
+        frame(spark, schemas.TOPIC_RATES, expected),
+        1e-12,
+        ignore_row_order=True,
+        ignore_nullable=True,
+    )
+
+
+def test_what_was_estimated_before_goes_on(spark: SparkSession) -> None:
+    found = estimates(
+        spark, [("a", "b0", 9, 20)], until=10, before=8, former=[("a", 4.0), ("quiet", 1.0)]
+    )
+    expected = [("a", 4.0 * 0.49 + 0.3 * 2.0), ("quiet", 0.49)]
+    assert_approx_df_equality(
+        found,
+        frame(spark, schemas.TOPIC_RATES, expected),
+        1e-12,
+        ignore_row_order=True,
+        ignore_nullable=True,
+    )
+
+
+def test_nothing_and_a_single_row(spark: SparkSession) -> None:
+    assert estimates(spark, [], until=3).collect() == []
+    (row,) = estimates(spark, [("a", "b0", 2, 7)], until=3).collect()
+    assert (row.topic, row.rate) == ("a", pytest.approx(0.7))
+
+
+def test_a_very_long_silence_is_no_fault(spark: SparkSession) -> None:
+    (row,) = estimates(spark, [("a", "b0", 0, 7)], until=100_000).collect()
+    assert row.rate == 0.0
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.sampled_from(["b0", "b1"]),
+        st.integers(10, 20),
+        st.integers(1, 1_000),
+    ),
+    max_size=12,
+)
+CASES = st.lists(EVENTS, min_size=10, max_size=40)
+
+
+@settings(
+    max_examples=4,
+    suppress_health_check=SLOW,
+)
+@given(cases=CASES, cut=st.integers(10, 21))
+def test_it_is_the_filter_and_may_be_cut_anywhere(
+    spark: SparkSession, cases: list[list[Event]], cut: int
+) -> None:
+    """Many cases in one frame; computed at once, and in two parts."""
+    events = [(f"{i}/{t}", b, p, n) for i, case in enumerate(cases) for t, b, p, n in case]
+    counts = Counter[tuple[str, int]]()
+    for topic, _, period, n in events:
+        counts[(topic, period)] += n
+    # What nobody has seen by then begins later.
+    expected = filtered_rates(counts, {}, alpha=ALPHA, period_s=PERIOD_S, before=None, until=21)
+    whole = estimates(spark, events, until=21)
+    assert dict(map(tuple, whole.collect())) == pytest.approx(expected, rel=1e-9)
+    early = estimates(spark, [e for e in events if e[2] < cut], until=cut)
+    late = estimates(
+        spark,
+        [e for e in events if e[2] >= cut],
+        until=21,
+        before=cut,
+        former=[tuple(row) for row in early.collect()],
+    )
+    assert dict(map(tuple, late.collect())) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_topic_with_half_of_all_rows_is_summed_before_it_is_sent(spark: SparkSession) -> None:
+    rows = spark.range(200_000).selectExpr(
+        f"timestamp_seconds({1_000_000} + id % 1000) as window_start",
+        "1.0d as window_s",
+        "'b' || id % 7 as broker_id",
+        "if(id % 2 = 0, 'hot', 't' || id % 5000) as topic",
+        "1L as events",
+        "1L as bytes",
+    )
+    found = period_events(rows.repartition(4), PERIOD_S)
+    assert found.filter("topic = 'hot'").selectExpr("sum(events)").first() == (100_000,)
+    assert found.selectExpr("sum(events)").first() == (200_000,)
+    # Sums before the exchange: what goes over it of the hot topic are brokers times periods.
+    plan = found._jdf.queryExecution().executedPlan().toString()
+    assert plan.index("partial_sum") > plan.index("Exchange")

@@ -1,0 +1,88 @@
+"""Jobs on a small lake, cut off where a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from analytics.jobs.catalogue import jobs
+from analytics.runner import Place, Runner, Summary
+from analytics.settings import AnalyticsSettings, with_values
+from tests.support.spark_frames import START_S, tuples
+
+
+class Cut(BaseException):
+    """Nothing that a job could catch and go on after, like a killed process."""
+
+
+class Running:
+    """Runs jobs; one file of the lake is one batch, unless told."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, *values: str, redis: str = "", name: str = "out"
+    ) -> None:
+        self.lake = folder / "lake"
+        self.output = folder / name
+        self.settings = with_values(AnalyticsSettings(), ["run.files_per_batch=1", *values])
+        self._spark = spark
+        self._redis = redis
+
+    def runner(self, step: Callable[[str], None] = lambda name: None) -> Runner:
+        place = Place(lake=str(self.lake), output=str(self.output), redis=self._redis)
+        return Runner(
+            self._spark, place, self.settings, step=step, now_s=lambda: START_S + 86_400.0
+        )
+
+    def run(self, job: str, step: Callable[[str], None] = lambda name: None) -> Summary:
+        return self.runner(step).run(jobs(self.settings)[job])
+
+    def results(self, job: str) -> dict[str, list[tuple[Any, ...]]]:
+        """Tables of the newest version."""
+        versions = {
+            table: max(table.glob("version=*"), key=lambda path: int(path.name[8:]))
+            for table in (self.output / job).iterdir()
+            if table.is_dir()
+        }
+        return {
+            table.name: tuples(self._spark.read.parquet(str(version)))
+            for table, version in versions.items()
+        }
+
+    def run_cut_everywhere(self, job: str) -> tuple[Summary, list[str]]:
+        """Again and again, each time until a step where it was not cut off yet."""
+        been: list[str] = []
+        for _ in range(50):
+            # What was committed says how far the job is, whatever is left over from attempts.
+            def step(name: str) -> None:
+                where = f"{name} {self._commits()}"
+                if where not in been:
+                    been.append(where)
+                    raise Cut(where)
+
+            try:
+                return self.run(job, step), been
+            except Cut:
+                continue
+        raise AssertionError(been)
+
+    def _commits(self) -> int:
+        return len(list(self.output.glob("state/*/commits/[0-9]*.json")))
+
+
+def close(some: dict[str, list[tuple[Any, ...]]], others: dict[str, list[tuple[Any, ...]]]) -> bool:
+    """Equal, but for the last digits of sums in another order."""
+    return some.keys() == others.keys() and all(
+        len(some[t]) == len(others[t]) and all(map(_alike, some[t], others[t])) for t in some
+    )
+
+
+def _alike(row: Iterable[Any], other: Iterable[Any]) -> bool:
+    return all(
+        abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+        if isinstance(a, float) and isinstance(b, float)
+        else a == b
+        for a, b in zip(row, other, strict=True)
+    )
