@@ -119,7 +119,8 @@ def _announce(cluster: LocalCluster | ProcessCluster, *, as_json: bool) -> None:
         document = {"addresses": addresses, "ready_s": round(cluster.ready_s, 3)}
         print_json({**document, "managers": cluster.managers.urls})
         return
-    first, last = addresses[0], addresses[-1]
+    # Those that join are listed as they got ready.
+    first, last = addresses[0], max(addresses, key=lambda address: int(address.rpartition(":")[2]))
     where = first if len(addresses) == 1 else f"{first} to {last}"
     print(f"{len(addresses)} brokers, ready after {cluster.ready_s:.1f} s: {where}")
     if first != "127.0.0.1:7400":
