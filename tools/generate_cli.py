@@ -15,6 +15,7 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,11 @@ def _code_in(text: str) -> str:
     return "".join(p if p.startswith("`") else re.sub(pattern, r"`\1`", p) for p in parts)
 
 
+def _wrapped(text: str) -> str:
+    whole = _code_in(" ".join(text.split()))
+    return textwrap.fill(whole, 120, break_long_words=False, break_on_hyphens=False)
+
+
 def commands(parser: argparse.ArgumentParser) -> Iterator[Command]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -140,7 +146,7 @@ def lines(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 def described(command: Command, shared: set[tuple[str, str]]) -> Iterator[str]:
     yield from ("", f"## {command.name}", "", "    " + usage(command), "")
-    yield _code_in(" ".join(command.description.split()))
+    yield _wrapped(command.description)
     own = [o for o in command.options if o.key not in shared]
     rows = [a.row() for a in command.positionals if a.help] + [o.row() for o in own]
     if rows:
@@ -150,7 +156,7 @@ def described(command: Command, shared: set[tuple[str, str]]) -> Iterator[str]:
     if others:
         yield from ("", f"[As many commands](#options-of-many-commands): {', '.join(others)}.")
     if command.epilog:
-        yield from ("", _code_in(" ".join(command.epilog.split())))
+        yield from ("", _wrapped(command.epilog))
     if command.examples:
         yield ""
         yield from ("    " + line.removeprefix("  ") for line in command.examples.splitlines())
