@@ -39,7 +39,7 @@ NOT_TYPED = {
 }
 READY_WITHIN_S = 60.0
 SHOWN_WITHIN_S = 20.0
-DONE_WITHIN_S = 600.0
+DONE_WITHIN_S = 1800.0
 ENDED_WITHIN_S = 30.0
 # What a person who is told so asks again: a manager has not watched for long enough.
 _TRY_AGAIN = re.compile(r"are needed|registered: two at least|heard of lately")
@@ -193,8 +193,14 @@ class Reader:
 
     def close(self) -> None:
         """Ctrl-C in all terminals, the last one first."""
+        failures = []
         while self._open:
-            self._open.pop().interrupt()
+            try:
+                self._open.pop().interrupt()
+            except PageError as error:
+                failures.append(str(error))
+        if failures:
+            raise PageError("\n".join(failures))
 
 
 def bring_loopback_up() -> None:
@@ -212,6 +218,8 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--long", action="store_true", help="those that take minutes, only")
     arguments = parser.parse_args()
+    # Whoever started this in the background may have left Ctrl-C ignored, for children as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if arguments.alone:
         bring_loopback_up()
     chosen = [s for s in sections(arguments.page) if s.is_long == arguments.long]

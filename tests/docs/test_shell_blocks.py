@@ -15,7 +15,8 @@ from tests.docs.terminals import NOT_TYPED
 
 # Of those that pages use.
 _PORTS = (*range(7400, 7416), 7470, 7471, 7480, 7481, 7500)
-_ALONE = ["unshare", "--map-root-user", "--net"]
+# Processes of its own, too: when the test is cut off, none of them stays.
+_ALONE = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 @functools.cache
@@ -54,6 +55,7 @@ def one_at_a_time(page: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.processes
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", [pytest.param(p, marks=one_at_a_time(p)) for p in PAGES])
 def test_commands_do_what_the_page_says(page: str) -> None:
     type_it(page)
