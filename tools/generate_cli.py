@@ -98,7 +98,8 @@ def _value(action: argparse.Action) -> str:
 
 def _sentence(notes: list[str]) -> str:
     text = "; ".join(notes)
-    return text[:1].upper() + text[1:]
+    first = text.partition(" ")[0].rstrip(",;:")
+    return text[:1].upper() + text[1:] if first.isalpha() else text
 
 
 def _cell(text: str) -> str:
