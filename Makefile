@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format proto docs bench lock clean
+.PHONY: help setup demo test test-all check format proto docs site bench lock clean
 
 help:  ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,13 +34,16 @@ test-all: setup  ## run all tests, the long ones too (tens of minutes)
 	$(BIN)/dynatops simulate --seeds 500 --jobs 2
 	$(BIN)/dynatops simulate --reconfigure --seeds 500 --jobs 2
 
-check: setup  ## format, lint, types, import directions, generated code
+check: setup  ## format, lint, types, import directions, generated code, documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/generate_wire.py --check
 	$(BIN)/python tools/generate_reference.py --check
+	$(BIN)/python tools/generate_cli.py --check
+	$(BIN)/python tools/draw_concepts.py --check
+	$(BIN)/python tools/build_site.py
 
 format: setup  ## format the code, mend what lint can mend
 	$(BIN)/ruff format .
@@ -49,8 +52,13 @@ format: setup  ## format the code, mend what lint can mend
 proto: setup  ## generate dynatops/v1 from proto/
 	$(BIN)/python tools/generate_wire.py
 
-docs: setup  ## generate pages of docs/ and the dashboard from the code
+docs: setup  ## generate pages of docs/, the drawings and the dashboard from the code
 	$(BIN)/python tools/generate_reference.py
+	$(BIN)/python tools/generate_cli.py
+	$(BIN)/python tools/draw_concepts.py
+
+site: setup  ## build the documentation as a site; whatever leads nowhere fails
+	$(BIN)/python tools/build_site.py
 
 bench: setup  ## measure (minutes)
 	for kind in pubsub fanout latency churn; do $(BIN)/dynatops bench $$kind || exit 1; done
@@ -66,4 +74,4 @@ lock:  ## resolve dependencies anew and pin them in constraints.txt
 	  build/lock/bin/python -m pip freeze --exclude dynatops | LC_ALL=C sort -f; } > constraints.txt
 
 clean:  ## remove everything that was built
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -61,7 +61,7 @@ def lines() -> Iterator[str]:
     yield ""
     yield "## Policy"
     yield ""
-    yield "Changed with `dynatops policy set NAME=VALUE`, or PUT as a whole; docs/manager.md."
+    yield "Changed with `dynatops policy set`, or PUT as a whole: [policy](manager.md#policy)."
     yield ""
     yield from policy_table()
     yield ""

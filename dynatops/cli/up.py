@@ -120,7 +120,8 @@ def _announce(cluster: LocalCluster | ProcessCluster, lake: str, *, as_json: boo
         managers = cluster.managers
         print_json({**document, "managers": managers.urls, "redis": managers.store_url})
         return
-    first, last = addresses[0], addresses[-1]
+    # Those that join are listed as they got ready.
+    first, last = addresses[0], max(addresses, key=lambda address: int(address.rpartition(":")[2]))
     where = first if len(addresses) == 1 else f"{first} to {last}"
     print(f"{len(addresses)} brokers, ready after {cluster.ready_s:.1f} s: {where}")
     if first != "127.0.0.1:7400":

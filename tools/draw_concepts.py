@@ -1,0 +1,362 @@
+"""Draw the pictures of docs/concepts.md, as SVG.
+
+python tools/draw_concepts.py            write them
+python tools/draw_concepts.py --check    fail if what is committed is not current
+
+Rings and trees are those that the code makes of these brokers' names. Colours follow the reader's
+light or dark scheme; the ground is drawn too, so that nothing depends on the page around.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from overlay.geometry import RingGeometry, TopicTreeShape
+from overlay.identifiers import NodeId, first_node_id, key_of
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "images"
+WIDTH = 720
+BROKERS = 12
+TOPIC = "quake/ca"
+# Who subscribes to the topic; and who changes places so that no relay is left.
+SUBSCRIBERS = ("b10", "b0", "b5", "b7")
+SWAPS = (("b10", "b6"), ("b0", "b3"), ("b5", "b8"), ("b7", "b9"))
+
+Point = tuple[float, float]
+
+# Class -> ground and line, in the light scheme and in the dark one.
+_INKS = {
+    "plain": ("#f6f8fa", "#818b98", "#161b22", "#7d8590"),
+    "blue": ("#ddf4ff", "#0969da", "#12243d", "#58a6ff"),
+    "green": ("#dafbe1", "#1a7f37", "#12261e", "#3fb950"),
+    "orange": ("#fff1e5", "#bc4c00", "#2f1d0c", "#f0883e"),
+    "purple": ("#fbefff", "#8250df", "#241a38", "#bc8cff"),
+}
+_MONO = "font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:13px"
+_TIP = (
+    '<marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" '
+    'markerUnits="userSpaceOnUse" orient="auto-start-reverse">'
+    '<path class="tip" d="M0 0 10 5 0 10z"/></marker>'
+)
+
+
+def style() -> str:
+    light = ["text{fill:#1f2328}.ground{fill:#fff;stroke:#d1d9e0}.dim,.tip{fill:#59636e}"]
+    dark = ["text{fill:#e6edf3}.ground{fill:#0d1117;stroke:#3d444d}.dim,.tip{fill:#9198a1}"]
+    for name, (ground, line, dark_ground, dark_line) in _INKS.items():
+        light.append(f".{name}{{fill:{ground};stroke:{line}}}.to-{name}{{stroke:{line};fill:none}}")
+        dark.append(
+            f".{name}{{fill:{dark_ground};stroke:{dark_line}}}.to-{name}{{stroke:{dark_line}}}"
+        )
+    rules = [
+        "text{font:15px system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}",
+        f".head{{font-weight:600}}.small{{font-size:13px}}.mono{{{_MONO}}}",
+        *light,
+        f"@media(prefers-color-scheme:dark){{{''.join(dark)}}}",
+        ".strong{stroke-width:2.5}.dashed{stroke-dasharray:5 4}",
+    ]
+    return "\n".join(rules)
+
+
+class Drawing:
+    """Shapes, one after the other."""
+
+    def __init__(self, height: int, title: str) -> None:
+        self._parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '  # noqa: ISC004
+            f'width="{WIDTH}" height="{height}" role="img" aria-label="{escape(title)}">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{style()}</style><defs>{_TIP}</defs>",
+        ]
+        edge = {"x": 0.5, "y": 0.5, "width": WIDTH - 1, "height": height - 1}
+        self.add("rect", "", **{"class_": "ground", "rx": 8, **edge})
+
+    def add(self, tag: str, text: str = "", **attributes: object) -> None:
+        written = "".join(
+            f' {name.rstrip("_").replace("_", "-")}="{_number(value)}"'
+            for name, value in attributes.items()
+        )
+        self._parts.append(
+            f"<{tag}{written}>{escape(text)}</{tag}>" if text else f"<{tag}{written}/>"
+        )
+
+    def text(self, at: Point, *lines: str, kind: str = "", anchor: str = "start") -> None:
+        for number, line in enumerate(lines):
+            self.add("text", line, x=at[0], y=at[1] + 19 * number, class_=kind, text_anchor=anchor)
+
+    def box(self, at: Point, size: Point, kind: str, *lines: str) -> None:
+        """Lines of text in the middle; the first is the heading."""
+        self.add("rect", x=at[0], y=at[1], width=size[0], height=size[1], rx=6, class_=kind)
+        middle, top = at[0] + size[0] / 2, at[1] + size[1] / 2 - 19 * (len(lines) - 1) / 2 + 5
+        for number, line in enumerate(lines):
+            style = "head" if number == 0 else "small"
+            self.text((middle, top + 19 * number), line, kind=style, anchor="middle")
+
+    def arrow(self, *points: Point, kind: str = "to-plain", both: bool = False) -> None:
+        path = "M" + " L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+        begin = {"marker_start": "url(#tip)"} if both else {}
+        self.add("path", d=path, class_=kind, marker_end="url(#tip)", **begin)
+
+    def broker(self, at: Point, name: str, kind: str, radius: float = 19) -> None:
+        self.add("circle", cx=at[0], cy=at[1], r=radius, class_=kind)
+        self.text((at[0], at[1] + 5), name, kind="small", anchor="middle")
+
+    def __str__(self) -> str:
+        return "\n".join([*self._parts, "</svg>"]) + "\n"
+
+
+def _number(value: object) -> object:
+    return f"{value:.1f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+
+
+# ---- the ring, and a topic's tree on it ----------------------------------------------------------
+
+
+class Ring:
+    """Brokers where their names put them; drawn in equal steps, so that all can be read."""
+
+    def __init__(self, swaps: Iterable[tuple[str, str]] = ()) -> None:
+        hosts = {first_node_id(name): name for name in (f"b{i}" for i in range(BROKERS))}
+        self.geometry = RingGeometry(hosts)
+        self.names = [hosts[NodeId(int(node))] for node in self.geometry.node_ids]
+        for one, other in swaps:
+            i, k = self.names.index(one), self.names.index(other)
+            self.names[i], self.names[k] = other, one
+        self.root = self.geometry.successor_of(key_of(TOPIC))
+
+    def tree(self, subscribers: Sequence[str]) -> TopicTreeShape:
+        return self.geometry.tree(self.root, [self.names.index(name) for name in subscribers])
+
+    def fingers(self, index: int) -> list[int]:
+        found = {int(k) for k in self.geometry.fingers()[index]} - {index}
+        return sorted(found)
+
+
+def on_circle(middle: Point, radius: float, step: float) -> Point:
+    angle = 2 * math.pi * step / BROKERS - math.pi / 2
+    return middle[0] + radius * math.cos(angle), middle[1] + radius * math.sin(angle)
+
+
+def towards(begin: Point, end: Point, short: float) -> tuple[Point, Point]:
+    """The line between two brokers, from edge to edge."""
+    dx, dy = end[0] - begin[0], end[1] - begin[1]
+    share = short / math.hypot(dx, dy)
+    return (begin[0] + dx * share, begin[1] + dy * share), (
+        end[0] - dx * share,
+        end[1] - dy * share,
+    )
+
+
+def draw_ring() -> Drawing:
+    drawing = Drawing(400, "Brokers on a ring, a topic's key, and the routes of one broker")
+    ring, middle, radius = Ring(), (205.0, 200.0), 145.0
+    drawing.add("circle", cx=middle[0], cy=middle[1], r=radius, class_="to-plain")
+    places = [on_circle(middle, radius, i) for i in range(BROKERS)]
+    asking = (ring.root + 2) % BROKERS
+    for finger in ring.fingers(asking):
+        drawing.arrow(*towards(places[asking], places[finger], 21), kind="to-purple dashed")
+    key, before = (
+        on_circle(middle, radius, ring.root - 0.6),
+        on_circle(middle, radius, ring.root - 1),
+    )
+    assert before == places[ring.root - 1]
+    drawing.add("circle", cx=key[0], cy=key[1], r=6, class_="orange")
+    for i, (at, name) in enumerate(zip(places, ring.names, strict=True)):
+        drawing.broker(at, name, "blue" if i == ring.root else "purple" if i == asking else "plain")
+    left = 415.0
+    drawing.add("circle", cx=left, cy=66, r=6, class_="orange")
+    drawing.text((left + 20, 71), f"the key of the topic {TOPIC},")
+    drawing.text((left + 20, 90), "a hash of its name", kind="dim small")
+    drawing.add("circle", cx=left, cy=136, r=9, class_="blue")
+    drawing.text((left + 20, 141), f"{ring.names[ring.root]}, the first at or after the key:")
+    drawing.text(
+        (left + 20, 160),
+        "its rendezvous point, which puts the",
+        "topic's events in order",
+        kind="dim small",
+    )
+    drawing.add("circle", cx=left, cy=220, r=9, class_="purple")
+    drawing.text((left + 20, 225), f"{ring.names[asking]} and the brokers it routes by:")
+    drawing.text(
+        (left + 20, 244),
+        "its neighbour, and others at distances",
+        "that double; any broker is a few hops",
+        "away, and nobody knows all",
+        kind="dim small",
+    )
+    drawing.text(
+        (left - 9, 330),
+        "A position on the ring is a node. Which",
+        "broker stands where can be changed:",
+        "see below.",
+        kind="dim small",
+    )
+    return drawing
+
+
+def draw_tree() -> Drawing:
+    drawing = Drawing(
+        464, "A topic's tree, with relays; and without, after brokers have changed places"
+    )
+    for ring, middle, title in (
+        (Ring(), (185.0, 225.0), "where names put brokers"),
+        (Ring(SWAPS), (535.0, 225.0), "after a reconfiguration"),
+    ):
+        tree = ring.tree(SUBSCRIBERS)
+        drawing.text((middle[0], 34), title, kind="head", anchor="middle")
+        drawing.add("circle", cx=middle[0], cy=middle[1], r=145, class_="to-plain")
+        places = [on_circle(middle, 145, i) for i in range(BROKERS)]
+        for child, parent in sorted(tree.parents.items()):
+            drawing.arrow(*towards(places[parent], places[child], 21), kind="to-green strong")
+        for i, (at, name) in enumerate(zip(places, ring.names, strict=True)):
+            kind = "blue" if i == ring.root else "orange" if i in tree.relays else "plain"
+            drawing.broker(at, name, "green" if name in SUBSCRIBERS else kind)
+        relays = len(tree.relays)
+        words = f"{len(tree.parents)} messages an event, {relays or 'none'} of them to relays"
+        drawing.text((middle[0], 412), words, kind="small", anchor="middle")
+    for x, kind, words in (
+        (120, "blue", "rendezvous point"),
+        (300, "green", "subscribes"),
+        (440, "orange", "relay: it only passes on"),
+    ):
+        drawing.add("circle", cx=x, cy=440, r=8, class_=kind)
+        drawing.text((x + 15, 445), words, kind="small")
+    return drawing
+
+
+# ---- what moves, and who goes where --------------------------------------------------------------
+
+
+def draw_node() -> Drawing:
+    drawing = Drawing(330, "What a broker keeps, and what is handed over")
+    for x, name in ((30, "b3"), (430, "b8")):
+        drawing.add("rect", x=x, y=52, width=260, height=248, rx=8, class_="plain")
+        drawing.text((x + 130, 40), f"broker {name}", kind="head", anchor="middle")
+        stays = ("stays", "sessions and their queues", "what users subscribe to")
+        drawing.box((x + 20, 72), (220, 86), "purple", *stays)
+        node = f"moves: node {first_node_id(name):016x}"[:16] + "…"
+        moves = (node, "a position on the ring", "its part of topic trees")
+        drawing.box((x + 20, 176), (220, 106), "blue", *moves, "topics: their order and past")
+    drawing.arrow((272, 215), (448, 215), kind="to-blue strong")
+    drawing.arrow((448, 245), (272, 245), kind="to-blue strong")
+    drawing.text((360, 200), "hand-over", kind="small", anchor="middle")
+    drawing.text((360, 108), "users notice", "a short pause", kind="dim small", anchor="middle")
+    return drawing
+
+
+def draw_users() -> Drawing:
+    drawing = Drawing(330, "A user is sent to the broker whose users follow the like")
+    drawing.box((40, 110), (150, 86), "plain", "a new user", "quake/ca, quake/nv,", "news/eu")
+    brokers = (
+        (24, "b1", "plain", "shop/eu, shop/us", "0 of 3 in common"),
+        (124, "b4", "green", "quake/ca, quake/nv", "2 of 3, load is average"),
+        (224, "b7", "plain", "quake/ca, news/eu", "2 of 3, but twice the load"),
+    )
+    for y, name, kind, topics, verdict in brokers:
+        drawing.box((430, y), (260, 82), kind, name, f"others follow {topics}", verdict)
+    drawing.arrow((190, 130), (426, 64))
+    drawing.text((300, 70), "1. comes to b1", kind="small", anchor="middle")
+    drawing.arrow((426, 84), (194, 146), kind="to-plain dashed")
+    drawing.text((332, 138), "2. is told of b4", kind="small dim", anchor="middle")
+    drawing.arrow((190, 172), (426, 168), kind="to-green strong")
+    drawing.text((300, 192), "3. goes there by itself", kind="small", anchor="middle")
+    promise = ("b1 has subscribed to nothing for this user.", "What was under way goes along:")
+    drawing.text((40, 252), *promise, "nothing is lost or repeated.", kind="dim small")
+    return drawing
+
+
+# ---- in time -------------------------------------------------------------------------------------
+
+_STEPS = (
+    (96, "RCFG_INIT", "FREEZING", "all hold back what their", "clients publish and change"),
+    (176, "RCFG_DHT_UPDATE", "MOVING", "those that move give their", "node away, take another in"),
+    (292, "RCFG_TREE_RESTORE", "RESTORING", "all use the new placement"),
+    (362, "RCFG_TREE_REPAIR", "REPAIRING", "those that moved join", "and leave trees"),
+    (432, "RCFG_FINISH", "FINISHING", "all serve what was held back"),
+)
+
+
+def draw_steps() -> Drawing:
+    drawing = Drawing(520, "The steps of a reconfiguration, and its commit point")
+    for name, x, kind in (
+        ("manager", 130.0, "blue"),
+        ("brokers", 380.0, "plain"),
+        ("clients", 640, "purple"),
+    ):
+        drawing.box((x - 60, 18), (120, 34), kind, name)
+        drawing.arrow((x, 52), (x, 506))
+    for y, message, phase, *does in _STEPS:
+        drawing.arrow((130, y), (376, y), kind="to-blue")
+        drawing.text((253, y - 7), message, kind="mono", anchor="middle")
+        drawing.arrow((380, y + 24), (134, y + 24), kind="to-plain dashed")
+        drawing.text((253, y + 41), "done", kind="small dim", anchor="middle")
+        drawing.text((116, y + 5), phase, kind="mono dim", anchor="end")
+        drawing.text((392, y + 5), *does, kind="small")
+    drawing.add("rect", x=626, y=104, width=28, height=336, rx=4, class_="orange")
+    drawing.text((612, 476), "they wait for some 100 ms", kind="small", anchor="end")
+    drawing.add("path", d="M20 252 H610", class_="to-orange strong dashed")
+    drawing.text((24, 244), "commit point", kind="head")
+    drawing.text((606, 244), "before: back, if anybody dies", kind="small dim", anchor="end")
+    drawing.text((606, 270), "after: forward", kind="small dim", anchor="end")
+    return drawing
+
+
+def draw_analytics() -> Drawing:
+    drawing = Drawing(330, "From brokers to the lake, to Spark, to advice, and back")
+    drawing.box((30, 40), (170, 90), "plain", "brokers", "serve; write what", "happens as Parquet")
+    drawing.box(
+        (275, 40), (170, 90), "blue", "lake", "publications, sessions,", "subscriptions, requests"
+    )
+    drawing.box(
+        (520, 40), (170, 90), "purple", "Spark", "takes in what is new,", "every quarter of an hour"
+    )
+    drawing.box((275, 200), (170, 90), "green", "Redis", "advice, with a time", "until it is stale")
+    drawing.box(
+        (30, 200), (170, 90), "plain", "manager", "plans placements by", "rates of everybody"
+    )
+    drawing.arrow((200, 85), (271, 85))
+    drawing.arrow((445, 85), (516, 85))
+    drawing.arrow((605, 130), (605, 245), (449, 245))
+    drawing.arrow((275, 245), (204, 245))
+    drawing.text((238, 235), "rates", kind="small dim", anchor="middle")
+    drawing.arrow((330, 200), (150, 134))
+    drawing.text((276, 160), "where users had better be", kind="small dim")
+    drawing.text(
+        (605, 270),
+        "If any of this is away, brokers",
+        "and manager go on without.",
+        kind="small dim",
+        anchor="middle",
+    )
+    return drawing
+
+
+DRAWINGS = {
+    "ring.svg": draw_ring,
+    "tree.svg": draw_tree,
+    "node.svg": draw_node,
+    "users.svg": draw_users,
+    "steps.svg": draw_steps,
+    "analytics.svg": draw_analytics,
+}
+
+
+def main() -> int:
+    stale = []
+    for name, draw in DRAWINGS.items():
+        path, text = TARGET / name, str(draw())
+        if "--check" not in sys.argv:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            stale.append(name)
+    if stale:
+        print(f"{', '.join(stale)}: not current, run `make docs`")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
