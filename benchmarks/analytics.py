@@ -68,11 +68,11 @@ CASES = (
         {"rows": 100_000_000, "topics": 30_000, "users": 10_000, "days": 7},
         ("rows", "days"),
     ),
-    # A day of 770,000 users who go to work and home; and of twice as many.
+    # A day of 900,000 users who go to work and home; and of twice as many.
     Case(
         "selection",
         "subscriptions",
-        {"rows": 100_000, "topics": 30_000, "users": 770_000, "days": 1},
+        {"rows": 100_000, "topics": 30_000, "users": 900_000, "days": 1},
         ("users",),
         ("clusters",),
     ),
