@@ -144,7 +144,9 @@ class Engine:
                 reason = str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
                 # What ended a session for good says more than that it ended.
                 if self.failure is None:
-                    self._last_reason = f"{address}: {reason}"
+                    # Which of them it was is no question where there is but one.
+                    only = self._seeds == [address]
+                    self._last_reason = reason if only else f"{address}: {reason}"
                 log.info("no connection to %s: %s", address, reason)
             if self.core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
