@@ -35,12 +35,21 @@ async def joined(name: str, *join: str) -> AsyncIterator[Agent]:
 
 
 def named(cluster: LocalCluster, name: str) -> Agent:
-    """Brokers come in the order that they were let in."""
     return next(agent for agent in cluster.agents if agent.broker_id == name)
 
 
 def places(cluster: LocalCluster) -> list[int]:
     return [agent.core.node.me.node_id for agent in cluster.agents]
+
+
+def test_brokers_of_a_cluster_are_in_the_order_of_their_names() -> None:
+    """Whatever the order that they were let in: asking takes one longer than another."""
+
+    async def scenario() -> None:
+        async with LocalCluster(6) as cluster:
+            assert [agent.broker_id for agent in cluster.agents] == [f"b{i}" for i in range(6)]
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("seed", ["b1", "b2"])
