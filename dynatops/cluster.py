@@ -96,6 +96,9 @@ class LocalCluster:
             for first in range(1, len(self._names), _JOIN_AT_ONCE):
                 batch = range(first, min(first + _JOIN_AT_ONCE, len(self._names)))
                 await asyncio.gather(*(self._start(i, seeds) for i in batch))
+            # They were let in as it came.
+            order = {name: index for index, name in enumerate(self._names)}
+            self.agents.sort(key=lambda agent: order[agent.broker_id])
             await self.settle()
         except BaseException:
             await self.stop()

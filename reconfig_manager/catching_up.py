@@ -155,6 +155,7 @@ class CatchingUp:
         step = Step(fence=self._fence, plan=lesson.plan_id, epoch=lesson.epoch, kind=kind)
         if kind == RCFG_TREE_RESTORE:
             step.moved.extend(placed.ref(lesson.epoch) for placed in lesson.moved)
+        self._members.note_told(member.broker_id)
         return [SendStep(member.agent, step)]
 
 

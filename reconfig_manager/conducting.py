@@ -35,6 +35,8 @@ class Conductor:
         self._catching_up = CatchingUp(office.settings.execution, office.fence, office.members)
         self._measuring: _Measuring | None = None
         self._outranked_by = 0
+        # How it is known that the store has forgotten leaders; empty if it is not.
+        self._past_lost = ""
         # When brokers were last moved, or were to be.
         self.reconfigured_s: float | None = max(
             (plan.changed_s for plan in office.plans.values() if plan.state is PlanState.COMMITTED),
@@ -63,7 +65,7 @@ class Conductor:
     def approved(self, plan: Plan, now_s: float) -> list[ManagerEffect]:
         """It is in the store: brokers may be told."""
         office = self._office
-        why = office.changed_since(plan.base) or office.members.unready()
+        why = self._past_lost or office.changed_since(plan.base) or office.members.unready()
         if why:
             return office.write(plan.became(PlanState.EXPIRED, now_s, f"{why}; propose again"))
         effects = self._give_up_measuring(now_s)
@@ -105,7 +107,7 @@ class Conductor:
 
     def registered(self, admission: Admission, now_s: float) -> list[ManagerEffect]:
         member = admission.member
-        if member is None:
+        if member is None or self._past_lost:
             return []
         if self._coordinator is not None and self._serves(member.broker_id):
             if not admission.on_new_stream:
@@ -145,9 +147,21 @@ class Conductor:
         sending = self._catching_up.reply(agent, reply, self._office.placement, now_s)
         return [*sending, *self._outranked(self._catching_up.outranked_by)]
 
-    def outranked(self, fence: int) -> list[ManagerEffect]:
-        """A broker says that it has obeyed this fence."""
-        return self._outranked(fence if fence > self._office.fence else 0)
+    def obeyed(self, broker_id: str, fence: int) -> list[ManagerEffect]:
+        """A broker says that it has obeyed this fence.
+
+        A fence is given out once. Who has obeyed this leader's, and was sent nothing by it, obeyed
+        another, whom the store has forgotten: plans of this leader may have the names of plans that
+        the broker knows.
+        """
+        ours = self._office.fence
+        if fence == ours and not self._office.members.was_told(broker_id):
+            self._past_lost = self._past_lost or (
+                f"the store has lost its past: {broker_id} has obeyed fence {fence} before"
+            )
+        elif fence <= ours:
+            return []
+        return self._outranked(fence)
 
     def _outranked(self, fence: int) -> list[ManagerEffect]:
         if fence <= self._outranked_by:

@@ -243,7 +243,8 @@ class Driver:
                 case Audit(entry=entry):
                     self._audit(entry)
                 case Outranked(fence=fence):
-                    log.warning("a broker obeys fence %d already: leading again, above it", fence)
+                    lost = " (the store has lost its past)" if fence == self._fence else ""
+                    log.warning("a broker obeys fence %d already%s: leading again", fence, lost)
                     self.leadership.outranked(fence)
 
     def _on_solved(self, plan_id: str, solution: Solution | str) -> None:

@@ -282,6 +282,7 @@ class Coordinator:
             return []
         self._waiting[broker_id] = now_s
         self.tally.sent(self._step.kind)
+        self.members.note_told(broker_id)
         return [SendStep(member.agent, self._step)]
 
     def _go_on_if_done(self, now_s: float) -> list[Doing]:

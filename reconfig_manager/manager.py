@@ -121,7 +121,7 @@ class Manager:
             return []
         office, conductor = self._led.office, self._led.conductor
         admission = office.members.register(agent, registration, now_s)
-        effects: Effects = conductor.outranked(registration.fence)
+        effects: Effects = conductor.obeyed(agent.broker_id, registration.fence)
         if admission.member is None:
             return [Drop(agent, admission.problem)]
         if admission.replaced is not None:

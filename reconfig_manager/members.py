@@ -73,7 +73,8 @@ class Members:
         self._brokers_max = brokers_max
         self._members: dict[str, Member] = {}
         self.epoch_max = 0
-        self.fence_max = 0
+        # Names of those that this leader has sent a step, there or gone since.
+        self._told: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._members)
@@ -96,7 +97,6 @@ class Members:
         if problem:
             return Admission(None, problem)
         self.epoch_max = max(self.epoch_max, registration.epoch, registration.node.epoch)
-        self.fence_max = max(self.fence_max, registration.fence)
         member = Member(
             agent,
             registration.node.node_id,
@@ -141,6 +141,13 @@ class Members:
         for member in gone:
             del self._members[member.broker_id]
         return gone
+
+    def note_told(self, broker_id: str) -> None:
+        self._told.add(broker_id)
+
+    def was_told(self, broker_id: str) -> bool:
+        """Whether this leader has sent it a step: it may have obeyed this leader's fence."""
+        return broker_id in self._told
 
     def moved_to(self, broker_id: str, node_id: int, epoch: int) -> None:
         """The broker said that it uses this node."""

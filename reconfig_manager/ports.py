@@ -161,7 +161,8 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Outranked:
-    """A broker has obeyed a higher fence: lead again with one above it, if nobody else leads."""
+    """A broker has obeyed a higher fence, or this one from another leader: lead again with one
+    above it, if nobody else leads."""
 
     fence: int
 

@@ -263,6 +263,15 @@ class Managers:
         manager = self.managers[name] = SimulatedManager(self, name)
         return manager
 
+    def lose_store(self) -> None:
+        """All that managers knew is gone: each starts again, beside an empty store."""
+        self.world.trace.note("the store is lost")
+        self.store = SimulatedStore()
+        for name, manager in list(self.managers.items()):
+            if manager.alive:
+                manager.crash()
+                self.start(name)
+
     def attach(self, broker: SimulatedBroker) -> None:
         """A broker has started: it looks for the leader from now on."""
         former = self.uplinks.get(broker.broker_id)

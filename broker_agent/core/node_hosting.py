@@ -46,6 +46,8 @@ class NodeHosting:
         self._rng = rng
         # Nodes that were hosted here, and where they went.
         self._forwards: OrderedDict[NodeId, NodeRef] = OrderedDict()
+        # Where a broker runs that came under this one's name, though this one lives.
+        self.pushed_aside_by = ""
         # How often another node id had to be chosen.
         self._renamed = 0
         # What was counted at all nodes that were hosted here, and is not taken yet.
@@ -71,6 +73,10 @@ class NodeHosting:
         addresses = dict.fromkeys(peer.address for peer in others)
         addresses.pop(self._identity.address, None)
         return list(addresses)[:most]
+
+    def namesakes(self, broker_id: str) -> list[str]:
+        """Addresses where a broker of this name was seen."""
+        return [peer.address for peer in self.node.directory if peer.broker_id == broker_id]
 
     def take_effects(self) -> list[Effect]:
         effects, self.effects = self.effects, []
@@ -127,6 +133,8 @@ class NodeHosting:
     def give_way(self, by: Peer, now_s: float) -> None:
         """Somebody else hosts this node, or a former life of this broker did in a later epoch."""
         mine = by.broker_id == self.broker_id
+        if mine and by.incarnation > self._identity.incarnation:
+            self.pushed_aside_by = by.address
         if mine and by.incarnation < self._identity.incarnation:
             self._rejoin(by.node_id, by.epoch, [by.ref], now_s)
         else:

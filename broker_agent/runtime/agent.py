@@ -40,6 +40,7 @@ from broker_agent.runtime.http_server import HttpServer
 from broker_agent.runtime.joining import joined
 from broker_agent.runtime.links import LinkHost, Links
 from broker_agent.runtime.managed import ManagedBroker
+from broker_agent.runtime.namesakes import living_namesake
 from broker_agent.runtime.narrating import Narrator
 from broker_agent.runtime.probes import pages
 from broker_agent.runtime.saving import Saving
@@ -63,6 +64,7 @@ from dynatops.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
+from overlay.status import Status
 
 if TYPE_CHECKING:
     from broker_agent.runtime.lake import LakeFeed
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
     from dynatops.lake.writer import LakeWriter
 
 log = logging.getLogger(__name__)
-
 
 __all__ = ["Agent", "JoinError", "StartError"]
 
@@ -139,8 +140,7 @@ class Agent:
                 saving=bool(settings.data_dir),
             ),
         )
-        link_host = LinkHost(self.broker_id, self.address, self.on_peer_frame, self.on_unreachable)
-        self.links = Links(link_host, settings.runtime, credentials)
+        self.links = Links(self._link_host(), settings.runtime, credentials)
         if settings.data_dir:
             await self._restore(settings.data_dir)
         self.watch = Watch(self.core, closely=bool(settings.http.listen))
@@ -149,6 +149,9 @@ class Agent:
         await self._server.start()
         if self._saving is not None:
             self._saving.start()
+        if namesake := await living_namesake(self.links, settings.join):
+            await self.kill()
+            raise JoinError(namesake)
         self._perform(self.core.start(settings.join, self._now()))
         self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
         if lake is not None:
@@ -161,6 +164,16 @@ class Agent:
             self._attending = asyncio.get_running_loop().create_task(self._attend(self.uplink))
         http = self.http.address if self.http is not None else None
         self._narrator.joined(self._now() - self.started_s, http)
+
+    def _link_host(self) -> LinkHost:
+        return LinkHost(
+            self.broker_id,
+            self.address,
+            self.on_peer_frame,
+            self.on_unreachable,
+            self.core.hosting.namesakes,
+            lambda: self.core.node.ring.status is Status.MEMBER and not self.is_stopping,
+        )
 
     async def _answer_probes(self) -> None:
         settings = self.settings.http
@@ -320,6 +333,7 @@ class Agent:
             if self.uplink is not None:
                 self.uplink.look()
             self._narrator.look()
+            self._narrator.look_for_namesake()
             self.watch.tick(now_s - due_s, now_s)
 
     def on_step(self, step: Step) -> None:

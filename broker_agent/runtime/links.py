@@ -24,6 +24,7 @@ from typing import Any
 
 import grpc
 
+from broker_agent.runtime import namesakes
 from broker_agent.runtime.streams import (
     METHOD,
     InboundStream,
@@ -228,6 +229,9 @@ class LinkHost:
     on_frame: Callable[[PeerFrame], None]
     # Nobody listens at this address.
     on_unreachable: Callable[[str], None]
+    # Where brokers of a name were seen; and whether this one is a member of the ring, to stay.
+    namesakes: Callable[[str], list[str]] = lambda broker_id: []
+    is_member: Callable[[], bool] = lambda: False
 
 
 class Links:
@@ -325,8 +329,9 @@ class Links:
         problem = _problem_with(first)
         if problem is None and not self.believes(first.hello):
             problem = _NOT_BELIEVED
+        asks = problem is None and first.hello.asks_for_name
         if problem is None:
-            answer = LinkFrame(hello=self.hello())
+            answer = namesakes.answer(self, first.hello) if asks else LinkFrame(hello=self.hello())
         else:
             self.counters.links_refused += 1
             log.warning("refused a link from %s: %s", context.peer(), problem)
@@ -336,7 +341,7 @@ class Links:
         except StreamBrokenError as error:
             log.debug("%s went before it was answered: %s", context.peer(), error)
             return
-        if problem is not None:
+        if problem is not None or asks:
             return
         self.counters.links_opened += 1
         link = self._link(first.hello.address)

@@ -39,6 +39,7 @@ class Narrator:
     def __init__(self, core: Broker) -> None:
         self._core = core
         self._frozen: _Frozen | None = None
+        self._pushed_aside_by = ""
         # Since when each has been connected.
         self._connected_s: dict[Session, float] = {}
         if log.isEnabledFor(logging.INFO):
@@ -99,6 +100,20 @@ class Narrator:
             SESSION_DETACHED.log(log, **who, filters=len(session.filters))
         elif op == LEAVE:
             SESSION_ENDED.log(log, **who)
+
+    # ---- a second broker of the name -------------------------------------------------------------
+
+    def look_for_namesake(self) -> None:
+        """With each tick."""
+        address = self._core.hosting.pushed_aside_by
+        if address != self._pushed_aside_by:
+            self._pushed_aside_by = address
+            name = self._core.identity.broker_id
+            log.error(
+                "another broker named %s has joined, at %s, and has this one's place in the ring; "
+                "this one goes on at another: end one of the two",
+                name, address,
+            )  # fmt: skip
 
     # ---- reconfigurations -----------------------------------------------------------------------
 

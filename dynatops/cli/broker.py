@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
+from dynatops.cli.assignments import explain_settings
 from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.file_watch import watched
@@ -110,7 +111,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     """The broker's settings; UsageError names what is wrong with them."""
     from pydantic import ValidationError
 
-    from broker_agent.settings import BrokerSettings
+    from broker_agent.settings import BrokerSettings, describe_settings
 
     values: dict[str, Any] = nested(arguments.set)
     for name in ("listen", "advertise", "broker_id", "data_dir", "pid_file"):
@@ -130,10 +131,8 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     try:
         return BrokerSettings.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"{where}: {message}" if where else message) from None
+        known = [name for name, _, _ in describe_settings()]
+        raise UsageError(explain_settings(error, known)) from None
 
 
 def _label(text: str) -> tuple[str, str]:

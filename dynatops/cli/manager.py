@@ -9,6 +9,7 @@ import os
 import signal
 from typing import Any
 
+from dynatops.cli.assignments import explain_settings
 from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.file_watch import watched
@@ -76,7 +77,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     """The manager's settings; UsageError names what is wrong with them."""
     from pydantic import ValidationError
 
-    from reconfig_manager.process_settings import ManagerProcessSettings
+    from reconfig_manager.process_settings import ManagerProcessSettings, describe_settings
 
     values = nested(arguments.set)
     for name in ("listen", "advertise", "manager_id", "data_dir"):
@@ -94,10 +95,8 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     try:
         return ManagerProcessSettings.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise UsageError(f"{where}: {message}" if where else message) from None
+        known = [name for name, _, _ in describe_settings()]
+        raise UsageError(explain_settings(error, known)) from None
 
 
 def nested(assignments: list[str]) -> dict[str, Any]:

@@ -160,6 +160,7 @@ async def _subscribe(arguments: argparse.Namespace) -> None:
         # Another command finds the session only at the broker that has it.
         stay=arguments.stay or arguments.keep > 0,
         clean=arguments.clean,
+        on_connection=_print_connection,
         **access_options(arguments),
     ) as client:
         former = client.resumed
@@ -239,6 +240,11 @@ def _print_event(event: Event, arguments: argparse.Namespace) -> None:
 def _written(attributes: Mapping[str, Value]) -> str:
     """As `--attribute` takes them."""
     return " ".join(f"{name}={written_value(value)}" for name, value in attributes.items())
+
+
+def _print_connection(broker: str, reason: str) -> None:
+    text = f"connected again, through {broker}" if broker else f"connection lost: {reason}"
+    print(f"dynatops: {text}", file=sys.stderr, flush=True)
 
 
 def _print_gap(gap: Gap) -> None:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from dynatops.client.core import SessionWishes
-from dynatops.client.engine import Engine
+from dynatops.client.engine import Engine, OnConnection
 from dynatops.client.errors import PublishError, SubscribeError
 from dynatops.client.publications import Ack
 from dynatops.client.reading import FilterKey
@@ -38,8 +38,9 @@ class Client:
         client_id: str,
         wishes: SessionWishes,
         tls: Tls | None = None,
+        on_connection: OnConnection | None = None,
     ) -> None:
-        self._engine = Engine(addresses, client_id, wishes, tls)
+        self._engine = Engine(addresses, client_id, wishes, tls, on_connection)
         self._core = self._engine.core
         self._inbox = self._engine.inbox
         self._waiting = self._engine.waiting

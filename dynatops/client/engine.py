@@ -12,7 +12,7 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core import ClientCore, Item, SessionWishes
@@ -54,6 +54,9 @@ _FINAL = frozenset(
     }
 )
 
+# Called with the broker and "" once it is connected again; with "" and why once it is not.
+OnConnection = Callable[[str, str], None]
+
 log = logging.getLogger(__name__)
 
 
@@ -64,6 +67,7 @@ class Engine:
         client_id: str,
         wishes: SessionWishes,
         tls: Tls | None = None,
+        on_connection: OnConnection | None = None,
     ) -> None:
         self.core = ClientCore(client_id, secrets.randbits(64), wishes)
         self.inbox = Inbox(self.core.reading)
@@ -85,6 +89,9 @@ class Engine:
         self._greeted = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._last_reason = ""
+        self._on_connection = on_connection
+        # Whether the application has been told, and not of the end of it since.
+        self._is_lost = False
 
     # ---- opening and closing --------------------------------------------------------------------
 
@@ -144,14 +151,27 @@ class Engine:
                 reason = str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
                 # What ended a session for good says more than that it ended.
                 if self.failure is None:
-                    self._last_reason = f"{address}: {reason}"
+                    # Which of them it was is no question where there is but one.
+                    only = self._seeds == [address]
+                    self._last_reason = reason if only else f"{address}: {reason}"
                 log.info("no connection to %s: %s", address, reason)
             if self.core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
             self.core.disconnected()
             if self.failure is None and not self._redirect:
+                self._tell_lost()
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+
+    def _tell_lost(self) -> None:
+        if self._on_connection is not None and self._greeted.is_set() and not self._is_lost:
+            self._is_lost = True
+            self._on_connection("", self._last_reason)
+
+    def _tell_connected(self, broker: str) -> None:
+        if self._on_connection is not None and self._is_lost:
+            self._is_lost = False
+            self._on_connection(broker, "")
 
     async def _stay_connected(self, address: str, *, redirected: bool) -> None:
         connection = Connection(address, self._tls)
@@ -268,6 +288,7 @@ class Engine:
             case Welcome():
                 self._learn_addresses(item.alternatives)
                 self._greeted.set()
+                self._tell_connected(item.broker_id)
             case Redirect():
                 log.info("sent to %s: %s", item.address, item.reason)
                 self._redirect = item.address

@@ -9,6 +9,7 @@ from typing import Any
 
 from dynatops.client.aio import Client
 from dynatops.client.core import SessionWishes
+from dynatops.client.engine import OnConnection
 from dynatops.client.errors import ConnectError
 from dynatops.tls import Tls
 from dynatops.v1.client_pb2 import SlowPolicy
@@ -54,6 +55,7 @@ def connect(
     timeout_s: float = 10.0,
     disconnect_when_slow: bool = False,
     place: tuple[float, float] | None = None,
+    on_connection: OnConnection | None = None,
 ) -> _Connecting:
     """Connect to a network of brokers: `async with connect(…) as client`, or `await connect(…)`.
 
@@ -69,6 +71,9 @@ def connect(
     subscriber that is too slow misses events and is told so; with `disconnect_when_slow` its
     session ends instead. `place` is where the user is, latitude and longitude in degrees: it
     goes into statistics only.
+
+    `on_connection` is called with ("", why) when the connection is lost, and with (broker, "") when
+    there is one again, at the same broker or another; not when a broker sends the client elsewhere.
     """
     parts = addresses.split(",") if isinstance(addresses, str) else addresses
     seeds = [part.strip() for part in parts if part.strip()]
@@ -90,4 +95,4 @@ def connect(
         place=place,
     )
     name = client_id or f"client-{secrets.token_hex(8)}"
-    return _Connecting(Client(seeds, name, wishes, tls), timeout_s)
+    return _Connecting(Client(seeds, name, wishes, tls, on_connection), timeout_s)

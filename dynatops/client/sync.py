@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import Any, Protocol, Self, TypeVar
 
 from dynatops.client.aio import Client
+from dynatops.client.engine import OnConnection
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
 from dynatops.client.publications import Ack
 from dynatops.client.subscription import Event, OnGap, Subscription
@@ -183,8 +184,12 @@ def connect_sync(
     timeout_s: float = 10.0,
     disconnect_when_slow: bool = False,
     place: tuple[float, float] | None = None,
+    on_connection: OnConnection | None = None,
 ) -> SyncClient:
-    """Connect to a network of brokers from code that is not asynchronous. See `connect`."""
+    """Connect to a network of brokers from code that is not asynchronous. See `connect`.
+
+    `on_connection` is called in the client's own thread.
+    """
     return SyncClient(
         lambda: connect(
             addresses,
@@ -197,5 +202,6 @@ def connect_sync(
             timeout_s=timeout_s,
             disconnect_when_slow=disconnect_when_slow,
             place=place,
+            on_connection=on_connection,
         )
     )

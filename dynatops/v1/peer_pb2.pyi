@@ -60,6 +60,8 @@ class LinkHello(_message.Message):
     BROKER_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
+    ASKS_FOR_NAME_FIELD_NUMBER: _builtins.int
+    NAMESAKES_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     """Versions of this contract that the sender speaks, both ends included."""
     protocol_max: _builtins.int
@@ -68,6 +70,14 @@ class LinkHello(_message.Message):
     """Where the sender listens; the link serves both directions."""
     secret: _builtins.str
     """What all brokers of a network know, where links are to be authenticated."""
+    asks_for_name: _builtins.bool
+    """Of a broker that is about to join, and asks whether another that lives has its name. It is
+    answered, and the stream ends: there is no link.
+    """
+    @_builtins.property
+    def namesakes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In the answer to that: where else brokers of the name were seen, alive or not."""
+
     def __init__(
         self,
         *,
@@ -76,10 +86,12 @@ class LinkHello(_message.Message):
         broker_id: _builtins.str = ...,
         address: _builtins.str = ...,
         secret: _builtins.str = ...,
+        asks_for_name: _builtins.bool = ...,
+        namesakes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "secret", b"secret"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "asks_for_name", b"asks_for_name", "broker_id", b"broker_id", "namesakes", b"namesakes", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -90,15 +102,19 @@ class LinkRefusal(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    NAME_TAKEN_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    name_taken: _builtins.bool
+    """The one that answers has the name of the one that asks."""
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        name_taken: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name_taken", b"name_taken", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

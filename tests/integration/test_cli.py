@@ -95,7 +95,12 @@ class TestMistakes:
             (["simulate", "--seeds", "2", "--trace", "x"], "one seed"),
             (["broker", "--listen", "here"], "write host:port"),
             (["broker", "--listen", "0.0.0.0:7400"], "--insecure"),
-            (["broker", "--set", "overlay.nonsense=1"], "overlay.nonsense"),
+            (["broker", "--set", "overlay.nonsense=1"], "there is no setting overlay.nonsense; "),
+            (["broker", "--set", "runtime.tick=1"], "runtime.tick; did you mean runtime.tick_s?"),
+            (["manager", "--set", "leadership.ttl=6"], "did you mean leadership.ttl_s?"),
+            (["manager", "--set", "store.ttl_s=6"], "did you mean leadership.ttl_s?"),
+            (["manager", "--set", "leadrship.ttl_s=6"], "leadrship; did you mean leadership?"),
+            (["manager", "--set", "manager.execution.gon_s=6"], "manager.execution.gone_s"),
             (["broker", "--set", "nonsense.x=1"], "no group 'nonsense'"),
             (["broker", "--set", "x"], "write GROUP.NAME=VALUE"),
             (["broker", "--set", "overlay.lease_s=0.1"], "lease_s must be longer"),
@@ -138,6 +143,7 @@ class TestMistakes:
         assert outcome.returncode == 1
         assert outcome.stderr.startswith("dynatops: cannot connect to 127.0.0.1:1: ")
         assert len(outcome.stderr.splitlines()) == 1
+        assert outcome.stderr.count("127.0.0.1:1") == 1
 
     def test_a_port_in_use(self, cluster: Cluster) -> None:
         address = cluster.addresses[0]

@@ -77,6 +77,32 @@ def subscribed(*arguments: str) -> subprocess.Popen[str]:
     return process
 
 
+def test_who_listens_is_told_when_all_brokers_are_away_and_when_one_is_back() -> None:
+    only = Cluster("--brokers", "1")
+    process = subscribed("quake/ca", "--count", "1", "--broker", only.addresses[0])
+    try:
+        assert process.stderr is not None
+        only.process.kill()
+        only.process.communicate()
+        lost = process.stderr.readline()
+        assert lost.startswith("dynatops: connection lost: ")
+        broker = subprocess.Popen(
+            [*COMMAND, "broker", "--broker-id", "again", "--listen", only.addresses[0]],
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            assert process.stderr.readline() == "dynatops: connected again, through again\n"
+            assert run("pub", "quake/ca", "x", "--broker", only.addresses[0]).returncode == 0
+            out, errors = process.communicate(timeout=20)
+        finally:
+            broker.terminate()
+            broker.wait()
+        assert (out, errors) == ("quake/ca  x\n", "")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 class TestFiltersAndSessions:
     def test_a_pattern_with_a_condition(self, cluster: Cluster) -> None:
         arguments = [

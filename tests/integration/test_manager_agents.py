@@ -100,15 +100,18 @@ class TestAgents:
 
         run(tmp_path, scenario)
 
-    def test_a_broker_that_obeys_a_higher_fence(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("obeyed", [1, 77])
+    def test_a_broker_that_obeyed_another_leader(self, tmp_path: Path, obeyed: int) -> None:
+        """With a higher fence; or with the same one, which the store has forgotten."""
+
         async def scenario(server: EmbeddedServer) -> None:
             async with managing(server.url) as service:
                 await until(lambda: service.leads)
                 agent = FakeAgent("b0", [service.address])
-                agent.fence = 77
+                agent.fence = obeyed
                 async with attending([agent]):
                     leadership = service.driver.leadership
-                    await until(lambda: (leadership.fence or 0) > 77)
+                    await until(lambda: (leadership.fence or 0) > obeyed)
                     await all_attached(service, 1)
 
         run(tmp_path, scenario)

@@ -127,6 +127,32 @@ def kill_at(meddler: Meddler, phase: Phase, killed: list[str], *, before: bool) 
     meddler.managers.on_written = strike_soon
 
 
+class TestLostStore:
+    """Emptied beside brokers that were moved: those who lead next begin with nothing."""
+
+    @pytest.mark.parametrize("seed", [40, 41, 42, 43])
+    def test_the_next_plan_is_carried_out(self, seed: int) -> None:
+        lost: list[Plan] = []
+
+        def also(run: Run, meddler: Meddler) -> None:
+            def on_written(manager: SimulatedManager, record: Record) -> None:
+                plan = record.plan
+                if plan is not None and plan.state is PlanState.COMMITTED and not lost:
+                    lost.append(plan)
+                    run.scheduler.after(1.0, meddler.managers.lose_store)
+
+            quieten(meddler)
+            meddler.managers.on_written = on_written
+
+        verdict, plans = play(seed, also)
+        assert lost
+        assert verdict.ok, verdict.violations
+        committed = [plan for plan in plans if plan.state is PlanState.COMMITTED]
+        assert committed
+        assert lost[0].id not in {plan.id for plan in plans}
+        assert min(plan.epoch for plan in committed) > lost[0].epoch
+
+
 def noticed(what: str, also: Also | None = None) -> bool:
     """Whether a run complains of it; not every run meets what makes it matter."""
     return any(
