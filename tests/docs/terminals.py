@@ -1,8 +1,8 @@
 """Types what a page says, as its reader would, and reads what comes.
 
 `python -m tests.docs.terminals PAGE` types the sections that are done in seconds, with `--long`
-those that take minutes. Pages use the ports that everybody uses: with `--alone` it has been put
-into a network of its own, and finishes that.
+those that take minutes. Pages use the ports that everybody uses, and one folder: with `--alone` it
+has been put into a network and a namespace of mounts of its own, and finishes these.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from tests.docs.pages import ROOT, Section, Step, sections
+
+# Where pages make what they make.
+FOLDER = Path("/tmp/dynatops")  # noqa: S108  # as pages say
 
 # What they say once they are of use to those who type on.
 READY = {
@@ -222,6 +226,11 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if arguments.alone:
         bring_loopback_up()
+        FOLDER.mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(FOLDER)], check=True)
+    elif FOLDER.exists():
+        sys.stderr.write(f"{FOLDER} is there already: remove it, and what is in it\n")
+        return 1
     chosen = [s for s in sections(arguments.page) if s.is_long == arguments.long]
     try:
         with tempfile.TemporaryDirectory() as scratch:
