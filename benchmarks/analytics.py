@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -120,7 +119,6 @@ def measure(case: Case, scale: float, folder: Path) -> dict[str, Any]:
         "twice_rows": twice["rows"],
         "twice_seconds": twice["seconds"],
         "ratio": round(twice["seconds"] / once["seconds"] / (twice["rows"] / once["rows"] / 2), 3),
-        "memory_mib_max": max(run["memory_mib"] for run in runs),
         "rows_out": once["rows_out"],
     }
     if case.job == "rates":
@@ -136,14 +134,13 @@ def _measure_one(case: Case, scale: float, times: int, folder: Path) -> dict[str
     _say(f"{case.job}: a lake of {made[case.table]:,} rows of {case.table}")
     for job in case.after:
         _run(job, lake, output)
-    summary, memory_mib = _run(case.job, lake, output)
+    summary = _run(case.job, lake, output)
     if summary["rows_in"] != made[case.table] or summary["quarantined_rows"]:
         raise SystemExit(f"{case.job} took in {summary['rows_in']:,} of {made[case.table]:,} rows")
     _say(f"{case.job}: {summary['seconds']:.1f} s")
     run = {
         "rows": made[case.table],
         "seconds": summary["seconds"],
-        "memory_mib": memory_mib,
         "rows_out": summary["rows_out"],
     }
     if case.job == "rates" and times == 1:
@@ -153,8 +150,8 @@ def _measure_one(case: Case, scale: float, times: int, folder: Path) -> dict[str
     return run
 
 
-def _run(job: str, lake: Path, output: Path) -> tuple[dict[str, Any], int]:
-    """The job's summary, and what its processes had in memory at most."""
+def _run(job: str, lake: Path, output: Path) -> dict[str, Any]:
+    """The job's summary."""
     command = [
         *(sys.executable, "-m", "analytics.main", "run", job, "--json"),
         *("--lake", str(lake), "--output", str(output)),
@@ -163,8 +160,8 @@ def _run(job: str, lake: Path, output: Path) -> tuple[dict[str, Any], int]:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}")
-    memory_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return json.loads(done.stdout)["jobs"][0], memory_kib // 1024
+    summary: dict[str, Any] = json.loads(done.stdout)["jobs"][0]
+    return summary
 
 
 # ---- the reference -------------------------------------------------------------------------------
@@ -222,8 +219,7 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     text = (
         f"{entry['job']}: {entry['rows']:,} rows in {entry['seconds']:.1f} s, "
         f"{entry['rows_per_s']:,} a second; {entry['twice_rows']:,} in "
-        f"{entry['twice_seconds']:.1f} s, {entry['ratio']:.2f} times as long for twice as many; "
-        f"{entry['memory_mib_max']:,} MiB"
+        f"{entry['twice_seconds']:.1f} s, {entry['ratio']:.2f} times as long for twice as many"
     )
     if "duckdb_seconds" in entry:
         text += f"; DuckDB {entry['duckdb_seconds']:.1f} s: {entry['times_duckdb']:.2f} times that"
