@@ -61,9 +61,14 @@ class TestAgents:
                 async with attending([agent]):
                     await all_attached(service, 1)
                     agent.epoch, agent.registration_version = 6, 1
-                    agent.uplink.look()
                     members = service.driver.manager.office.members
-                    await until(lambda: members.epoch_max == 6)
+
+                    def is_told() -> bool:
+                        # As brokers do with each tick: the manager may not have answered yet.
+                        agent.uplink.look()
+                        return members.epoch_max == 6
+
+                    await until(is_told)
                     # On the same stream.
                     assert agent.uplink.counters.manager_streams == 1
 
