@@ -80,7 +80,7 @@ class Runner:
         if not self._files.exists(self._lake):
             raise AnalyticsError(
                 f"there is no lake at {self._lake}: is that where brokers write to (--lake), and "
-                "have they written anything yet?"
+                "have they written anything yet (every lake.file_age_max_s)?"
             )
         log = CommitLog(self._files, f"{self._folder(job)}/commits")
         commit = self._take_in(job, log.latest(), log)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BROKERS_MAX = 500
 MANAGERS_MAX = 10
 MANAGER_PORT = 7480
+LAKE_FILE_AGE_S = 10.0
 
 
 def add_commands(commands: Commands) -> None:
@@ -98,7 +99,8 @@ async def _run(arguments: argparse.Namespace) -> None:
         arguments.brokers,
         port=arguments.port,
         data_dir=arguments.data_dir,
-        lake=LakeSettings(url=arguments.lake),
+        # Whoever plays looks soon.
+        lake=LakeSettings(url=arguments.lake, file_age_max_s=LAKE_FILE_AGE_S),
         managers=arguments.managers,
         # Where any port will do for brokers, it will for managers.
         http_port=MANAGER_PORT if arguments.port else 0,
