@@ -75,13 +75,10 @@ class Broker:
         self.counters = BrokerCounters()
         self.hosting = NodeHosting(identity, overlay, self.counters, rng)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
-        # What the lake is to know, until the driver takes it.
         self.logbook = Logbook(self.hosting, self._clock, options.logged_rows_max)
         self.cluster = cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
-        self.registry = Registry(
-            f"{identity.broker_id}/{identity.incarnation:x}", settings, unsaved
-        )
+        self.registry = Registry(identity.life, settings, unsaved)
         self.subscriptions = Subscriptions(
             settings,
             self.counters,
@@ -110,8 +107,20 @@ class Broker:
             self.logbook,
         )
         self._effects: list[BrokerEffect] = []
-        self._serving = Serving(
-            settings,
+        self._serving = self._make_serving(unsaved)
+        self.announcing = Announcing(settings, self.counters)
+        self.reconfiguration = Reconfiguration(
+            self.hosting, lambda: not self.publishing.open_streams, settings, self.counters
+        )
+        self.reporting = Reporting(
+            options.labels, self.hosting, self.reconfiguration, self.registry, self.counters
+        )
+        self._node_effects: deque[Effect] = deque()
+        self._to_publish: list[Publication] = []
+
+    def _make_serving(self, unsaved: Unsaved) -> Serving:
+        return Serving(
+            self.settings,
             self.counters,
             self.registry,
             self.gate,
@@ -123,15 +132,6 @@ class Broker:
             self._effects,
             lambda: self.reconfiguration.is_frozen,
         )
-        self.announcing = Announcing(settings, self.counters)
-        self.reconfiguration = Reconfiguration(
-            self.hosting, lambda: not self.publishing.open_streams, settings, self.counters
-        )
-        self.reporting = Reporting(
-            options.labels, self.hosting, self.reconfiguration, self.registry, self.counters
-        )
-        self._node_effects: deque[Effect] = deque()
-        self._to_publish: list[Publication] = []
 
     @property
     def node(self) -> Node:

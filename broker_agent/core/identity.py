@@ -20,6 +20,11 @@ class Identity:
     incarnation: int
 
     @property
+    def life(self) -> str:
+        """The name of this life: no two brokers, and no two lives of one, have the same."""
+        return f"{self.broker_id}/{self.incarnation:x}"
+
+    @property
     def first_node(self) -> Peer:
         """The node that it begins with, as others know it."""
         return Peer(

@@ -32,6 +32,20 @@ def add_commands(commands: Commands) -> None:
         "its tokens and certificates again.",
         epilog="With --json the first line printed is the broker's address, once it is a member.",
     )
+    _add_place(parser)
+    _add_others(parser)
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="any other setting, such as overlay.stabilise_period_s=0.2; see `dynatops settings`",
+    )
+    add_logging(parser)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    """Who the broker is, where it is, and whose ring it joins."""
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -66,6 +80,10 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--pid-file", metavar="FILE", help="for `dynatops leave` to find this broker by"
     )
+
+
+def _add_others(parser: argparse.ArgumentParser) -> None:
+    """Whom it talks to besides: managers, the lake, whoever looks after it."""
     parser.add_argument(
         "--manager",
         metavar="HOST:PORT[,…]",
@@ -97,14 +115,6 @@ def add_commands(commands: Commands) -> None:
         default=[],
         help="what is known of the broker, such as region=eu or latitude=52.5; repeat for more",
     )
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="any other setting, such as overlay.stabilise_period_s=0.2; see `dynatops settings`",
-    )
-    add_logging(parser)
 
 
 def settings_from(arguments: argparse.Namespace) -> Any:
