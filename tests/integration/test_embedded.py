@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from reconfig_manager.embedded import EmbeddedError, EmbeddedServer
-from reconfig_manager.plan import Phase, PlacedNode
+from reconfig_manager.plan import Phase
 from reconfig_manager.ports import Record
 from reconfig_manager.refusals import StoreAway
 from reconfig_manager.store import (
@@ -30,10 +30,6 @@ from tests.support.manager_store import run_with_store as run
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
-
-
-def placed(node: str, broker: str) -> PlacedNode:
-    return PlacedNode(node=node, broker_id=broker)
 
 
 @pytest.mark.parametrize("which", PROGRAMS)

@@ -21,3 +21,11 @@ async def until(
         if time.monotonic() - started_s > timeout_s:
             raise AssertionError(f"not within {timeout_s} s: {what or condition}")
         await asyncio.sleep(0.02)
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """The same where there is no event loop: a thread has no other way to say that it is so far."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come true"
+        time.sleep(0.002)

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from dynatops.lake.settings import LakeSettings
 from dynatops.lake.writer import LakeWriter, Row
 from tests.support.failing_disk import FailingDisk
 from tests.support.lakes import read_rows, unfinished_files, whole_files
+from tests.support.waiting import wait_for
 
 # 2026-01-01 00:59:59.
 AT_US = 1_767_229_199_000_000
@@ -47,14 +46,6 @@ def rows(first: int, count: int) -> list[Row]:
 
 def topics(lake: Path) -> list[str]:
     return [row["topic"] for row in read_rows(lake, SUBSCRIPTIONS)]
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """A thread has no other way to say that it is so far."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s, "it did not come true"
-        time.sleep(0.002)
 
 
 def writer_at(folder: Path, disk: FailingDisk | None = None, **values: Any) -> LakeWriter:
