@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from analytics.errors import AnalyticsError, UsageError
-from analytics.settings import AnalyticsSettings, SettingsError, described, with_values
+from analytics.settings import AnalyticsSettings, SettingsError, with_values
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="assignments",
-        help="a setting, such as rates.period_s=60; docs/analytics.md has all",
+        help="a setting, such as rates.period_s=60; docs/reference.md has all",
     )
     parser.add_argument(
         "--nothing-new-is-fine",
@@ -275,11 +275,3 @@ class _ProgressLine:
         elif now_s - self._said_s >= _PROGRESS_PERIOD_S:
             print(text, file=sys.stderr, flush=True)
             self._said_s = now_s
-
-
-def settings_text() -> str:
-    """All settings, as the documentation has them."""
-    rows = (
-        f"| `{name}` | {value:,} | {what} |" for name, value, what in described(AnalyticsSettings())
-    )
-    return "\n".join(("| setting | default | |", "|---|---|---|", *rows))

@@ -23,7 +23,7 @@ _TASK_BYTES = "16m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-def start(master: str | None, *, driver_memory: str = "", quiet: bool = True) -> SparkSession:
+def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
     """A session; `master` None leaves that to `spark-submit`. What it was given before stays."""
     builder = SparkSession.builder.appName("dynatops analytics")
     if master:
@@ -37,11 +37,10 @@ def start(master: str | None, *, driver_memory: str = "", quiet: bool = True) ->
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
         )
-    if quiet:
-        # What goes wrong comes as an exception; the log would repeat it for every task.
-        builder = builder.config("spark.log.level", "FATAL").config(
-            "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-        )
+    # What goes wrong comes as an exception; the log would repeat it for every task.
+    builder = builder.config("spark.log.level", "FATAL").config(
+        "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    )
     partitions = _partitions(master)
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")

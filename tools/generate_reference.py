@@ -16,6 +16,7 @@ from typing import cast
 from dashboard import dashboard
 from metrics_pages import logs_page, metrics_page
 
+from analytics.settings import AnalyticsSettings, described
 from broker_agent.core.advice import AdviceCounters
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.selection_counters import SelectionCounters
@@ -58,6 +59,12 @@ def lines() -> Iterator[str]:
     yield "Set with `dynatops manager --set NAME=VALUE`; `dynatops settings --manager` prints them."
     yield ""
     yield from setting_table(describe_manager_settings())
+    yield ""
+    yield "## Settings of analytics"
+    yield ""
+    yield "Set with `dynatops analytics run --set NAME=VALUE`: [analytics](analytics.md)."
+    yield ""
+    yield from setting_table(described(AnalyticsSettings()))
     yield ""
     yield "## Policy"
     yield ""

@@ -20,11 +20,6 @@ from pyspark.sql import functions as fn
 _KEYS = ("topic", "broker_id", "period")
 
 
-def period_of(time_us: int, period_s: float) -> int:
-    """The number of the period in which this is."""
-    return time_us // round(period_s * 1e6)
-
-
 def period_events(publications: DataFrame, period_s: float) -> DataFrame:
     """Rows of `publications` as PERIOD_EVENTS; a window counts in the period in which it begins."""
     micros = fn.unix_micros("window_start")
