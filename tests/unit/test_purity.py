@@ -44,6 +44,7 @@ CORES = [
     *sorted((ROOT / "broker_agent" / "core").glob("*.py")),
     ROOT / "dynatops" / "client" / "core.py",
     ROOT / "dynatops" / "topics.py",
+    ROOT / "dynatops" / "bounded.py",
     *sorted((ROOT / "dynatops" / "filters").glob("*.py")),
 ]
 
