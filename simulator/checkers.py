@@ -24,6 +24,9 @@ from overlay.topic_log import TopicLog
 from simulator.clients import HeardEvent, PublishedEvent, Subscription
 from simulator.world import SimulatedBroker, World
 
+# An acknowledgement may have been on its way for so long.
+_ACKNOWLEDGING_S = 1.0
+
 
 def _members(brokers: Iterable[SimulatedBroker]) -> dict[NodeId, Node]:
     nodes = (broker.core.node for broker in brokers if broker.alive)
@@ -180,7 +183,7 @@ def check_deliveries(world: World) -> list[str]:
     return [
         *_check_stamps(world.subscriptions),
         *(violation for s in world.subscriptions for violation in _check_order(s)),
-        *_check_completeness(world.subscriptions, world.published),
+        *_check_completeness(world),
         *_check_acknowledgements(world.published),
     ]
 
@@ -233,15 +236,14 @@ def _check_order_of(who: str, events: list[HeardEvent], broken_s: float | None) 
         last_seq[heard.term] = heard.seq
 
 
-def _check_completeness(
-    subscriptions: Iterable[Subscription], published: Sequence[PublishedEvent]
-) -> Iterable[str]:
+def _check_completeness(world: World) -> Iterable[str]:
     """INV-5: a subscription that lasted until the end heard all published since it began.
 
-    It lasts through whatever happens to its connections.
+    It lasts through whatever happens to its connections. What a fault took away for good need not
+    be heard; that something is missing must have been told, after it was published.
     """
-    acknowledged = [event for event in published if event.acknowledged_s is not None]
-    for subscription in subscriptions:
+    acknowledged = [event for event in world.published if event.acknowledged_s is not None]
+    for subscription in world.subscriptions:
         if subscription.until_s is not None:
             continue
         heard = {(event.topic, event.publisher, event.number) for event in subscription.heard}
@@ -253,14 +255,49 @@ def _check_completeness(
             and wanted.matches(event.topic, {"size": event.size})
         ]
         lost = [e for e in owed if (e.topic, e.publisher, e.number) not in heard]
-        if lost:
-            first = lost[0]
-            yield (
-                f"{subscription.client} on {str(wanted)!r}"
-                f" since {subscription.since_s:.3f} s: {len(lost)} of {len(owed)} events lost,"
-                f" first number {first.number} of {first.publisher:x} on {first.topic!r},"
-                f" published at {first.at_s:.3f} s"
-            )
+        kept = [event for event in lost if not _may_be_gone(event, world)]
+        untold = [event for event in lost if not _is_told(event, subscription)]
+        untold = [event for event in untold if not _is_unknown_name(event, subscription, world)]
+        if kept:
+            yield _describe_lost("lost", kept, owed, subscription)
+        if untold:
+            yield _describe_lost("lost, and it was not told", untold, owed, subscription)
+
+
+def _describe_lost(
+    what: str,
+    lost: Sequence[PublishedEvent],
+    owed: Sequence[PublishedEvent],
+    subscription: Subscription,
+) -> str:
+    first = lost[0]
+    return (
+        f"{subscription.client} on {str(subscription.filter)!r}"
+        f" since {subscription.since_s:.3f} s: {len(lost)} of {len(owed)} events {what},"
+        f" first number {first.number} of {first.publisher:x} on {first.topic!r},"
+        f" published at {first.at_s:.3f} s"
+    )
+
+
+def _may_be_gone(event: PublishedEvent, world: World) -> bool:
+    """Whether a fault may have taken away all that there was of it."""
+    acknowledged_s = event.acknowledged_s or event.at_s
+    return any(acknowledged_s <= at_s + _ACKNOWLEDGING_S for at_s in world.taken_away)
+
+
+def _is_told(event: PublishedEvent, subscription: Subscription) -> bool:
+    """Whether the subscriber was told of a gap when the event was one of those that are missing."""
+    told_s = subscription.told_s
+    newest_s = max(told_s.get(event.topic, 0.0), told_s.get(subscription.filter.pattern, 0.0))
+    return newest_s >= event.at_s
+
+
+def _is_unknown_name(event: PublishedEvent, subscription: Subscription, world: World) -> bool:
+    """Until names that were taken away are announced again: whether the subscriber could not learn
+    of the topic."""
+    return subscription.filter.is_wildcard and any(
+        known.topic == event.topic and _may_be_gone(known, world) for known in world.published
+    )
 
 
 def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str]:
@@ -291,7 +328,10 @@ def check_listed(brokers: Iterable[SimulatedBroker], topic: str) -> list[str]:
 def check_catalogue(world: World) -> list[str]:
     """INV-13, in the end: every topic with an acknowledged event is in the catalogue."""
     reigns = [broker.core.node.reigns.by_topic for broker in world.brokers.values() if broker.alive]
-    owed = {event.topic for event in world.published if event.acknowledged_s is not None}
+    acknowledged = [event for event in world.published if event.acknowledged_s is not None]
+    # Until names that were taken away are announced again, those of before are not asked for.
+    gone = {event.topic for event in acknowledged if _may_be_gone(event, world)}
+    owed = {event.topic for event in acknowledged} - gone
     return [
         f"{topic!r} has acknowledged events, but is not in the catalogue"
         for topic in sorted(owed)

@@ -16,7 +16,7 @@ from broker_agent.core.effects import ConnectionId
 from dynatops.client.core import ClientCore, SessionWishes
 from dynatops.client.publications import Ack, Confirmed
 from dynatops.client.reading import Arrived, FilterKey
-from dynatops.filters import Filter, attributes_to_wire
+from dynatops.filters import Filter, attributes_to_wire, pattern_matches
 from dynatops.v1.client_pb2 import ClientFrame, Missed, Redirect, ServerFrame, Subscribed, Welcome
 from dynatops.v1.overlay_pb2 import Events
 
@@ -60,6 +60,8 @@ class Subscription:
     heard: list[HeardEvent] = field(default_factory=list)
     # Topic -> when it was first told that its history is broken: both copies were out of reach.
     broken_s: dict[str, float] = field(default_factory=dict)
+    # Topic (or, where not even names are known, pattern) -> when it was last told of a gap.
+    told_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -270,8 +272,11 @@ class SimulatedClient:
                 self._world.subscriptions.append(subscription)
 
     def _told_of_loss(self, item: Missed) -> None:
-        for subscription in self.subscriptions.values():
-            if item.count == 0 and subscription.filter.matches(item.topic, {"size": 0}):
+        for (pattern, _), subscription in self.subscriptions.items():
+            if not pattern_matches(pattern, item.topic):
+                continue
+            subscription.told_s[item.topic] = self._now()
+            if item.count == 0:
                 subscription.broken_s.setdefault(item.topic, self._now())
 
     def _confirmed(self, item: Confirmed) -> None:

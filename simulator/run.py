@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -10,6 +11,7 @@ from typing import TextIO
 from broker_agent.core.settings import CoreSettings
 from dynatops.client.reading import FilterKey
 from overlay.settings import OverlaySettings
+from simulator.actors import plan_actors
 from simulator.checkers import (
     check_catalogue,
     check_deliveries,
@@ -18,8 +20,9 @@ from simulator.checkers import (
     check_ring,
 )
 from simulator.clients import PublishedEvent, SimulatedClient
+from simulator.faults import strike
 from simulator.network import Network, Weather
-from simulator.scenario import START_S, Fault, Planned, Scenario, scenario_of
+from simulator.scenario import START_S, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
 from simulator.world import World
 
@@ -92,6 +95,7 @@ class Run:
         self._topics = [f"topic/{i}" for i in range(scenario.topics)]
         self._joined = scenario.brokers
         self._listed: set[str] = set()
+        # Since when the network has been whole; never, while all its brokers stop or start.
         self._whole_since_s = 0.0
         self._played: list[str] = []
         # What else is to be looked at in the end: sentences about what is wrong.
@@ -104,6 +108,7 @@ class Run:
         self._plan_brokers()
         self._plan_clients()
         self._plan_faults()
+        plan_actors(self)
         self.scheduler.after(START_S, self._watch_ring)
         self.scheduler.after(self.scenario.quiet_from_s, self._calm_down)
         self.scheduler.run_until(self.scenario.end_s)
@@ -143,7 +148,7 @@ class Run:
         names = [f"b{i}" for i in range(self.scenario.brokers)]
         self.world.start_broker(names[0], [])
         for name in names[1:]:
-            self._later(self.rng.uniform(0.0, START_S / 2), self.start_broker, name)
+            self.later(self.rng.uniform(0.0, START_S / 2), self.start_broker, name)
 
     def start_broker(self, name: str) -> None:
         living = [b.address for b in self.world.living() if b.address != name and not b.leaving]
@@ -152,7 +157,7 @@ class Run:
 
     def _plan_clients(self) -> None:
         for i in range(self.scenario.clients):
-            self._later(
+            self.later(
                 self.rng.uniform(START_S / 2, START_S), self._add_client, f"c{i}", i % 2 == 0
             )
 
@@ -160,9 +165,9 @@ class Run:
         client = self.world.add_client(name, kept=self.rng.random() < 0.4)
         client.subscribe([self._any_filter() for _ in range(self.rng.randint(1, 3))])
         if not stays:
-            self._later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
-        self._later(self.rng.uniform(5.0, 30.0), self._move, client)
-        self._later(self.rng.uniform(0.0, 2.0), self._publish, client)
+            self.later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
+        self.later(self.rng.uniform(5.0, 30.0), self._move, client)
+        self.later(self.rng.uniform(0.0, 2.0), self._publish, client)
 
     def _any_filter(self) -> FilterKey:
         """A topic, mostly; sometimes many, sometimes with a condition."""
@@ -181,7 +186,7 @@ class Run:
         if filters:
             client.unsubscribe([self.rng.choice(filters)])
         client.subscribe([self._any_filter()])
-        self._later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
+        self.later(self.rng.uniform(2.0, 10.0), self._change_mind, client)
 
     def _move(self, client: SimulatedClient) -> None:
         """Lose the connection, be sent to another broker, or (if kept) start as a new process."""
@@ -195,7 +200,7 @@ class Run:
             client.send_to(broker.address)
         elif client.kept:
             client.restart()
-        self._later(self.rng.uniform(5.0, 30.0), self._move, client)
+        self.later(self.rng.uniform(5.0, 30.0), self._move, client)
 
     def _publish(self, client: SimulatedClient) -> None:
         if self.scheduler.now_s > self.scenario.end_s - FAREWELL_S:
@@ -206,56 +211,43 @@ class Run:
         else:
             client.publish(self.rng.choice(self._topics))
         pause_s = self.scenario.clients / self.scenario.publications_per_s
-        self._later(self.rng.expovariate(1 / pause_s), self._publish, client)
+        self.later(self.rng.expovariate(1 / pause_s), self._publish, client)
 
     def _plan_faults(self) -> None:
         for planned in self.scenario.faults:
-            self._later(planned.at_s, self._strike, planned)
+            self.later(planned.at_s, strike, self, planned)
 
-    def _later(self, delay_s: float, action: Callable[..., None], *args: object) -> None:
+    def later(self, delay_s: float, action: Callable[..., None], *args: object) -> None:
         self.scheduler.after(delay_s, lambda: action(*args))
 
     def note_fault(self, what: str) -> None:
         self._played.append(f"{self.scheduler.now_s:.1f} s {what}")
         self.trace.note(f"FAULT {what}")
 
-    # ---- faults ---------------------------------------------------------------------------------
+    # ---- what faults do -------------------------------------------------------------------------
 
-    def _strike(self, planned: Planned) -> None:
-        candidates = [broker for broker in self.world.living() if not broker.leaving]
-        takes_away = planned.fault in (Fault.CRASH, Fault.CRASH_AND_RESTART, Fault.LEAVE)
-        if takes_away and len(candidates) <= 2:
-            return
-        self.note_fault(planned.fault.value)
-        victim = self.rng.choice(candidates).broker_id
-        if planned.fault is Fault.JOIN:
-            self.start_broker(f"b{self._joined}")
-            self._joined += 1
-        elif planned.fault is Fault.LEAVE:
-            self.world.brokers[victim].leave()
-        elif planned.fault is Fault.PARTITION:
-            self._split(planned.lasts_s)
-        elif planned.fault is Fault.CUT_LINK:
-            other = self.rng.choice(candidates).address
-            self.network.cut(victim, other)
-            self._later(planned.lasts_s, self.heal)
-        else:
-            if planned.fault is Fault.CRASH_AND_RESTART:
-                self.world.returning.add(victim)
-                self._later(planned.lasts_s, self.start_broker, victim)
-            self.world.crash_broker(victim, noticed=planned.noticed)
+    def start_new_broker(self) -> None:
+        self.start_broker(f"b{self._joined}")
+        self._joined += 1
 
-    def _split(self, lasts_s: float) -> None:
+    def split_network(self, lasts_s: float) -> None:
         addresses = [broker.address for broker in self.world.living()]
         self.rng.shuffle(addresses)
         at = self.rng.randint(1, max(1, len(addresses) // 2))
         self.network.split([addresses[:at], addresses[at:]])
         self.trace.note(f"SPLIT {addresses[:at]} | {addresses[at:]}")
-        self._later(lasts_s, self.heal)
+        self.later(lasts_s, self.heal)
+
+    def ignore_ring(self) -> None:
+        """There is nothing to be seen at the ring, until `is_whole_from_now`."""
+        self._whole_since_s = math.inf
+
+    def is_whole_from_now(self) -> None:
+        self._whole_since_s = self.scheduler.now_s
 
     def heal(self) -> None:
         self.network.heal()
-        self._whole_since_s = self.scheduler.now_s
+        self.is_whole_from_now()
         self.trace.note("HEALED")
 
     def _calm_down(self) -> None:

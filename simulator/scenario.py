@@ -1,15 +1,21 @@
 """What happens in one simulated run, worked out from its seed before anything starts.
 
-The faults keep to what the system promises to survive: after a broker has died or left, or a
-partition has begun or ended, the others get `repair_s` before the next such event, because an event
-that is on two brokers is lost when both die at once.
+Ordinary faults keep to what the system promises to survive: after a broker has died or left, or a
+partition has begun or ended, the others get a while for repair before the next such event, because
+an event that is on two brokers is lost when both die at once. Drastic ones, which do just that, are
+drawn less often: what they take away must be told to whoever it was meant for.
+
+A new fault is a name here, how often it is drawn, how long it lasts, and what it does
+(`simulator.faults`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
+from types import MappingProxyType
 
 from simulator.network import Weather
 
@@ -26,6 +32,40 @@ class Fault(Enum):
     JOIN = "join"
     PARTITION = "partition"
     CUT_LINK = "cut link"
+    NEIGHBOURS_CRASH = "two neighbours crash"
+    NEIGHBOURS_CRASH_AND_RESTART = "two neighbours crash and restart"
+    ALL_STOP = "all stop and start again"
+    ALL_CRASH = "all crash and start again"
+
+
+# How often each is drawn, beside the others.
+WEIGHTS: Mapping[Fault, float] = MappingProxyType(
+    {
+        Fault.CRASH: 4,
+        Fault.CRASH_AND_RESTART: 4,
+        Fault.LEAVE: 4,
+        Fault.JOIN: 4,
+        Fault.PARTITION: 4,
+        Fault.CUT_LINK: 4,
+        # Not drawn until terms differ from life to life: stamps are used twice.
+        Fault.NEIGHBOURS_CRASH: 0,
+        Fault.NEIGHBOURS_CRASH_AND_RESTART: 0,
+        Fault.ALL_STOP: 0,
+        Fault.ALL_CRASH: 0,
+    }
+)
+
+# Those that last: about so long, in seconds, each as likely as the others.
+DURATIONS_S: Mapping[Fault, tuple[float, ...]] = MappingProxyType(
+    {
+        Fault.CRASH_AND_RESTART: (0.2, 2.0, 8.0),
+        Fault.PARTITION: (1.0, 4.0, 15.0),
+        Fault.CUT_LINK: (1.0, 4.0, 15.0),
+        Fault.NEIGHBOURS_CRASH_AND_RESTART: (0.2, 2.0, 8.0),
+        Fault.ALL_STOP: (0.5, 3.0),
+        Fault.ALL_CRASH: (0.5, 3.0),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +125,10 @@ def _faults(rng: Random, until_s: float) -> list[Planned]:
     faults: list[Planned] = []
     at_s = START_S + rng.uniform(2.0, 6.0)
     while at_s < until_s - REPAIR_MAX_S:
-        fault = rng.choice(tuple(Fault))
+        (fault,) = rng.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
         lasts_s = 0.0
-        if fault in (Fault.PARTITION, Fault.CUT_LINK):
-            lasts_s = min(rng.choice((1.0, 4.0, 15.0)) * rng.uniform(0.5, 1.5), until_s - at_s)
-        elif fault is Fault.CRASH_AND_RESTART:
-            lasts_s = rng.choice((0.2, 2.0, 8.0)) * rng.uniform(0.5, 1.5)
+        if fault in DURATIONS_S:
+            lasts_s = min(rng.choice(DURATIONS_S[fault]) * rng.uniform(0.5, 1.5), until_s - at_s)
         faults.append(Planned(at_s, fault, lasts_s, noticed=rng.random() < 0.5))
         at_s += lasts_s + rng.uniform(REPAIR_MIN_S, REPAIR_MAX_S)
     return faults

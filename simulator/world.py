@@ -140,8 +140,19 @@ class SimulatedBroker:
             self._perform(self.core.on_step(step, self._now()))
 
     def leave(self) -> None:
+        """Save everything as it is now, and leave with nothing in between, as `runtime` does."""
         self.leaving = True
+        if self._writing:
+            self._world.scheduler.after(WRITE_MAX_S / 4, self._leave_if_alive)
+            return
+        if (changes := self.core.unsaved(everything=True)) is not None:
+            self._disk.write(changes)
+            self.core.saved(self._now())
         self._perform(self.core.leave(self._now()))
+
+    def _leave_if_alive(self) -> None:
+        if self.alive:
+            self.leave()
 
     def unreachable(self, address: str) -> None:
         if self.alive:
@@ -188,6 +199,8 @@ class World:
         self.clients: list[SimulatedClient] = []
         self.subscriptions: list[Subscription] = []
         self.published: list[PublishedEvent] = []
+        # When a fault took events away that had been acknowledged: both copies of topics, or all.
+        self.taken_away: list[float] = []
         # Called when a publisher is told that an event is safe.
         self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
         # Called when a broker has started, when one has died, and when one answers a manager.

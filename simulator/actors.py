@@ -1,0 +1,26 @@
+"""Who else takes part in a run, beside its publishers and subscribers.
+
+An actor is a function that is called once, before the start, and plans what it does from then on
+with `run.later`. Each has a generator of its own, so that one more changes nothing for the others.
+What is to be looked at in the end it adds to `run.checks`. A new one is a function and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulator.run import Run
+
+Actor = Callable[["Run", Random], None]
+
+# By name, which seeds its generator.
+ACTORS: Mapping[str, Actor] = MappingProxyType({})
+
+
+def plan_actors(run: Run) -> None:
+    for name, actor in ACTORS.items():
+        actor(run, Random(f"{name} {run.scenario.seed}"))
