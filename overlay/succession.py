@@ -300,11 +300,18 @@ class Succession:
         self._outbox.to(origin).messages.add(adopted=adopted)
 
     def _pass_on(self, sender: Peer, message: Adopt) -> None:
-        """The responsible node is elsewhere: further back, where the sender has not heard of it
-        yet, or anywhere, where it was not sent to a neighbour."""
+        """The responsible node is elsewhere: a few steps further back, where the sender has not
+        heard of it yet; or anywhere, where it was not sent to a neighbour or was no neighbour's.
+
+        On foot a large ring is too long: a node that joined while many did may have been given what
+        belongs to its other side.
+        """
+        routed = message.routed or message.hops >= self._settings.successors_max
         hop = self._ring.predecessor
-        if message.routed:
-            hop = self._ring.next_hop(key_of(message.state.topic), sender.node_id)
+        if routed:
+            # Whoever brought it here on foot knows nothing of where it belongs.
+            came_from = sender.node_id if message.routed else None
+            hop = self._ring.next_hop(key_of(message.state.topic), came_from)
         if self._ring.status is not Status.MEMBER or hop is None:
             return
         if message.hops >= self._settings.hops_max:
@@ -312,6 +319,7 @@ class Succession:
             return
         onward = self._outbox.to(hop).messages.add().adopt
         onward.CopyFrom(message)
+        onward.routed = routed
         onward.hops += 1
 
     def _join_histories(self, history: TopicLog, members: list[NodeId], now_s: float) -> None:

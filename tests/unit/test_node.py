@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from random import Random
 
 import pytest
 
 from dynatops.v1.overlay_pb2 import JoinTree, PeerFrame, PeerMessage, Ping
 from overlay.effects import Send
-from overlay.identifiers import NodeId, first_node_id
+from overlay.identifiers import NodeId, first_node_id, key_of, within
 from overlay.node import Node
 from overlay.peers import Peer
+from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
 from overlay.status import Status
+from overlay.topic_log import TopicLog
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4
@@ -41,6 +44,12 @@ def drop_next(net: NodeNet, kind: str, times: int = 1) -> None:
         return False
 
     net.drops = drops
+
+
+def topic_at(node_id: int) -> str:
+    """One that a node there is responsible for, on a ring of 16."""
+    names = (f"topic/{i}" for i in count())
+    return next(name for name in names if within(key_of(name), node_id - (1 << 60), node_id))
 
 
 class TestLostMessages:
@@ -197,6 +206,24 @@ class TestBounds:
         frame.messages.add(join_tree=JoinTree(topic=TOPIC, member=1, hops=node.settings.hops_max))
         assert node.handle(frame, net.now_s) == []
         assert node.counters.hops_exceeded == 1
+
+    @pytest.mark.parametrize("back", [1, 5, 14])
+    def test_a_history_finds_its_node_however_far_back_on_the_ring_that_is(self, back: int) -> None:
+        """Nodes that join together may be given what belongs to the other side of a large ring."""
+        settings = replace(OverlaySettings(), successors_max=2, hops_max=8)
+        net = NodeNet(settings=settings)
+        net.ring(i << 60 for i in range(16))
+        holder, owner = net.nodes["n15"], f"n{15 - back}"
+        topic = topic_at(net.nodes[owner].me.node_id)
+        history = TopicLog(topic, settings, LogBudget(1 << 20))
+        history.open_next_term(holder.me.node_id)
+        history.stamp(publication(topic, 1), net.now_s)
+        holder.succession.unknown_history(history.to_state([]), net.now_s)
+        net.run(2.0)
+        assert holder.succession.handing == 0
+        assert net.rendezvous_point(topic) == owner
+        assert net.nodes[owner].reigns.by_topic[topic].log.events == 1
+        assert all(node.counters.hops_exceeded == 0 for node in net.nodes.values())
 
     def test_a_message_of_an_unknown_kind_is_counted(self, net: NodeNet) -> None:
         node = net.nodes["n1"]
