@@ -97,7 +97,7 @@ class SimulatedClient:
     def _be_born(self) -> None:
         wishes = SessionWishes(expiry_s=KEPT_S if self.kept else 0)
         self._lives += 1
-        self.core = ClientCore(self.name, self._world.rng.getrandbits(64), wishes)
+        self.core = ClientCore(self.name, self._world.rng.randbytes(16), wishes)
 
     @property
     def broker(self) -> SimulatedBroker | None:
@@ -252,6 +252,9 @@ class SimulatedClient:
         self._flush()
 
     def _welcomed(self, welcome: Welcome) -> None:
+        for event in self._unacknowledged.values():
+            # Before a client is let in it does not know what it publishes under.
+            event.publisher = welcome.publisher
         unclaimed = list(self.core.reading.unclaimed)
         address = self._broker.address if self._broker is not None else ""
         if address != self._session_at:

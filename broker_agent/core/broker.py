@@ -78,7 +78,7 @@ class Broker:
         self.logbook = Logbook(self.hosting, self._clock, options.logged_rows_max)
         self.cluster = cluster_for(identity, options, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
-        self.registry = Registry(identity.life, settings, unsaved)
+        self.registry = Registry(identity.life, settings, unsaved, rng)
         self.subscriptions = Subscriptions(
             settings,
             self.counters,
@@ -105,6 +105,7 @@ class Broker:
             unsaved,
             self.journal,
             self.logbook,
+            rng,
         )
         self._effects: list[BrokerEffect] = []
         self._serving = self._make_serving(unsaved)
@@ -325,7 +326,9 @@ class Broker:
         address = hello.former_broker
         if address == self.identity.address or not self.node.directory.at_address(address):
             return
-        moved = SessionMoved(client_id=session.client_id, session_id=hello.session_id)
+        moved = SessionMoved(
+            client_id=session.client_id, session_id=hello.session_id, owner=session.owner
+        )
         frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
         self._effects.append(SendFrame(address, frame))
 

@@ -22,6 +22,9 @@ class BrokerCounters:
     sessions_taken_over: int = counter("Connections ended because another came for the session.")
     sessions_expired: int = counter("Sessions given up because nobody came back to them.")
     sessions_moved: int = counter("Sessions given up because their client went to another broker.")
+    session_moves_not_believed: int = counter(
+        "Words of another broker that a session went there, which named none of that client's."
+    )
     sessions_restored: int = counter("Sessions found on disk when the broker started.")
     session_writes_failed: int = counter("Times sessions could not be written to disk.")
     deliveries_saved: int = counter("Deliveries written to disk: not confirmed within a flush.")
@@ -33,6 +36,9 @@ class BrokerCounters:
     reloads_failed: int = counter("Times new tokens or certificates were of no use; old ones stay.")
     hello_timeouts: int = counter("Connections ended because no hello came in time.")
     connections_refused: int = counter("Connections ended because too many were without a hello.")
+    publishers_not_believed: int = counter(
+        "Sessions ended because they published under a number that was not theirs."
+    )
     publish_not_allowed: int = counter(
         "Publications refused because the token does not allow them."
     )

@@ -7,6 +7,7 @@ connected --hello--> let in --> session, new or resumed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from random import Random
 
 from broker_agent.core.access import Access, Refusal
 from broker_agent.core.counters import BrokerCounters
@@ -14,6 +15,7 @@ from broker_agent.core.effects import BrokerEffect, CloseConnection, ConnectionI
 from broker_agent.core.gate import Gate
 from broker_agent.core.journal import Journal
 from broker_agent.core.logbook import Logbook
+from broker_agent.core.publisher_ids import SECRET_BYTES_MAX, SECRET_BYTES_MIN, publisher_of
 from broker_agent.core.registry import Registry
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
@@ -41,6 +43,7 @@ class Reception:
         unsaved: Unsaved,
         journal: Journal | None,
         logbook: Logbook,
+        rng: Random,
     ) -> None:
         # What is to be done about connections, in order; the broker takes it.
         self.effects: list[BrokerEffect] = []
@@ -54,6 +57,7 @@ class Reception:
         self._unsaved = unsaved
         self._journal = journal
         self._logbook = logbook
+        self._rng = rng
         # Nobody is let in any more.
         self.is_leaving = False
         # Connections that have not said hello, oldest first, and since when.
@@ -109,6 +113,9 @@ class Reception:
             if arrival.resumed:
                 self._logbook.session(arrival.session, CLOSE, now_s)
         self._gate.let_in(arrival.session, grant)
+        arrival.session.publisher = publisher_of(
+            grant.name, hello.client_id, hello.publisher_secret, self._rng
+        )
         self._logbook.place(arrival.session, _place_of(hello))
         if arrival.resumed:
             self._counters.sessions_resumed += 1
@@ -130,6 +137,7 @@ class Reception:
             filters=[f.to_wire() for filters in session.filters.values() for f in filters],
             serial=session.acknowledged + 1,
             expiry_s=int(session.expiry_s),
+            publisher=session.publisher,
         )
         session.say_first(ServerMessage(welcome=welcome))
         self.effects.append(Wake(connection))
@@ -171,7 +179,10 @@ class Reception:
     def moved(self, message: SessionMoved, now_s: float) -> None:
         """A client has gone on at another broker: what is kept for it here is of no use."""
         session = self._registry.clients.get(message.client_id)
-        if session is None or not session.is_called(message.session_id):
+        if session is None:
+            return
+        if session.owner != message.owner or not session.is_called(message.session_id):
+            self._counters.session_moves_not_believed += 1
             return
         if self._journal is not None:
             self._journal.forget(session)
@@ -226,6 +237,10 @@ def _problem_with(message: ClientMessage) -> str:
         return f"this broker speaks protocol {CLIENT_PROTOCOL}, the client {hello.protocol}"
     if len(hello.client_id.encode()) > CLIENT_ID_BYTES_MAX:
         return f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes"
+    if hello.publisher_secret and not (
+        SECRET_BYTES_MIN <= len(hello.publisher_secret) <= SECRET_BYTES_MAX
+    ):
+        return f"a publisher's secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
     place = _place_of(hello)
     if place is not None and not (abs(place[0]) <= 90.0 and abs(place[1]) <= 180.0):
         return "latitude is from -90 to 90 degrees, longitude from -180 to 180"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from random import Random
 
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.sessions import Session
@@ -20,6 +21,7 @@ from dynatops.v1.client_pb2 import Hello
 _EXPIRY_PERIOD_S = 1.0
 # In one tick; with 100,000 of them, a round takes 5 s.
 _LOOKED_AFTER_AT_ONCE = 1_000
+_SECRET_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,14 @@ class Arrival:
 
 
 class Registry:
-    def __init__(self, name: str, settings: CoreSettings, unsaved: Unsaved) -> None:
+    def __init__(self, name: str, settings: CoreSettings, unsaved: Unsaved, rng: Random) -> None:
         # Connections that have said hello, or are told why they may not.
         self.connections: dict[ConnectionId, Session] = {}
         self.clients: dict[str, Session] = {}
         self._name = name
         self._settings = settings
         self._unsaved = unsaved
+        self._rng = rng
         self._opened = 0
         self._detached: dict[Session, None] = {}
         self._check_s = 0.0
@@ -80,10 +83,7 @@ class Registry:
         expiry_s = min(float(hello.expiry_s), self._settings.session_expiry_max_s)
         session = present
         if session is None:
-            self._opened += 1
-            session = Session(
-                f"{self._name}/{self._opened}", client_id, hello.slow_policy, self._settings
-            )
+            session = Session(self._new_id(), client_id, hello.slow_policy, self._settings)
             self.clients[client_id] = session
         session.expiry_s = expiry_s
         session.attach(connection)
@@ -93,6 +93,11 @@ class Registry:
         self.connections[connection] = session
         return Arrival(session, present is not None, ended, ousted)
 
+    def _new_id(self) -> str:
+        """Of a session: nobody can guess it, as whoever knows it may have the session given up."""
+        self._opened += 1
+        return f"{self._name}/{self._opened}-{self._rng.getrandbits(_SECRET_BITS):016x}"
+
     def shell(self, connection: ConnectionId) -> Session:
         """A session that is none: only to tell a connection why it has none."""
         shell = Session("", "", 0, self._settings, connection=connection)
@@ -101,8 +106,7 @@ class Registry:
 
     def restore(self, session: Session, now_s: float) -> None:
         """A session kept from before a restart; nobody is connected to it."""
-        self._opened += 1
-        session.session_id = session.renamed(f"{self._name}/{self._opened}")
+        session.session_id = session.renamed(self._new_id())
         session.detached_s = now_s
         self.clients[session.client_id] = session
         self._detached[session] = None

@@ -21,6 +21,7 @@ from broker_agent.core.effects import (
 )
 from broker_agent.core.gate import Gate
 from broker_agent.core.holding import Holding
+from broker_agent.core.publisher_ids import is_of
 from broker_agent.core.publishing import Publishing
 from broker_agent.core.reception import Reception
 from broker_agent.core.registry import Registry
@@ -116,8 +117,12 @@ class Serving:
         elif kind == "echo":
             session.say(ServerMessage(echoed=Echoed(request=message.echo.request)))
             self._wake(session)
-        elif session.connection is not None:
-            self._reception.fail(session.connection, f"unexpected message {kind or '(empty)'}")
+        else:
+            self._fail(session, f"unexpected message {kind or '(empty)'}")
+
+    def _fail(self, session: Session, message: str) -> None:
+        if session.connection is not None:
+            self._reception.fail(session.connection, message)
 
     def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
         accepted, problems = sort_filters(message.filters, session.filters, session.grant.settings)
@@ -142,6 +147,10 @@ class Serving:
         self._wake(session)
 
     def _publish(self, session: Session, publication: Publication, now_s: float) -> None:
+        if not is_of(session.publisher, publication.publisher):
+            self._counters.publishers_not_believed += 1
+            self._fail(session, "the publisher of a publication is the one that Welcome names")
+            return
         problem = (
             self._gate.forbids(session.grant, publication)
             or problem_with(publication, session.grant.settings)

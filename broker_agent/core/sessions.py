@@ -55,7 +55,7 @@ class Session:
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
         "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
         "dropped", "expiry_s", "filters", "followed", "grant", "movable", "origin_id",
-        "owner", "paused", "policy", "redirected", "saved", "serial", "session_id",
+        "owner", "paused", "policy", "publisher", "redirected", "saved", "serial", "session_id",
         "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
@@ -74,6 +74,8 @@ class Session:
         # Nothing, until it has been let in; and the name of the token that let it in.
         self.grant = Grant(settings)
         self.owner = ""
+        # What its client publishes under.
+        self.publisher = 0
         self.policy = policy
         self.connection = connection
         # How long it outlives its connection.

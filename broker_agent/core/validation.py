@@ -19,6 +19,8 @@ from overlay.reader import TERMS_MAX
 
 # Conditions that one session may have on one pattern.
 CONDITIONS_MAX = 100
+# Of one event in a publication, however empty.
+_EVENT_BYTES_MIN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,9 @@ def problem_with(publication: Publication, settings: CoreSettings) -> Problem | 
     if publication.first_number < 1 or max(last_number, publication.settled) > NUMBER_MAX:
         message = f"numbers {publication.first_number} to {last_number} are not between 1 and 2^63"
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up_numbers=False)
-    uses_up = publication.count > 0
+    # No more than what was sent could hold: whoever wants to pass over many numbers must send as
+    # many events.
+    uses_up = 0 < publication.count <= len(publication.events) // _EVENT_BYTES_MIN
     try:
         events = Events.FromString(publication.events).events
     except DecodeError:

@@ -131,7 +131,8 @@ class Agent:
             Identity(self.broker_id, self.address, incarnation=time.time_ns() // 1_000_000),
             settings.overlay,
             settings.core,
-            random.Random(),
+            # Session ids and publisher numbers are drawn from it: nobody must be able to guess.
+            random.SystemRandom(),
             BrokerOptions(
                 access,
                 settings.selection,

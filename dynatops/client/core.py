@@ -61,12 +61,14 @@ class SessionWishes:
 
 
 class ClientCore:
-    def __init__(self, client_id: str, publisher: int, wishes: SessionWishes | None = None) -> None:
+    def __init__(self, client_id: str, secret: bytes, wishes: SessionWishes | None = None) -> None:
         self.client_id = client_id
         self.welcome: Welcome | None = None
-        self.publications = Publications(publisher)
+        self.publications = Publications()
         self.reading = Reading()
         self._wishes = wishes or SessionWishes()
+        # What the numbers of its events are bound to, at whichever broker.
+        self._secret = secret
         # The broker that has the session, and the one that is being tried.
         self._broker_address = ""
         self._connecting_to = ""
@@ -103,6 +105,7 @@ class ClientCore:
             former_broker=self._broker_address,
             redirected=redirected,
             movable=self._wishes.movable,
+            publisher_secret=self._secret,
         )
         if self._wishes.place is not None:
             hello.latitude, hello.longitude = self._wishes.place
@@ -137,7 +140,7 @@ class ClientCore:
         if excess:
             self._request += 1
             self._say(unsubscribe=Unsubscribe(request=self._request, filters=to_wire(excess)))
-        self.publications.greeted()
+        self.publications.greeted(welcome.publisher)
 
     # ---- what the application wants -------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Engine:
         tls: Tls | None = None,
         on_connection: OnConnection | None = None,
     ) -> None:
-        self.core = ClientCore(client_id, secrets.randbits(64), wishes)
+        self.core = ClientCore(client_id, secrets.token_bytes(16), wishes)
         self.inbox = Inbox(self.core.reading)
         self.waiting = Waiting()
         # Why nothing works any more, once it is so.

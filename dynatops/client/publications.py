@@ -83,9 +83,9 @@ class _Stream:
 
 
 class Publications:
-    def __init__(self, publisher: int) -> None:
-        # Even: acknowledged; odd: not.
-        self.publisher = publisher & ~1
+    def __init__(self) -> None:
+        # Even, for acknowledged events; the next number is for the others. A broker says which.
+        self.publisher = 0
         # Bytes gathered, and bytes awaiting acknowledgement.
         self.open_bytes = 0
         self.unsettled_bytes = 0
@@ -108,13 +108,28 @@ class Publications:
         for publication in self._unsent:
             publication.settled = self._unacknowledged[publication.topic].given_up
 
-    def greeted(self) -> None:
-        """There is a broker: it is told all that is unacknowledged."""
+    def greeted(self, publisher: int) -> None:
+        """There is a broker: it is told all that is unacknowledged, under this number."""
+        if publisher != self.publisher:
+            self._rename(publisher)
         self._unsent = [p for p in self._unsent if p.publisher != self.publisher]
         for stream in self._acknowledged.values():
             for publication in stream.unacknowledged:
                 publication.settled = stream.settled
                 self._unsent.append(publication)
+
+    def _rename(self, publisher: int) -> None:
+        former, self.publisher = self.publisher, publisher
+        for streams, number in (
+            (self._acknowledged, publisher),
+            (self._unacknowledged, publisher | 1),
+        ):
+            for stream in streams.values():
+                stream.publisher = number
+                for publication in stream.unacknowledged:
+                    publication.publisher = number
+        for publication in self._unsent:
+            publication.publisher = publisher | (publication.publisher != former)
 
     # ---- publishing -----------------------------------------------------------------------------
 

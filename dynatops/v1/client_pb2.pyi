@@ -199,6 +199,7 @@ class Hello(_message.Message):
     MOVABLE_FIELD_NUMBER: _builtins.int
     LATITUDE_FIELD_NUMBER: _builtins.int
     LONGITUDE_FIELD_NUMBER: _builtins.int
+    PUBLISHER_SECRET_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
@@ -218,6 +219,10 @@ class Hello(_message.Message):
     latitude: _builtins.float
     """Where the user is, in degrees; for statistics, and only if both are said."""
     longitude: _builtins.float
+    publisher_secret: _builtins.bytes
+    """16 to 64 random bytes that this client keeps to itself for as long as it numbers its events: the
+    broker makes its publisher number of them. Who says none gets another number each time.
+    """
     def __init__(
         self,
         *,
@@ -233,10 +238,11 @@ class Hello(_message.Message):
         movable: _builtins.bool = ...,
         latitude: _builtins.float | None = ...,
         longitude: _builtins.float | None = ...,
+        publisher_secret: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "latitude", b"latitude", "longitude", b"longitude"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__latitude: _TypeAlias = _typing.Literal["latitude"]  # noqa: Y015
     _WhichOneofArgType__latitude: _TypeAlias = _typing.Literal["_latitude", b"_latitude"]  # noqa: Y015
@@ -493,6 +499,7 @@ class Welcome(_message.Message):
     FILTERS_FIELD_NUMBER: _builtins.int
     SERIAL_FIELD_NUMBER: _builtins.int
     EXPIRY_S_FIELD_NUMBER: _builtins.int
+    PUBLISHER_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     session_id: _builtins.str
     payload_bytes_max: _builtins.int
@@ -503,6 +510,10 @@ class Welcome(_message.Message):
     """Of the first message after this one; each message has the next."""
     expiry_s: _builtins.int
     """What the session is kept for without a connection, after the broker's limit."""
+    publisher: _builtins.int
+    """What this client publishes under: this number, which is even, for events that are acknowledged,
+    and the next for those that are not. The same at all brokers, and nobody else's.
+    """
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other brokers to try should this one go away."""
@@ -521,10 +532,11 @@ class Welcome(_message.Message):
         filters: _abc.Iterable[Global___Filter] | None = ...,
         serial: _builtins.int = ...,
         expiry_s: _builtins.int = ...,
+        publisher: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "broker_id", b"broker_id", "expiry_s", b"expiry_s", "filters", b"filters", "payload_bytes_max", b"payload_bytes_max", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "broker_id", b"broker_id", "expiry_s", b"expiry_s", "filters", b"filters", "payload_bytes_max", b"payload_bytes_max", "publisher", b"publisher", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

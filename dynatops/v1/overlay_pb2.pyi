@@ -1526,7 +1526,9 @@ class Adopt(_message.Message):
     ROUTED_FIELD_NUMBER: _builtins.int
     hops: _builtins.int
     routed: _builtins.bool
-    """On its way along the overlay, not to a neighbour: from a broker whose node has changed hands."""
+    """On its way along the overlay, not to a neighbour: from a broker whose node has changed hands, or
+    after some steps that found no neighbour whose it is.
+    """
     @_builtins.property
     def state(self) -> Global___TopicState: ...
     @_builtins.property
@@ -1584,17 +1586,21 @@ class SessionMoved(_message.Message):
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     session_id: _builtins.str
+    owner: _builtins.str
+    """Name of the token that let the client in; only that one's sessions are given up for it."""
     def __init__(
         self,
         *,
         client_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "owner", b"owner", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,10 +47,11 @@ class LoneBroker:
         disk: SimulatedDisk | None = None,
         life: int = 1,
         logged_rows_max: int = 0,
+        broker_id: str = "b0",
     ) -> None:
         selection = selection or SelectionSettings(enabled=False)
         self.core = Broker(
-            Identity("b0", "b0", incarnation=life),
+            Identity(broker_id, broker_id, incarnation=life),
             OverlaySettings(),
             settings or CoreSettings(),
             Random(1),
@@ -116,7 +117,11 @@ class LoneBroker:
         self.say(client, unsubscribe=Unsubscribe(request=9, filters=_filters(topics)))
 
     def publish(self, client: str, *publications: Publication) -> None:
+        """Under the client's own number, whichever of its two is meant."""
+        session = self.core.registry.connections.get(ConnectionId(client))
         for publication in publications:
+            if session is not None:
+                publication.publisher = session.publisher | publication.publisher & 1
             self.say(client, publication=publication)
 
     def flush(self, *, everything: bool = False, fails: bool = False) -> Changes | None:

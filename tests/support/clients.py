@@ -8,14 +8,15 @@ from dynatops.v1.client_pb2 import ClientFrame, ServerFrame, ServerMessage, Welc
 TOPIC = "quake/ca"
 
 
-def connected(core: ClientCore) -> ClientCore:
+def connected(core: ClientCore, publisher: int = 6) -> ClientCore:
     core.connected()
-    hear(core, welcome=Welcome(broker_id="b0", session_id="b0/1", serial=1))
+    welcome = Welcome(broker_id="b0", session_id="b0/1", serial=1, publisher=publisher)
+    hear(core, welcome=welcome)
     return core
 
 
 def new_core() -> ClientCore:
-    return connected(ClientCore("ann", publisher=0x77))
+    return connected(ClientCore("ann", b"s" * 16))
 
 
 def hear(core: ClientCore, **body: object) -> list[Item]:

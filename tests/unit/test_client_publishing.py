@@ -46,7 +46,7 @@ class TestPublishing:
         assert numbers(core) == [(1, 2), (3, 1)]
 
     def test_nothing_goes_out_before_welcome(self) -> None:
-        core = ClientCore("ann", publisher=0x77)
+        core = ClientCore("ann", b"s" * 16)
         core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
         assert core.take_frame(100) is None
         connected(core)
@@ -116,6 +116,18 @@ class TestReconnecting:
         first, second = publications(core)
         assert (first.first_number, first.settled) == (2, 1)
         assert second.first_number == 2 + RUN_EVENTS_MAX
+
+    def test_a_broker_that_names_another_publisher_is_told_all_under_that(self) -> None:
+        core = new_core()
+        for ack in (Ack.REPLICATED, Ack.NONE):
+            core.publish(TOPIC, b"sent", ack, 1)
+        take(core)
+        core.disconnected()
+        for ack in (Ack.REPLICATED, Ack.NONE):
+            core.publish(TOPIC, b"waiting", ack, 1)
+        connected(core, publisher=8)
+        said = sorted((p.publisher, p.first_number, p.settled) for p in publications(core))
+        assert said == [(8, 1, 0), (8, 2, 0), (9, 2, 1)]
 
     def test_what_was_gathered_but_not_sent_survives(self) -> None:
         core = new_core()

@@ -99,7 +99,7 @@ class TestGoingOn:
         assert stamps(hear(core, run=run(8))) == [(5, 8)]
 
     def test_in_the_same_session_only_what_was_not_had_counts(self) -> None:
-        core = ClientCore("ann", publisher=0x77)
+        core = ClientCore("ann", b"s" * 16)
         core.connected()
         hear(core, welcome=Welcome(session_id="s", serial=1))
         subscribed(core, TOPIC)
@@ -126,7 +126,7 @@ class TestGoingOn:
         assert [f.pattern for f in gone.filters] == ["a"]
 
     def test_a_process_that_comes_back_finds_its_filters_unclaimed(self) -> None:
-        core = ClientCore("ann", publisher=0x77)
+        core = ClientCore("ann", b"s" * 16)
         core.connected()
         present = [Filter(pattern="a"), Filter(pattern="b/#")]
         hear(core, welcome=Welcome(session_id="s", serial=5, resumed=True, filters=present))
@@ -162,7 +162,7 @@ class TestGoingOn:
 
     def test_a_claimed_filter_is_gone_on_with_elsewhere(self) -> None:
         """It was in place in the session already, whether this process was told so or not."""
-        core = ClientCore("ann", publisher=0x77)
+        core = ClientCore("ann", b"s" * 16)
         core.connected()
         present = [Filter(pattern="a")]
         hear(core, welcome=Welcome(session_id="s", serial=5, resumed=True, filters=present))
