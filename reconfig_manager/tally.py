@@ -1,7 +1,9 @@
 """Messages of each step of a plan, and how long brokers were frozen.
 
 Every command and every answer counts, repeats included. What brokers sent each other for a step
-they say in their answer: it counts once for each broker, however often the answer comes.
+they say in their answer: it counts once for each broker, however often the answer comes. Trees are
+repaired by all brokers, for the sake of those that move: each says in its last answer what it sent
+for that, and it counts for RCFG_TREE_REPAIR.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Self
 
-from dynatops.v1.manager_pb2 import StepKind, StepReply
+from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_TREE_REPAIR, StepKind, StepReply
 from reconfig_manager.plan import Execution, Paused, StepMessages
 
 KINDS = frozenset(StepKind.values())
@@ -39,10 +41,15 @@ class Tally:
         if reply.kind not in KINDS:
             return
         self.sent(reply.kind)
-        counts = self._brokers.setdefault(StepKind.Name(reply.kind), {})
-        counts[broker_id] = max(counts.get(broker_id, 0), reply.messages)
+        self._count(reply.kind, broker_id, reply.messages)
+        if reply.kind == RCFG_FINISH:
+            self._count(RCFG_TREE_REPAIR, broker_id, reply.repair_messages)
         if 0 < reply.frozen_s <= FROZEN_MAX_S:
             self._frozen_s[broker_id] = reply.frozen_s
+
+    def _count(self, kind: StepKind.ValueType, broker_id: str, messages: int) -> None:
+        counts = self._brokers.setdefault(StepKind.Name(kind), {})
+        counts[broker_id] = max(counts.get(broker_id, 0), messages)
 
     def messages(self) -> dict[str, StepMessages]:
         names = [n for n in StepKind.keys() if self._manager.get(n) or n in self._before]  # noqa: SIM118

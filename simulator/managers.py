@@ -14,6 +14,7 @@ import numpy as np
 
 from dynatops.v1.manager_pb2 import AgentFrame, Step, StepReply
 from reconfig_manager.manager import Manager
+from reconfig_manager.plan import Plan
 from reconfig_manager.ports import (
     AgentId,
     Audit,
@@ -148,6 +149,11 @@ class SimulatedManager:
             self.world.trace.note(f"{self.name} refuses: {error}")
             return
         self._perform(effects)
+
+    def carry_out(self, plan: Plan) -> None:
+        """One that was made by hand."""
+        self._perform(self.core.office.write(plan))
+        self._perform(self.core.approve(plan.id, "simulator", "a run", self._now_s))
 
     def cancel(self, plan_id: str) -> None:
         self._perform(self.core.cancel(plan_id, "simulator", "a run", self._now_s))

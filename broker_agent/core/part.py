@@ -19,13 +19,22 @@ class Part:
     since_s: float
     frozen_max_s: float
     transfer: Transfer
-    # Tree control messages sent by this node before.
-    control_before: int
     # The step that is to be answered once it is done.
     open: Step | None = None
     open_since_s: float = 0.0
     restored: bool = False
+    # Tree control messages that this broker had sent when it was restored: what follows is repair.
+    control_before: int = 0
     ask_due_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Thawed:
+    """What is answered to whoever ends the plan, however often."""
+
+    plan: str = ""
+    frozen_s: float = 0.0
+    repair_messages: int = 0
 
 
 @dataclass(slots=True)

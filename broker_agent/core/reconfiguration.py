@@ -23,7 +23,7 @@ from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ReplyToManager, SendFrame
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.outcomes import Outcomes
-from broker_agent.core.part import Ended, Part
+from broker_agent.core.part import Ended, Part, Thawed
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.transfer import Transfer, comes_to, goes_to
 from dynatops.v1.manager_pb2 import (
@@ -76,6 +76,7 @@ class Reconfiguration:
         self._counters = counters
         self._part: Part | None = None
         self._unknown_end: Ended | None = None
+        self._thawed = Thawed()
         self._outcomes = Outcomes()
 
     @property
@@ -141,7 +142,6 @@ class Reconfiguration:
                 since_s=now_s,
                 frozen_max_s=min(step.frozen_max_s, self._settings.frozen_max_s),
                 transfer=Transfer(step.plan, step.epoch, self._settings.state_resend_s),
-                control_before=self._control_messages,
             )
             self._counters.freezes += 1
             self.version += 1
@@ -170,8 +170,12 @@ class Reconfiguration:
             self._move(list(step.moved), step.epoch, now_s)
             self._remember(step.plan, committed=True)
             if part is not None:
-                part.restored = True
+                self._note_restored(part)
         self._reply(step)
+
+    def _note_restored(self, part: Part) -> None:
+        part.restored = True
+        part.control_before = self._node.counters.tree_control_sent
 
     def _tree_repair(self, step: Step, now_s: float) -> None:
         self._node.interests.catch_up(now_s)
@@ -182,13 +186,10 @@ class Reconfiguration:
             self._open(part, step, now_s)
 
     def _finish(self, step: Step, now_s: float) -> None:
-        frozen_s, messages = 0.0, 0
         part = self._part_in(step)
         if part is not None:
-            frozen_s = now_s - part.since_s
-            messages = self._control_messages - part.control_before
             self._thaw(part, now_s)
-        self._reply(step, frozen_s=frozen_s, messages=messages)
+        self._reply_thawed(step)
 
     def _roll_back(self, step: Step, now_s: float) -> None:
         part = self._part_in(step)
@@ -196,17 +197,20 @@ class Reconfiguration:
             self._reply(step, STEP_PROBLEM_IN_USE, f"placement {self.epoch} is in use")
             return
         self._remember(step.plan, committed=False)
-        frozen_s = 0.0
         if part is not None:
-            frozen_s = now_s - part.since_s
             self._give_up(part, now_s)
-        self._reply(step, frozen_s=frozen_s)
+        self._reply_thawed(step)
 
     def _open(self, part: Part, step: Step, now_s: float) -> None:
         """Answer this step once it is done."""
         if part.open is None or part.open.kind != step.kind:
             part.open_since_s = now_s
         part.open = step
+
+    def _reply_thawed(self, step: Step) -> None:
+        """The first answer may be lost: each says the same."""
+        thawed = self._thawed if self._thawed.plan == step.plan else Thawed()
+        self._reply(step, frozen_s=thawed.frozen_s, repair_messages=thawed.repair_messages)
 
     def _reply(
         self,
@@ -216,6 +220,7 @@ class Reconfiguration:
         *,
         frozen_s: float = 0.0,
         messages: int = 0,
+        repair_messages: int = 0,
     ) -> None:
         reply = StepReply(
             fence=step.fence,
@@ -226,6 +231,7 @@ class Reconfiguration:
             message=message,
             messages=messages,
             frozen_s=frozen_s,
+            repair_messages=repair_messages,
         )
         self.effects.append(ReplyToManager(reply))
 
@@ -302,7 +308,7 @@ class Reconfiguration:
         self._remember(part.plan, committed=committed)
         if committed:
             self._move(part.moved, part.epoch, now_s)
-            part.restored = True
+            self._note_restored(part)
             self._thaw(part, now_s)
         else:
             self._give_up(part, now_s)
@@ -324,7 +330,10 @@ class Reconfiguration:
         self._unknown_end = None
         self.version += 1
         self._node.interests.catch_up(now_s)
-        self._counters.frozen_ms += round(1000 * (now_s - part.since_s))
+        frozen_s = now_s - part.since_s
+        sent = self._node.counters.tree_control_sent - part.control_before
+        self._thawed = Thawed(part.plan, frozen_s, sent if part.restored else 0)
+        self._counters.frozen_ms += round(1000 * frozen_s)
 
     def _give_up(self, part: Part, now_s: float) -> None:
         """The plan was rolled back: all is as it was."""
@@ -380,7 +389,3 @@ class Reconfiguration:
     @property
     def _node(self) -> Node:
         return self._hosting.node
-
-    @property
-    def _control_messages(self) -> int:
-        return self._node.counters.tree_control_sent

@@ -465,6 +465,7 @@ class StepReply(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     FROZEN_S_FIELD_NUMBER: _builtins.int
+    REPAIR_MESSAGES_FIELD_NUMBER: _builtins.int
     fence: _builtins.int
     plan: _builtins.str
     epoch: _builtins.int
@@ -475,6 +476,10 @@ class StepReply(_message.Message):
     """Messages that this broker sent to other brokers for this step."""
     frozen_s: _builtins.float
     """In RCFG_FINISH and RCFG_ROLL_BACK: for how long the broker was frozen."""
+    repair_messages: _builtins.int
+    """In RCFG_FINISH: messages of topic trees that this broker sent since RCFG_TREE_RESTORE, whichever
+    broker was being moved. They belong to RCFG_TREE_REPAIR, which only moving brokers are told.
+    """
     def __init__(
         self,
         *,
@@ -486,10 +491,11 @@ class StepReply(_message.Message):
         message: _builtins.str = ...,
         messages: _builtins.int = ...,
         frozen_s: _builtins.float = ...,
+        repair_messages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fence", b"fence", "frozen_s", b"frozen_s", "kind", b"kind", "message", b"message", "messages", b"messages", "plan", b"plan", "problem", b"problem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fence", b"fence", "frozen_s", b"frozen_s", "kind", b"kind", "message", b"message", "messages", b"messages", "plan", b"plan", "problem", b"problem", "repair_messages", b"repair_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,6 +37,12 @@ from reconfig_manager.ports import (
     Record,
 )
 
+# Of a broker that moves: a part of its node's state, and a confirmation.
+STATE_MESSAGES = 2
+# Of every broker: trees that lead through it change because others move.
+REPAIR_MESSAGES = 3
+FROZEN_S = 0.2
+
 
 class BrokenProtocolError(Exception):
     """The manager did something that loses events."""
@@ -55,6 +61,9 @@ class FakeBroker:
     repaired: bool = True
     alive: bool = True
     streams: int = 0
+    # The plan that it was thawed from last, and those it was told to roll back.
+    thawed_from: str = ""
+    rolled_back: set[str] = field(default_factory=set)
     # Steps as they came, by kind.
     seen: list[int] = field(default_factory=list)
     # What it answers instead to steps of a kind, without obeying.
@@ -81,14 +90,18 @@ class FakeBroker:
             reply.MergeFrom(self.answers[step.kind])
             return reply
         problem = self._obey(step, now_s)
+        ends = step.kind in (RCFG_FINISH, RCFG_ROLL_BACK)
         return StepReply(
             fence=step.fence,
             plan=step.plan,
             epoch=step.epoch,
             kind=step.kind,
             problem=problem,
-            messages=2 if step.kind in (RCFG_DHT_UPDATE, RCFG_TREE_REPAIR) else 0,
-            frozen_s=0.2 if step.kind == RCFG_FINISH else 0.0,
+            messages=STATE_MESSAGES if step.kind == RCFG_DHT_UPDATE and not problem else 0,
+            frozen_s=FROZEN_S if ends and self.thawed_from == step.plan else 0.0,
+            repair_messages=(
+                REPAIR_MESSAGES if step.kind == RCFG_FINISH and self.thawed_from == step.plan else 0
+            ),
         )
 
     def _obey(self, step: Step, now_s: float) -> StepProblem.ValueType:
@@ -105,7 +118,7 @@ class FakeBroker:
         }[step.kind](step, now_s)
 
     def _init(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.epoch <= self.epoch:
+        if step.epoch <= self.epoch or step.plan in self.rolled_back:
             return STEP_PROBLEM_STALE
         if self.frozen_by != step.plan:
             self.frozen_by, self.frozen_at_s = step.plan, now_s
@@ -116,8 +129,6 @@ class FakeBroker:
         return STEP_PROBLEM_UNSPECIFIED if self._is_frozen_by(step) else STEP_PROBLEM_NOT_FROZEN
 
     def _restore(self, step: Step, now_s: float) -> StepProblem.ValueType:
-        if step.epoch < self.epoch:
-            return STEP_PROBLEM_STALE
         if step.epoch > self.epoch:
             self.epoch = step.epoch
             for ref in step.moved:
@@ -135,24 +146,26 @@ class FakeBroker:
     def _finish(self, step: Step, now_s: float) -> StepProblem.ValueType:
         if step.epoch != self.epoch:
             raise BrokenProtocolError(f"{self.broker_id} is to finish what it has not restored")
-        if not self._is_frozen_by(step):
-            return STEP_PROBLEM_NOT_FROZEN
-        self.frozen_by = ""
+        self._thaw(step)
         return STEP_PROBLEM_UNSPECIFIED
 
     def _roll_back(self, step: Step, now_s: float) -> StepProblem.ValueType:
         if step.epoch == self.epoch:
             return STEP_PROBLEM_IN_USE
-        if self._is_frozen_by(step):
-            self.frozen_by = ""
+        self.rolled_back.add(step.plan)
+        self._thaw(step)
         return STEP_PROBLEM_UNSPECIFIED
 
     def _is_frozen_by(self, step: Step) -> bool:
         return self.frozen_by == step.plan
 
+    def _thaw(self, step: Step) -> None:
+        if self._is_frozen_by(step):
+            self.frozen_by, self.thawed_from = "", step.plan
+
     def thaw_if_late(self, now_s: float) -> None:
         if self.frozen_by and now_s >= self.frozen_at_s + self.frozen_max_s:
-            self.frozen_by, self.repaired = "", True
+            self.thawed_from, self.frozen_by, self.repaired = self.frozen_by, "", True
 
 
 @dataclass

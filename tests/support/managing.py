@@ -13,6 +13,7 @@ from dynatops.v1.manager_pb2 import (
 )
 from overlay.identifiers import key_of, show_node
 from reconfig_manager.manager import Manager
+from reconfig_manager.office import Office
 from reconfig_manager.plan import (
     CostFigures,
     ModelFacts,
@@ -56,6 +57,53 @@ class Mishaps:
     delay_max_s: float = 0.02
     # A write that fails, and is there all the same half of the time.
     unwritten: float = 0.0
+
+
+def rotation(
+    office: Office,
+    nodes: dict[str, int],
+    brokers: int,
+    now_s: float,
+    *,
+    topics: int = 5,
+    moving_cost: float = 1e3,
+) -> Plan:
+    """Each of these brokers takes the node of the next one, whatever that is good for."""
+    hosted = [show_node(node_id) for node_id in nodes.values()]
+    figures = CostFigures(overhead=1e6, delay=0.0, total=1e6)
+    return Plan(
+        id=office.new_plan_id(),
+        created_s=now_s,
+        changed_s=now_s,
+        expires_s=now_s + 3600,
+        options=SolverOptions(),
+        base=office.base(),
+        model=ModelFacts(
+            completeness=1.0,
+            brokers=brokers,
+            topics=topics,
+            topics_published=topics,
+            subscriptions=topics,
+            events_per_s=1.0,
+            periods=9,
+        ),
+        prediction=Prediction(
+            algorithm="refine",
+            cost_before=figures,
+            cost_after=figures.model_copy(update={"total": 1.0}),
+            benefit=1e6,
+            moving_cost=moving_cost,
+            threshold=0.0,
+            t_free_s=3600.0,
+            accept=True,
+            reason="benefit_above_cost",
+            explanation="accept",
+        ),
+        moves=tuple(
+            Move(broker_id=name, from_node=node, to_node=next_node)
+            for name, node, next_node in zip(nodes, hosted, hosted[1:] + hosted[:1], strict=True)
+        ),
+    )
 
 
 class World:
@@ -210,45 +258,9 @@ class World:
 
     def rotation(self, movers: int) -> Plan:
         """A plan by which the first brokers take each other's places, ready to be approved."""
-        office = self.manager.office
-        names = sorted(self.brokers)[:movers]
-        nodes = [show_node(self.brokers[name].node_id) for name in names]
-        moves = tuple(
-            Move(broker_id=name, from_node=nodes[i], to_node=nodes[(i + 1) % movers])
-            for i, name in enumerate(names)
-        )
-        figures = CostFigures(overhead=1e6, delay=0.0, total=1e6)
-        plan = Plan(
-            id=office.new_plan_id(),
-            created_s=self.now_s,
-            changed_s=self.now_s,
-            expires_s=self.now_s + 3600,
-            options=SolverOptions(),
-            base=office.base(),
-            model=ModelFacts(
-                completeness=1.0,
-                brokers=len(self.brokers),
-                topics=5,
-                topics_published=5,
-                subscriptions=5,
-                events_per_s=1.0,
-                periods=9,
-            ),
-            prediction=Prediction(
-                algorithm="refine",
-                cost_before=figures,
-                cost_after=figures.model_copy(update={"total": 1.0}),
-                benefit=1e6,
-                moving_cost=1e3,
-                threshold=0.0,
-                t_free_s=3600.0,
-                accept=True,
-                reason="benefit_above_cost",
-                explanation="accept",
-            ),
-            moves=moves,
-        )
-        self.do(office.write(plan))
+        nodes = {name: self.brokers[name].node_id for name in sorted(self.brokers)[:movers]}
+        plan = rotation(self.manager.office, nodes, len(self.brokers), self.now_s)
+        self.do(self.manager.office.write(plan))
         return plan
 
     def begin(self, movers: int = 3) -> Plan:

@@ -61,10 +61,10 @@ class TestWhenAllGoesWell:
             "RCFG_INIT": (12, 0),
             "RCFG_DHT_UPDATE": (6, 6),
             "RCFG_TREE_RESTORE": (12, 0),
-            "RCFG_TREE_REPAIR": (6, 6),
+            "RCFG_TREE_REPAIR": (6, 18),
             "RCFG_FINISH": (12, 0),
         }
-        assert plan.execution.messages_total == 60
+        assert plan.execution.messages_total == 72
         assert plan.execution.paused.brokers == 6
         assert plan.execution.paused.p99_s == pytest.approx(0.2)
 

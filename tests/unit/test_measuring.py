@@ -147,7 +147,8 @@ class TestCalibration:
         assert first.a == 6.0
         # 4 movers, 8 brokers: 2 commands with answers, 2 messages of their own for the state.
         assert first.b == pytest.approx(1.25 * 4 * (2 + 2 + 2) / (9 * 4))
-        assert first.c == pytest.approx(1.25 * 4 * 2 / (5 * 3 * 4))
+        # All 8 repaired trees, for 4 movers among 5 topics.
+        assert first.c == pytest.approx(1.25 * 8 * 3 / (5 * 3 * 4))
         assert first.plans == 1
 
     def test_up_at_once_and_down_slowly(self) -> None:
@@ -155,7 +156,7 @@ class TestCalibration:
         constants = Constants(a=6.0, b=2.0, c=0.01, plans=10)
         after = calibrated(constants, executed(), settings)
         assert 0.75 * 2.0 < after.b < 2.0
-        assert after.c == pytest.approx(1.25 * 8 / 60)
+        assert after.c == pytest.approx(1.25 * 8 * 3 / 60)
 
     def test_within_bounds(self) -> None:
         constants = calibrated(Constants(), executed(RCFG_INIT=10**6), MeasuringSettings())
