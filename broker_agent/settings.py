@@ -120,7 +120,10 @@ class HttpSettings(BaseModel):
         " port 0 takes any. By default nobody is answered.",
     )
     connections_max: int = Field(
-        32, gt=0, description="Connections at once; further ones are ended at once, and counted."
+        256,
+        gt=0,
+        description="Connections at once; past it the oldest one, of whoever has most, is closed "
+        "for the next, so that probes are always answered.",
     )
     request_bytes_max: int = Field(
         8192, ge=256, description="Largest request; a larger one is answered 400."

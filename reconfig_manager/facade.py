@@ -168,8 +168,8 @@ class ManagerFacade:
             self._costed = _Costed(now_s, office, office.policy.version, view)
             return view
 
-    def watch(self, last_id: str) -> Watcher:
-        return self._broadcast.watch(last_id)
+    def watch(self, last_id: str, caller: str) -> Watcher:
+        return self._broadcast.watch(last_id, caller)
 
     # ---- what is stored --------------------------------------------------------------------------
 

@@ -107,6 +107,7 @@ class ManagerService:
             # Numbers of events are of this life of the process.
             secrets.token_hex(4),
             watchers_max=rest.watchers_max,
+            caller_watchers_max=rest.caller_watchers_max,
             watcher_events_max=rest.watcher_events_max,
             kept=rest.events_kept,
         )

@@ -43,6 +43,7 @@ _LABELS = {
     "outcome": "how Algorithm 3 can end; eight values",
     "path": "`/livez`, `/readyz`, `/metrics`, `other`",
     "phase": "phases of a plan, in lower case; six values",
+    "reason": "of HTTP connections `slow`, `crowded`; of managers' also `stalled`, `malformed`",
     "state": "of sessions `connected`, `absent`; of plans their eight states, in lower case",
     "status": "of HTTP the status code; of a node `joining`, `member`, `leaving`, `left`",
     "table": "of advice: `brokers`, `clients`, `next`, `topics`",

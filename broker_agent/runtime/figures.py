@@ -80,9 +80,10 @@ PROCESS: Figures = [
         "status",
     ),
     counter(
-        "dynatops_broker_http_refused_total",
-        "Connections for these ended because there were too many.",
-        lambda a: a.http.refused if a.http is not None else 0,
+        "dynatops_broker_http_closed_total",
+        "Connections for these that the broker ended, by reason: `slow`, or `crowded` by others.",
+        lambda a: dict(a.http.closed) if a.http is not None else {},
+        "reason",
     ),
 ]
 

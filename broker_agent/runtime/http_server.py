@@ -1,8 +1,9 @@
 """A very small HTTP server, for probes and metrics: one request a connection, GET and HEAD only.
 
 Everything is bounded: connections at once, bytes and seconds of a request, seconds of an answer.
-What is not HTTP is answered 400 if it can be, and the connection ends. It shares the broker's event
-loop, so an answer must take little time.
+Past the first of these the oldest connection goes (`dynatops.accepting`), so that a probe is
+answered whoever else keeps connections. What is not HTTP is answered 400 if it can be, and the
+connection ends. It shares the broker's event loop, so an answer must take little time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from broker_agent.settings import HttpSettings
+from dynatops.accepting import AcceptedConnection, Acceptor, ConnectionTable
 from dynatops.addresses import split_address
 
 log = logging.getLogger(__name__)
@@ -42,65 +44,57 @@ class HttpServer:
         self.address = ""
         # By path (or OTHER) and status.
         self.requests: Counter[tuple[str, str]] = Counter()
-        # Turned away, because there were too many.
-        self.refused = 0
         self._settings = settings
         self._pages = pages
-        self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[None]] = set()
+        self._table = ConnectionTable(settings.connections_max, settings.timeout_s)
+        self._acceptor: Acceptor | None = None
 
     @property
     def busy(self) -> int:
         """Connections that are being served."""
-        return len(self._serving)
+        return len(self._table)
+
+    @property
+    def closed(self) -> Mapping[str, int]:
+        """Connections that it ended itself, by reason."""
+        return self._table.closed
 
     async def start(self) -> None:
         """Raises OSError."""
         host, port = split_address(self._settings.listen)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        self._server = await asyncio.start_server(
-            self._accept, sock=listening, limit=self._settings.request_bytes_max
-        )
+        self._acceptor = Acceptor(listening, self._table, self._serve)
+        self._acceptor.start()
         shown_host = f"[{host}]" if ":" in host else host
         self.address = f"{shown_host}:{listening.getsockname()[1]}"
 
     async def stop(self) -> None:
-        if self._server is None:
+        if self._acceptor is None:
             return
-        self._server.close()
-        tasks = list(self._serving)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._acceptor.close()
+        await self._acceptor.wait_closed()
         # Connections that were cut off are closed in the loop's next turn.
         await asyncio.sleep(0)
-        self._server = None
+        self._acceptor = None
 
     # ---- connections ----------------------------------------------------------------------------
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= self._settings.connections_max:
-            self.refused += 1
-            writer.transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        timeout_s = self._settings.timeout_s
+    async def _serve(self, accepted: socket.socket, connection: AcceptedConnection) -> None:
+        reader, writer = await asyncio.open_connection(
+            sock=accepted, limit=self._settings.request_bytes_max
+        )
         try:
-            async with asyncio.timeout(timeout_s):
-                raw = await _request(reader)
-            async with asyncio.timeout(timeout_s):
-                writer.write(self._answer(raw))
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, asyncio.IncompleteReadError, OSError) as error:
-            # It said too little, or does not take its answer: there is nobody to talk to.
-            log.debug("%s went: %r", writer.get_extra_info("peername"), error)
+            raw = await _request(reader)
+            # As much time again for the answer to be taken, and no claim to a place meanwhile.
+            connection.ask()
+            writer.write(self._answer(raw))
+            writer.close()
+            await writer.wait_closed()
+        except asyncio.IncompleteReadError as error:
+            log.debug("%s went: %r", connection.address, error)
         finally:
+            connection.leave()
             writer.transport.abort()
 
     # ---- requests -------------------------------------------------------------------------------

@@ -74,6 +74,14 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def watching_caller(request: Request) -> str:
+    """For what one may have so much of: a token; where none is asked for, an address."""
+    caller = caller_of(request)
+    if caller is ANYONE and request.client is not None:
+        return request.client.host
+    return caller.name
+
+
 def check_role(caller: Caller, needed: Role) -> None:
     """Raises ProblemError."""
     if not caller.role.includes(needed):

@@ -1,4 +1,7 @@
-"""What happens to every request before its endpoint: counted, bounded, and asked who it is from."""
+"""What happens to every request before its endpoint: counted, bounded, and asked who it is from.
+
+Probes are answered whatever else goes on: they wait for no body, and for no place among the others.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from collections import Counter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dynatops.metrics import Metric, counter
+from dynatops.accepting import ConnectionTable
+from dynatops.metrics import Metric, counter, gauge
 from reconfig_manager.rest.access import Tokens, check_host
-from reconfig_manager.rest.problems import ProblemError, response_of
+from reconfig_manager.rest.problems import RETRY_AFTER_S, ProblemError, response_of
 from reconfig_manager.rest.settings import RestSettings
 
 # Probes and the schema tell no secrets.
@@ -24,6 +28,14 @@ class Traffic:
         # By method and status.
         self.requests: Counter[tuple[str, int]] = Counter()
         self.audit_failures = 0
+        # Requests being answered.
+        self.under_way = 0
+        # Where the app is served, and not only called.
+        self.connections: ConnectionTable | None = None
+
+    @property
+    def closed(self) -> dict[str, float]:
+        return {} if self.connections is None else dict(self.connections.closed)
 
 
 TRAFFIC: list[Metric[Traffic]] = [
@@ -36,6 +48,23 @@ TRAFFIC: list[Metric[Traffic]] = [
         },
         "method",
         "status",
+    ),
+    gauge(
+        "dynatops_http_requests_under_way",
+        "HTTP requests being answered, streams of events among them.",
+        lambda traffic: traffic.under_way,
+    ),
+    gauge(
+        "dynatops_http_connections",
+        "Connections to the HTTP side.",
+        lambda traffic: 0 if traffic.connections is None else len(traffic.connections),
+    ),
+    counter(
+        "dynatops_http_closed_total",
+        "Connections that the manager ended, by reason: `slow` to ask, `crowded` by others, "
+        "`stalled` in taking their answer, `malformed`.",
+        lambda traffic: traffic.closed,
+        "reason",
     ),
     counter(
         "dynatops_audit_failures_total",
@@ -64,23 +93,37 @@ class Gatekeeper:
                 self._traffic.requests[_known(scope["method"]), message["status"]] += 1
             await send(message)
 
+        self._traffic.under_way += 1
+        try:
+            await self._pass_on(scope, receive, counted)
+        finally:
+            self._traffic.under_way -= 1
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._admit(scope)
             body = await self._body(scope, receive)
         except ProblemError as problem:
-            await response_of(scope["path"], problem)(scope, receive, counted)
+            await response_of(scope["path"], problem)(scope, receive, send)
             return
         if body is None:
             return
         # Who passes the request on needs it, when the endpoint has had it.
         scope.setdefault("state", {})["body"] = body
-        await self._app(scope, _replayed(body, receive), counted)
+        await self._app(scope, _replayed(body, receive), send)
 
     def _admit(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         if not self.tokens.asked_for and not self._settings.insecure:
             check_host(headers.get("host", ""))
         if scope["path"] not in OPEN_PATHS:
+            if self._traffic.under_way > self._settings.requests_max:
+                raise ProblemError(
+                    503,
+                    f"{self._settings.requests_max} requests are being answered; try again later",
+                    "too_many_requests",
+                    {"Retry-After": str(RETRY_AFTER_S)},
+                )
             caller = self.tokens.caller(headers.get("authorization", ""))
             scope.setdefault("state", {})["caller"] = caller
 
@@ -95,6 +138,9 @@ class Gatekeeper:
         if length.isdigit() and int(length) > most:
             raise too_large
         if length in ("", "0") and "transfer-encoding" not in headers:
+            return b""
+        if scope["path"] in OPEN_PATHS:
+            # Nobody reads one: whoever sends it needs no token, and may take long.
             return b""
         parts: list[bytes] = []
         size = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,6 +28,14 @@ class TooManyWatchersError(RefusalError):
         super().__init__(f"{watchers_max} streams of events are open already; try again later")
 
 
+class CallerWatchesTooMuchError(RefusalError):
+    def __init__(self, caller: str, watchers_max: int) -> None:
+        super().__init__(
+            f"{caller} has {watchers_max} streams of events open already, as many as one may: "
+            "end one of them (rest.caller_watchers_max)"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     kind: str
@@ -39,7 +47,10 @@ class Event:
 class Watcher:
     """One stream. A context manager: leaving it makes room for another."""
 
-    def __init__(self, home: Broadcast, backlog: deque[Event], events_max: int) -> None:
+    def __init__(
+        self, home: Broadcast, caller: str, backlog: deque[Event], events_max: int
+    ) -> None:
+        self.caller = caller
         self._home = home
         self._events = backlog
         self._events_max = events_max
@@ -96,14 +107,23 @@ class Watcher:
 
 class Broadcast:
     def __init__(
-        self, instance: str, *, watchers_max: int, watcher_events_max: int, kept: int
+        self,
+        instance: str,
+        *,
+        watchers_max: int,
+        caller_watchers_max: int,
+        watcher_events_max: int,
+        kept: int,
     ) -> None:
         """`instance` tells this process's numbers from those of others and of former lives."""
         self._instance = instance
         self._watchers_max = watchers_max
+        self._caller_watchers_max = caller_watchers_max
         self._watcher_events_max = watcher_events_max
         self._kept: deque[Event] = deque(maxlen=kept)
         self._watchers: set[Watcher] = set()
+        # Streams of each.
+        self._callers: Counter[str] = Counter()
         self._closed = ""
         self.told = 0
         self.overflows = 0
@@ -121,19 +141,28 @@ class Broadcast:
         for watcher in self._watchers:
             self.overflows += not watcher.offer(told)
 
-    def watch(self, last_id: str = "") -> Watcher:
-        """Raises TooManyWatchersError."""
+    def watch(self, last_id: str = "", caller: str = "") -> Watcher:
+        """Raises CallerWatchesTooMuchError and TooManyWatchersError."""
+        if self._callers[caller] >= self._caller_watchers_max:
+            self.turned_away += 1
+            raise CallerWatchesTooMuchError(caller, self._caller_watchers_max)
         if len(self._watchers) >= self._watchers_max:
             self.turned_away += 1
             raise TooManyWatchersError(self._watchers_max)
-        watcher = Watcher(self, self._backlog(last_id), self._watcher_events_max)
+        watcher = Watcher(self, caller, self._backlog(last_id), self._watcher_events_max)
         if self._closed:
             watcher.end(ENDED, self._closed)
         self._watchers.add(watcher)
+        self._callers[caller] += 1
         return watcher
 
     def leave(self, watcher: Watcher) -> None:
-        self._watchers.discard(watcher)
+        if watcher not in self._watchers:
+            return
+        self._watchers.remove(watcher)
+        self._callers[watcher.caller] -= 1
+        if not self._callers[watcher.caller]:
+            del self._callers[watcher.caller]
 
     def end(self, message: str) -> None:
         """For those that watch now."""

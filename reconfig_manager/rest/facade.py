@@ -105,8 +105,9 @@ class Facade(Protocol):
 
     async def cost(self) -> CostView: ...
 
-    def watch(self, last_id: str) -> Watcher:
-        """Events from now on, or after `last_id`. Raises TooManyWatchersError."""
+    def watch(self, last_id: str, caller: str) -> Watcher:
+        """Events from now on, or after `last_id`. Raises CallerWatchesTooMuchError and
+        TooManyWatchersError."""
         ...
 
     # ---- what is stored, at every manager --------------------------------------------------------

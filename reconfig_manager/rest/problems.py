@@ -15,7 +15,7 @@ from starlette.routing import Match
 
 from dynatops.tokens import Role
 from reconfig_manager import refusals
-from reconfig_manager.rest.broadcast import TooManyWatchersError
+from reconfig_manager.rest.broadcast import CallerWatchesTooMuchError, TooManyWatchersError
 from reconfig_manager.rest.facade import (
     ConflictingOptionsError,
     KeyReusedError,
@@ -40,6 +40,7 @@ REFUSALS: Sequence[tuple[type[Exception], int, str]] = (
     (ConflictingOptionsError, 409, "conflicting_options"),
     (KeyReusedError, 409, "idempotency_key_reused"),
     (refusals.StalePolicy, 412, "stale_policy"),
+    (CallerWatchesTooMuchError, 429, "too_many_streams"),
     (TooManyWatchersError, 503, "too_many_watchers"),
     (refusals.NotLeading, 503, "no_leader"),
     (refusals.StoreAway, 503, "store_away"),
@@ -59,6 +60,7 @@ CODES = {
     421: "wrong_host",
     422: "invalid",
     428: "if_match_required",
+    429: "too_many_streams",
     500: "internal_error",
     503: "unavailable",
 }
@@ -106,7 +108,7 @@ def problem_of(error: Exception) -> ProblemError:
         return error
     for kind, status, code in REFUSALS:
         if isinstance(error, kind):
-            headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+            headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else {}
             return ProblemError(status, _told(error, code), code, headers)
     raise error
 
@@ -119,8 +121,8 @@ def _told(error: Exception, code: str) -> str:
     return str(error)
 
 
-def response_of(path: str, problem: ProblemError) -> JSONResponse:
-    document = {
+def document_of(path: str, problem: ProblemError) -> dict[str, Any]:
+    return {
         "type": f"urn:dynatops:problem:{problem.code}",
         "title": HTTPStatus(problem.status).phrase,
         "status": problem.status,
@@ -129,8 +131,11 @@ def response_of(path: str, problem: ProblemError) -> JSONResponse:
         "instance": path,
         **problem.more,
     }
+
+
+def response_of(path: str, problem: ProblemError) -> JSONResponse:
     headers = {"Cache-Control": "no-store", **problem.headers}
-    return JSONResponse(document, problem.status, headers, MEDIA_TYPE)
+    return JSONResponse(document_of(path, problem), problem.status, headers, MEDIA_TYPE)
 
 
 # ---- handlers ------------------------------------------------------------------------------------
@@ -214,6 +219,7 @@ _DESCRIPTIONS = {
     421: "Without tokens, only requests to a loopback address are answered.",
     422: "The request makes no sense; `errors` says where.",
     428: "If-Match is missing.",
+    429: "The token, or without tokens the address, has as many streams as it may.",
     503: "No leader, no store, or too many watchers; see Retry-After.",
 }
 

@@ -1,4 +1,5 @@
-"""Serves the app by uvicorn, within the manager's own event loop."""
+"""Serves the app by uvicorn, within the manager's own event loop; it accepts connections itself, so
+that those of strangers leave room for others."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
+from dynatops.accepting import AcceptedConnection, Acceptor, ConnectionTable
 from dynatops.addresses import split_address
 from dynatops.tls import Tls, TlsFileError
+from reconfig_manager.rest.connections import HttpConnection
 from reconfig_manager.rest.settings import RestSettings
 
 _STOP_S = 3
@@ -23,6 +27,36 @@ class ServeError(Exception):
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, settings: RestSettings) -> None:
+        super().__init__(config)
+        self._settings = settings
+        self.table = ConnectionTable(settings.connections_max, settings.request_timeout_s)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        acceptors = [Acceptor(listening, self.table, self._connect) for listening in sockets or ()]
+        for acceptor in acceptors:
+            acceptor.start()
+        # Closed and waited for as asyncio's own are.
+        self.servers = cast("list[asyncio.Server]", acceptors)
+        self.started = True
+
+    async def _connect(self, accepted: socket.socket, connection: AcceptedConnection) -> None:
+        settings, config = self._settings, self.config
+
+        def protocol() -> HttpConnection:
+            return HttpConnection(
+                connection,
+                settings.answer_timeout_s,
+                config=config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+
+        loop = asyncio.get_running_loop()
+        # A handshake is over when the time for the request is, which is counted by the table.
+        await loop.connect_accepted_socket(protocol, accepted, ssl=config.ssl)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the process's business."""
@@ -44,10 +78,12 @@ class RestServer:
                 proxy_headers=False,
                 ssl_certfile=settings.tls_cert or None,
                 ssl_keyfile=settings.tls_key or None,
-                limit_concurrency=settings.connections_max,
+                h11_max_incomplete_event_size=settings.head_bytes_max,
                 timeout_graceful_shutdown=_STOP_S,
-            )
+            ),
+            settings,
         )
+        app.state.traffic.connections = self._server.table
         self._socket: socket.socket | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -103,3 +139,6 @@ class RestServer:
         if self._running is not None:
             self._server.should_exit = True
             await self._running
+            # Those in the middle of TLS are not uvicorn's yet.
+            for acceptor in self._server.servers:
+                await acceptor.wait_closed()

@@ -53,10 +53,34 @@ class RestSettings(BaseModel):
     )
     body_timeout_s: float = Field(10.0, gt=0, description="A body must have arrived by then.")
     connections_max: int = Field(
-        1_000, ge=1, description="Connections at once; past it, requests are answered 503."
+        1_000,
+        ge=10,
+        description="Connections at once; past it the oldest one that asks for nothing, of whoever "
+        "has most, is closed for the next. Where nine of ten are being answered, further requests "
+        "are answered 503, and probes go on.",
+    )
+    head_bytes_max: int = Field(
+        16_384, ge=1_024, description="Largest head of a request; larger ones are answered 400."
+    )
+    request_timeout_s: float = Field(
+        10.0,
+        gt=0,
+        description="The head of a request must be there by then, counted from the beginning of "
+        "the connection or its last answer; the connection is closed otherwise.",
+    )
+    answer_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        description="A connection that takes nothing of its answer for so long is closed.",
     )
     watchers_max: int = Field(
         100, ge=1, description="Streams of events at once; further ones are turned away."
+    )
+    caller_watchers_max: int = Field(
+        10,
+        ge=1,
+        description="Of these, by one token, or without tokens from one address; further ones are "
+        "answered 429.",
     )
     watcher_events_max: int = Field(
         1_000, ge=1, description="Events waiting for one watcher; past it, its stream is ended."
@@ -103,6 +127,11 @@ class RestSettings(BaseModel):
                 "if the network is trusted"
             )
         return self
+
+    @property
+    def requests_max(self) -> int:
+        """Requests being answered at once. What is left of the connections is for whoever comes."""
+        return self.connections_max * 9 // 10
 
     @property
     def on_loopback(self) -> bool:

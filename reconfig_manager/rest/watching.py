@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from reconfig_manager.rest.access import watching_caller
 from reconfig_manager.rest.broadcast import Event, Watcher
 from reconfig_manager.rest.problems import problems, redirect
 from reconfig_manager.rest.requests import Leading, Manager, Viewing, settings_of
@@ -40,7 +41,7 @@ events = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
             "description": "Events until the stream is closed by either side.",
             "content": {"text/event-stream": {"schema": _EVENT}},
         },
-        **problems(),
+        **problems(429),
         **redirect(),
     },
 )
@@ -61,7 +62,7 @@ async def watch_events(
     A stream that begins with `reset` has missed something: read the present state. One that ends
     with `overflow` was too slow, with `ended` belongs to a manager that leads no longer.
     """
-    watcher = manager.watch(last_event_id)
+    watcher = manager.watch(last_event_id, watching_caller(request))
     return _EventStream(watcher, settings_of(request))
 
 

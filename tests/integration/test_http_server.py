@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -157,16 +157,45 @@ class TestMisbehaviour:
 
         serve(scenario, timeout_s=0.2)
 
-    def test_too_many_at_once(self) -> None:
+    def test_one_more_than_fits_closes_the_oldest(self) -> None:
         async def scenario(server: HttpServer) -> None:
-            async with connected(server), connected(server):
+            async with connected(server) as (oldest, _), connected(server) as (newer, _):
                 await until(lambda: server.busy == 2)
-                assert await ask(server, b"GET /fine HTTP/1.1\r\n\r\n") == b""
-                assert server.refused == 1
+                assert status_of(await ask(server, b"GET /fine HTTP/1.1\r\n\r\n")) == 200
+                assert await oldest.read(-1) == b""
+                assert not newer.at_eof()
+                assert server.closed == {"crowded": 1}
             await until(lambda: not server.busy)
-            assert status_of(await ask(server, b"GET /fine HTTP/1.1\r\n\r\n")) == 200
 
         serve(scenario, connections_max=2)
+
+    @pytest.mark.parametrize("sockets", [40, 400])
+    def test_a_probe_is_answered_however_many_say_little(self, sockets: int) -> None:
+        async def scenario(server: HttpServer) -> None:
+            async with AsyncExitStack() as stack:
+                for _ in range(sockets):
+                    _, writer = await stack.enter_async_context(connected(server))
+                    writer.write(b"GET /fine HTTP/1.1\r\nX-Slow: ")
+                for _ in range(3):
+                    async with asyncio.timeout(1):
+                        answer = await ask(server, b"GET /fine HTTP/1.1\r\n\r\n")
+                    assert status_of(answer) == 200
+
+        serve(scenario)
+
+    def test_saying_something_now_and_then_buys_no_time(self) -> None:
+        async def scenario(server: HttpServer) -> None:
+            async with connected(server) as (reader, writer):
+                writer.write(b"GET /fine HTTP/1.1\r\nX-Slow: ")
+                async with asyncio.timeout(5):
+                    while not server.closed:
+                        writer.write(b"x")
+                        await asyncio.sleep(0)
+                with suppress(ConnectionResetError):
+                    assert await reader.read(-1) == b""
+                assert server.closed == {"slow": 1}
+
+        serve(scenario, timeout_s=0.2, request_bytes_max=1 << 30)
 
     def test_it_ends_with_connections_open(self) -> None:
         async def scenario(server: HttpServer) -> None:

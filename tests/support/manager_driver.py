@@ -74,6 +74,7 @@ class ManagerDriver:
         self.broadcast = Broadcast(
             name,
             watchers_max=self.settings.watchers_max,
+            caller_watchers_max=self.settings.caller_watchers_max,
             watcher_events_max=self.settings.watcher_events_max,
             kept=self.settings.events_kept,
         )

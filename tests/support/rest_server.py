@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from reconfig_manager.rest.admission import Traffic
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.server import RestServer
 from tests.support.manager_driver import ManagerDriver
@@ -20,7 +21,18 @@ class Served:
     def __init__(self, driver: ManagerDriver, loop: asyncio.AbstractEventLoop) -> None:
         self.driver = driver
         self.loop = loop
-        self.server = RestServer(create_app(driver.facade, driver.settings), driver.settings)
+        self.app = create_app(driver.facade, driver.settings)
+        self.server = RestServer(self.app, driver.settings)
+
+    @property
+    def tls(self) -> bool:
+        return bool(self.driver.settings.tls_cert)
+
+    @property
+    def closed(self) -> dict[str, float]:
+        """Connections that it ended, by reason."""
+        traffic: Traffic = self.app.state.traffic
+        return traffic.closed
 
     @property
     def url(self) -> str:

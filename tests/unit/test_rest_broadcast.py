@@ -7,11 +7,22 @@ import json
 
 import pytest
 
-from reconfig_manager.rest.broadcast import Broadcast, TooManyWatchersError, Watcher
+from reconfig_manager.rest.broadcast import (
+    Broadcast,
+    CallerWatchesTooMuchError,
+    TooManyWatchersError,
+    Watcher,
+)
 
 
-def broadcast(watchers: int = 2, events: int = 3, kept: int = 4) -> Broadcast:
-    return Broadcast("m1", watchers_max=watchers, watcher_events_max=events, kept=kept)
+def broadcast(watchers: int = 2, events: int = 3, kept: int = 4, each: int = 99) -> Broadcast:
+    return Broadcast(
+        "m1",
+        watchers_max=watchers,
+        caller_watchers_max=each,
+        watcher_events_max=events,
+        kept=kept,
+    )
 
 
 def tell(home: Broadcast, *numbers: int) -> None:
@@ -133,3 +144,16 @@ def test_losing_the_lead_ends_those_that_watch_now() -> None:
             assert not later.over
 
     asyncio.run(run())
+
+
+def test_one_caller_leaves_streams_for_others() -> None:
+    home = broadcast(watchers=4, each=2)
+    with home.watch(caller="viewer") as first, home.watch(caller="viewer"):
+        with pytest.raises(CallerWatchesTooMuchError, match="viewer has 2"):
+            home.watch(caller="viewer")
+        assert home.turned_away == 1
+        with home.watch(caller="ops"):
+            assert len(home) == 3
+        home.leave(first)
+        with home.watch(caller="viewer"):
+            assert len(home) == 2

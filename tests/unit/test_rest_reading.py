@@ -313,7 +313,7 @@ def test_every_code_of_a_problem_is_explained() -> None:
 
 def test_there_are_so_many_watchers_at_most() -> None:
     async def test(driver: ManagerDriver, client: httpx.AsyncClient) -> None:
-        with driver.facade.watch(""):
+        with driver.facade.watch("", "viewer"):
             answer = await client.get("/v1/events")
             is_problem(answer, 503, "too_many_watchers")
 
