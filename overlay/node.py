@@ -184,6 +184,11 @@ class Node:
             self.reigns.announced(topic)
         return self._settle(now_s)
 
+    def condemned_peers(self) -> list[Peer]:
+        """Peers that are taken for dead, until they say a word themselves or it is forgotten."""
+        known = [self.directory.get(node_id) for node_id in self._liveness.condemned]
+        return [peer for peer in known if peer is not None]
+
     def unreachable(self, address: str, now_s: float) -> list[Effect]:
         """Nobody listens at this address: whoever was there is dead, silent for long or not."""
         if self.sealed:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker_agent.core.effects import ConnectionId
 from dynatops.client.core import ClientCore, SessionWishes
+from dynatops.client.destinations import FailedLately
 from dynatops.client.publications import Ack, Confirmed
 from dynatops.client.reading import Arrived, FilterKey
 from dynatops.filters import Filter, attributes_to_wire, pattern_matches
@@ -91,6 +92,9 @@ class SimulatedClient:
         self._said_missing: set[tuple[str, int, int]] = set()
         # The broker that has its session.
         self._session_at = ""
+        # Brokers that it lost or could not reach, as it tells whichever it comes to.
+        self._failed = FailedLately()
+        self._sent_by = ""
         self._be_born()
         self._tell()
 
@@ -111,7 +115,13 @@ class SimulatedClient:
     def connect(self, preferred: str = "", *, redirected: bool = False) -> None:
         if self._broker is not None:
             return
-        broker = self._world.broker_at(preferred) or self._world.any_broker()
+        broker = self._world.broker_at(preferred)
+        if broker is None and redirected:
+            # Nobody listens there: back to the broker that sent it, which is told.
+            self._failed.note(preferred, self._now())
+            broker = self._world.broker_at(self._sent_by)
+            redirected = False
+        broker = broker or self._world.any_broker()
         if broker is None:
             self._world.scheduler.after(0.5, self.connect)
             return
@@ -119,13 +129,15 @@ class SimulatedClient:
         self._connections += 1
         self._connection = ConnectionId(f"{self.name}/{self._connections}")
         broker.connect(self._connection, self)
-        self._send(self.core.connected(broker.address, redirected=redirected))
+        avoid = self._failed.latest(self._now())
+        self._send(self.core.connected(broker.address, redirected=redirected, avoid=avoid))
 
     def lost_connection(self, connection: ConnectionId) -> None:
         broker = self._broker
         if connection != self._connection or broker is None:
             return
         self._broker = None
+        self._failed.note(broker.address, self._now())
         # What was not confirmed, the broker need not know of when it is back.
         may_forget = self.core.is_settled and not self._unacknowledged
         self.core.disconnected()
@@ -151,6 +163,7 @@ class SimulatedClient:
         if broker is None:
             return
         again = broker.address if self._world.rng.random() < 0.5 else ""
+        self._failed.note(broker.address, self._now())
         self._leave(broker, connection)
         pause_s = self._world.rng.uniform(0.05, 1.0)
         self._world.scheduler.after(pause_s, lambda: self.connect(again))
@@ -180,6 +193,7 @@ class SimulatedClient:
         broker, connection = self._broker, self._connection
         if broker is None or broker.address == address:
             return
+        self._sent_by = broker.address
         self._leave(broker, connection)
         self._world.scheduler.after(CLIENT_DELAY_S, lambda: self.connect(address, redirected=True))
 
@@ -247,6 +261,7 @@ class SimulatedClient:
             elif isinstance(item, Missed):
                 self._told_of_loss(item)
             elif isinstance(item, Redirect):
+                self._redirected(item.address)
                 move = partial(self.send_to, item.address)
                 self._world.scheduler.after(REDIRECT_PATIENCE_S, move)
         self._flush()
@@ -257,6 +272,7 @@ class SimulatedClient:
             event.publisher = welcome.publisher
         unclaimed = list(self.core.reading.unclaimed)
         address = self._broker.address if self._broker is not None else ""
+        self._failed.forget(address)
         if address != self._session_at:
             for key in list(self.subscriptions):
                 if key not in self.core.filters and key not in unclaimed:
@@ -265,6 +281,13 @@ class SimulatedClient:
         self._session_at = address
         if unclaimed:
             self.core.subscribe(unclaimed)
+
+    def _redirected(self, address: str) -> None:
+        failed_s = self._failed.when_s(address, self._now())
+        if failed_s is not None:
+            ago_s = self._now() - failed_s
+            text = f"{self.name} is sent to {address}, which it lost {ago_s:.1f} s ago"
+            self._world.sent_back.append(text)
 
     def _subscribed(self) -> None:
         """What has been asked for on this connection is in place."""

@@ -115,6 +115,7 @@ class Run:
         self._violate(check_rest(list(self.world.brokers.values())), "at the end")
         self._violate(check_deliveries(self.world), "")
         self._violate(check_catalogue(self.world), "at the end")
+        self._violate(self.world.sent_back, "")
         for check in self.checks:
             self._violate(check(), "at the end")
         return self._verdict()

@@ -205,6 +205,8 @@ class World:
         self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
         # Called when a broker has started, when one has died, and when one answers a manager.
         self.on_started: Callable[[SimulatedBroker], None] = lambda broker: None
+        # Clients that were sent where they had just failed, as sentences.
+        self.sent_back: list[str] = []
         self.on_died: Callable[[str], None] = lambda broker_id: None
         self.on_reply: Callable[[SimulatedBroker, StepReply], None] = lambda broker, reply: None
         self._lives = 0

@@ -76,7 +76,7 @@ class Broker:
         self.hosting = NodeHosting(identity, overlay, self.counters, rng)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self.logbook = Logbook(self.hosting, self._clock, options.logged_rows_max)
-        self.cluster = cluster_for(identity, options, rng)
+        self.cluster = cluster_for(identity, options, self.hosting, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(identity.life, settings, unsaved, rng)
         self.subscriptions = Subscriptions(
@@ -213,6 +213,7 @@ class Broker:
         """Connections to this address are refused."""
         now_s = self._clock.at(reading_s)
         self.publishing.forget_address(address)
+        self.cluster.selection.lose((address,))
         return self._finish(self.node.unreachable(address, now_s), now_s)
 
     def leave(self, reading_s: float) -> list[BrokerEffect]:
@@ -220,6 +221,7 @@ class Broker:
         with it here, not on disk: take what is unsaved first."""
         now_s = self._clock.at(reading_s)
         self.reception.is_leaving = True
+        self._to_publish += self.cluster.farewell(now_s)
         self.reconfiguration.leave(now_s)
         if self.journal is not None:
             self.journal.end()

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from broker_agent.core.cluster_names import cluster_of
 from broker_agent.core.identity import BrokerOptions, Identity
+from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.selection import Choice, Selection, User
 from broker_agent.core.sessions import Session
 from dynatops.filters import Filter
@@ -25,9 +26,10 @@ from overlay.publishers import Part
 
 
 class Cluster:
-    def __init__(self, name: str, selection: Selection, life: str) -> None:
+    def __init__(self, name: str, selection: Selection, life: str, hosting: NodeHosting) -> None:
         self.topic = f"$cluster/{name}"
         self.selection = selection
+        self._hosting = hosting
         digest = blake2b(life.encode(), digest_size=8).digest()
         self._publisher = int.from_bytes(digest, "big") | 1
         self._published = 0
@@ -37,11 +39,18 @@ class Cluster:
     def due(self, sessions: int, now_s: float) -> Iterable[Publication]:
         self.selection.local.sessions = sessions
         summary = self.selection.summary(now_s)
-        if summary is None:
-            return
+        if summary is not None:
+            yield self._publication_of(summary)
+
+    def farewell(self, now_s: float) -> Iterable[Publication]:
+        """The last summary: this broker leaves."""
+        if self.selection.settings.enabled:
+            yield self._publication_of(self.selection.farewell(now_s))
+
+    def _publication_of(self, summary: BrokerSummary) -> Publication:
         self._published += 1
         event = Event(payload=summary.SerializeToString())
-        yield Publication(
+        return Publication(
             topic=self.topic,
             publisher=self._publisher,
             first_number=self._published,
@@ -69,7 +78,10 @@ class Cluster:
         interests = held | {key_of(wanted.pattern) for wanted in added}
         if not session.movable or interests == held:
             return False
-        choice = self.selection.choose(User(session.client_id, interests, held), now_s)
+        # The ring knows of a death seconds before the dead broker's last summary is stale.
+        self.selection.lose(self._hosting.condemned_addresses())
+        avoided = frozenset(a for a, until_s in session.avoided.items() if now_s < until_s)
+        choice = self.selection.choose(User(session.client_id, interests, held, avoided), now_s)
         session.redirected = choice.moves
         if choice.moves:
             session.say(ServerMessage(redirect=_redirect(choice)))
@@ -81,9 +93,12 @@ def _redirect(choice: Choice) -> Redirect:
     return Redirect(broker_id=choice.broker_id, address=choice.address, reason=reason)
 
 
-def cluster_for(identity: Identity, options: BrokerOptions, rng: Random) -> Cluster:
+def cluster_for(
+    identity: Identity, options: BrokerOptions, hosting: NodeHosting, rng: Random
+) -> Cluster:
     name = cluster_of(options.selection, identity.broker_id, options.labels)
     selection = Selection(
         identity.broker_id, identity.address, identity.incarnation, options.selection, rng
     )
-    return Cluster(name, selection, f"{identity.broker_id}/{identity.incarnation}")
+    life = f"{identity.broker_id}/{identity.incarnation}"
+    return Cluster(name, selection, life, hosting)

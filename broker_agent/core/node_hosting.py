@@ -74,6 +74,10 @@ class NodeHosting:
         addresses.pop(self._identity.address, None)
         return list(addresses)[:most]
 
+    def condemned_addresses(self) -> list[str]:
+        """Where brokers were that the hosted node takes for dead."""
+        return [peer.address for peer in self.node.condemned_peers()]
+
     def namesakes(self, broker_id: str) -> list[str]:
         """Addresses where a broker of this name was seen."""
         return [peer.address for peer in self.node.directory if peer.broker_id == broker_id]

@@ -27,6 +27,8 @@ from dynatops.v1.overlay_pb2 import SessionMoved
 
 CLIENT_PROTOCOL = 1
 CLIENT_ID_BYTES_MAX = 256
+# Addresses that a client may name to which it is not to be sent.
+AVOIDED_MAX = 16
 SHUTTING_DOWN = "the broker is shutting down"
 
 
@@ -124,6 +126,7 @@ class Reception:
         self._welcome(connection, arrival.session, resumed=arrival.resumed)
         self._logbook.session(arrival.session, RESUME if arrival.resumed else OPEN, now_s)
         arrival.session.movable = hello.movable
+        arrival.session.avoid(hello.avoid[:AVOIDED_MAX], now_s + self._settings.avoided_for_s)
         return arrival.session
 
     def _welcome(self, connection: ConnectionId, session: Session, *, resumed: bool) -> None:

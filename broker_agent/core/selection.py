@@ -59,6 +59,8 @@ class User:
     # Those of them that it has here already, as counted in `Selection.local`. A user who has just
     # come has none.
     held: Collection[int] = ()
+    # Addresses that its client could not reach lately.
+    avoided: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,18 @@ class Selection:
         self.counters.summary_keys_sent += len(summary.keys)
         return summary
 
+    def farewell(self, now_s: float) -> BrokerSummary:
+        """What to tell the cluster when this broker leaves."""
+        self.counters.summaries_sent += 1
+        self.counters.summary_messages += len(self.neighbours.fresh(now_s))
+        return self._announcer.farewell()
+
+    def lose(self, addresses: Collection[str]) -> None:
+        """Brokers at these addresses are out of reach: nobody is sent there until they are heard
+        again."""
+        if addresses:
+            self.neighbours.lose(addresses)
+
     def is_advised(self, now_s: float) -> bool:
         """Whether there is advice that is fresh."""
         return self._advice is not None and now_s < self._advice_until_s
@@ -150,7 +164,8 @@ class Selection:
             return self._stay(Reason.OFF)
         if not user.interests:
             return self._stay(Reason.NO_INTERESTS)
-        others = self.neighbours.fresh(now_s)
+        fresh = self.neighbours.fresh(now_s)
+        others = [n for n in fresh if n.address not in user.avoided] if user.avoided else fresh
         if not others:
             return self._stay(Reason.NO_OTHERS)
         self.counters.users_considered += 1

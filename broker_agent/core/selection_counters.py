@@ -14,6 +14,9 @@ class SelectionCounters:
     summaries_ignored: int = counter(
         "Summaries ignored: late, malformed, or from more brokers than a cluster may have."
     )
+    neighbours_lost: int = counter(
+        "Brokers of the cluster that nobody is sent to any more: connections to them failed."
+    )
     summary_messages: int = counter(
         "Messages for exchanging summaries as DYNATOPS counts them: one to each other broker."
     )

@@ -13,9 +13,10 @@ says that its application took them, and sends those again that a broken connect
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker_agent.core.access import Grant
@@ -48,13 +49,14 @@ class Piece(NamedTuple):
 
 
 _serial_of = attrgetter("serial")
+_NOTHING_AVOIDED: Mapping[str, float] = MappingProxyType({})
 
 
 class Session:
     __slots__ = (
         "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
-        "_untold", "acknowledged", "client_id", "closing", "connection", "delivered", "detached_s",
-        "dropped", "expiry_s", "filters", "followed", "grant", "movable", "origin_id",
+        "_untold", "acknowledged", "avoided", "client_id", "closing", "connection", "delivered",
+        "detached_s", "dropped", "expiry_s", "filters", "followed", "grant", "movable", "origin_id",
         "owner", "paused", "policy", "publisher", "redirected", "saved", "serial", "session_id",
         "unsettled_bytes", "wildcards",
     )  # fmt: skip
@@ -87,6 +89,8 @@ class Session:
         # Whether it goes where a broker sends it, and whether it has been sent.
         self.movable = False
         self.redirected = False
+        # Addresses that its client could not reach lately, and until when it is not sent there.
+        self.avoided: Mapping[str, float] = _NOTHING_AVOIDED
         # By pattern; one pattern may come with several conditions.
         self.filters: dict[str, tuple[Filter, ...]] = {}
         self.wildcards: tuple[Filter, ...] = ()
@@ -175,6 +179,11 @@ class Session:
         self.connection = connection
         self.closing = False
         self.redirected = False
+
+    def avoid(self, addresses: Iterable[str], until_s: float) -> None:
+        """Its client could not reach brokers at these addresses, says the newest hello."""
+        avoided = dict.fromkeys(addresses, until_s)
+        self.avoided = avoided or _NOTHING_AVOIDED
 
     def detach(self, now_s: float) -> None:
         """The connection is gone: answers are void, deliveries not yet taken go out again."""

@@ -101,6 +101,9 @@ class CoreSettings:
         "Frozen for longer than allowed, a broker whose node is changing hands asks the others "
         "for this long how the plan ended; then it goes on with its former node.",
     )
+    avoided_for_s: float = setting(
+        30.0, "A client is not sent where it says that it could not connect, for this long."
+    )
     alternatives_max: int = setting(5, "Other brokers named to a client, to turn to if need be.")
     clock_step_max_s: float = setting(
         1.0,

@@ -66,6 +66,8 @@ class Neighbour:
     keys: frozenset[int]
     # Keys above this were not told.
     horizon: int
+    # It is shutting down, and takes nobody in.
+    leaving: bool = False
     sent: int = 0
     sent_subscriptions: int = 0
     sent_keys: set[int] = field(default_factory=set)
@@ -108,13 +110,21 @@ class Neighbours:
         return len(self._known)
 
     def fresh(self, now_s: float) -> list[Neighbour]:
-        """Those that may be chosen. Whoever is silent for too long is forgotten."""
+        """Those that may be chosen. Whoever is silent for too long is forgotten.
+
+        One that leaves is known until then, so that an older word of its is not believed."""
         oldest_s = now_s - self._settings.stale_after_s
         for name in [name for name, n in self._known.items() if n.heard_s < oldest_s]:
             del self._known[name]
         for name in [name for name, heard_s in self._keyless.items() if heard_s < oldest_s]:
             del self._keyless[name]
-        return list(self._known.values())
+        return [neighbour for neighbour in self._known.values() if not neighbour.leaving]
+
+    def lose(self, addresses: Collection[str]) -> None:
+        """Forget those at these addresses until they say something again."""
+        for name in [name for name, n in self._known.items() if n.address in addresses]:
+            del self._known[name]
+            self._counters.neighbours_lost += 1
 
     @property
     def keyless(self) -> list[str]:
@@ -130,6 +140,9 @@ class Neighbours:
             return False
         self._counters.summaries_received += 1
         is_new = known is None and name not in self._keyless
+        if summary.leaving:
+            self._leaves(summary, now_s)
+            return False
         if summary.full:
             keys = frozenset(summary.keys)
             horizon = max(keys, default=0) if summary.truncated else RING_MASK
@@ -152,6 +165,20 @@ class Neighbours:
             horizon,
         )
         return is_new
+
+    def _leaves(self, summary: BrokerSummary, now_s: float) -> None:
+        self._keyless.pop(summary.broker_id, None)
+        self._known[summary.broker_id] = Neighbour(
+            summary.broker_id,
+            summary.address,
+            (summary.incarnation, summary.number),
+            now_s,
+            subscriptions=0,
+            digest=0,
+            keys=frozenset(),
+            horizon=RING_MASK,
+            leaving=True,
+        )
 
     def _is_sound(self, summary: BrokerSummary, known: Neighbour | None) -> bool:
         if not 0 < len(summary.broker_id) <= NAME_CHARACTERS_MAX:
@@ -195,6 +222,16 @@ class Announcer:
             settings.early_share > 0
             and changed >= enough
             and now_s >= self._told_s + settings.early_period_s
+        )
+
+    def farewell(self) -> BrokerSummary:
+        self._number += 1
+        return BrokerSummary(
+            broker_id=self._broker_id,
+            address=self._address,
+            incarnation=self._incarnation,
+            number=self._number,
+            leaving=True,
         )
 
     def summary(self, local: LocalTopics, wants: Iterable[str], now_s: float) -> BrokerSummary:

@@ -91,8 +91,13 @@ class ClientCore:
 
     # ---- the connection -------------------------------------------------------------------------
 
-    def connected(self, address: str = "", *, redirected: bool = False) -> ClientFrame:
-        """A broker has been reached: the first frame for it. Nothing else goes before Welcome."""
+    def connected(
+        self, address: str = "", *, redirected: bool = False, avoid: Iterable[str] = ()
+    ) -> ClientFrame:
+        """A broker has been reached: the first frame for it. Nothing else goes before Welcome.
+
+        `avoid` are addresses that failed lately.
+        """
         hello = Hello(
             protocol=PROTOCOL,
             client_id=self.client_id,
@@ -106,6 +111,7 @@ class ClientCore:
             redirected=redirected,
             movable=self._wishes.movable,
             publisher_secret=self._secret,
+            avoid=avoid,
         )
         if self._wishes.place is not None:
             hello.latitude, hello.longitude = self._wishes.place

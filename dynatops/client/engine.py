@@ -11,11 +11,11 @@ import asyncio
 import logging
 import random
 import secrets
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core import ClientCore, Item, SessionWishes
+from dynatops.client.destinations import Destination, Destinations
 from dynatops.client.errors import AccessError, ClosedError, ConnectError, PublishError
 from dynatops.client.inbox import Inbox
 from dynatops.client.publications import Confirmed, Rejected
@@ -78,10 +78,10 @@ class Engine:
         self.window_open = asyncio.Event()
         self.window_open.set()
         self._seeds = list(addresses)
-        self._addresses = deque(addresses)
+        self._destinations = Destinations(addresses, random.Random())
         self._tls = tls
-        # Where a broker has sent this client.
-        self._redirect = ""
+        # Set once a broker has sent this client elsewhere, until it has gone.
+        self._is_sent = False
         self._has_output = asyncio.Event()
         # The broker is to hear what has been taken, though there is nothing else to say.
         self._should_tell = False
@@ -89,6 +89,8 @@ class Engine:
         self._greeted = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._last_reason = ""
+        # What the present broker said before it ended the connection.
+        self._farewell = ""
         self._on_connection = on_connection
         # Whether the application has been told, and not of the end of it since.
         self._is_lost = False
@@ -140,15 +142,17 @@ class Engine:
     async def _run(self) -> None:
         """Be connected to some broker, one after the other, until closed."""
         backoff_s = _BACKOFF_MIN_S
+        now_s = asyncio.get_running_loop().time
         while self.failure is None:
-            redirected, self._redirect = self._redirect, ""
-            address = redirected or self._addresses[0]
-            if not redirected:
-                self._addresses.rotate(-1)
+            destination = self._destinations.next(now_s())
+            address = destination.address
+            self._is_sent = False
+            self._farewell = ""
             try:
-                await self._stay_connected(address, redirected=bool(redirected))
+                await self._stay_connected(destination)
             except (ConnectionLostError, TimeoutError, TlsFileError) as error:
-                reason = str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
+                reason = self._farewell or str(error) or f"no answer within {_HELLO_TIMEOUT_S:g} s"
+                self._destinations.failed_at(address, now_s())
                 # What ended a session for good says more than that it ended.
                 if self.failure is None:
                     # Which of them it was is no question where there is but one.
@@ -158,7 +162,7 @@ class Engine:
             if self.core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
             self.core.disconnected()
-            if self.failure is None and not self._redirect:
+            if self.failure is None and not self._destinations.is_sent:
                 self._tell_lost()
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
@@ -173,12 +177,18 @@ class Engine:
             self._is_lost = False
             self._on_connection(broker, "")
 
-    async def _stay_connected(self, address: str, *, redirected: bool) -> None:
-        connection = Connection(address, self._tls)
+    async def _stay_connected(self, destination: Destination) -> None:
+        connection = Connection(destination.address, self._tls)
+        avoid = self._destinations.failed.latest(asyncio.get_running_loop().time())
+        hello = self.core.connected(
+            destination.address, redirected=destination.redirected, avoid=avoid
+        )
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
-                await connection.write(self.core.connected(address, redirected=redirected))
+                await connection.write(hello)
                 self._take_in(await connection.read())
+            if self.core.welcome is not None:
+                self._destinations.reached(destination.address)
             tasks = [
                 asyncio.create_task(work)
                 for work in (
@@ -216,7 +226,7 @@ class Engine:
     async def _tell_all(self) -> None:
         """Tell the broker of a kept session now and then what has been taken; and go where it
         sends this client."""
-        while not self._redirect:
+        while not self._is_sent:
             await asyncio.sleep(TELL_PERIOD_S)
             self.core.taken(self.inbox.taken())
             if self.core.has_untold:
@@ -226,7 +236,7 @@ class Engine:
         try:
             await self.flush(_REDIRECT_PATIENCE_S)
         except PublishError:
-            log.info("going to %s although this broker has not taken everything", self._redirect)
+            log.info("going elsewhere although this broker has not taken everything")
 
     # ---- what is to be said ---------------------------------------------------------------------
 
@@ -286,22 +296,19 @@ class Engine:
             case Missed():
                 self.inbox.tell_gap(item)
             case Welcome():
-                self._learn_addresses(item.alternatives)
+                self._destinations.learn(item.alternatives)
                 self._greeted.set()
                 self._tell_connected(item.broker_id)
             case Redirect():
                 log.info("sent to %s: %s", item.address, item.reason)
-                self._redirect = item.address
+                self._destinations.send_to(item.address, asyncio.get_running_loop().time())
+                self._is_sent = True
             case Goodbye():
                 self._on_goodbye(item)
 
-    def _learn_addresses(self, addresses: Iterable[str]) -> None:
-        self._addresses = deque(dict.fromkeys([*self._seeds, *addresses]))
-        random.shuffle(self._addresses)
-
     def _on_goodbye(self, goodbye: Goodbye) -> None:
-        self._learn_addresses(goodbye.alternatives)
-        self._last_reason = goodbye.message
+        self._destinations.learn(goodbye.alternatives)
+        self._last_reason = self._farewell = goodbye.message
         if goodbye.code == ErrorCode.ERROR_CODE_NOT_AUTHENTICATED:
             self._fail(AccessError(f"not let in: {goodbye.message}"))
         elif goodbye.code in _FINAL:

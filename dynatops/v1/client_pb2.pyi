@@ -200,6 +200,7 @@ class Hello(_message.Message):
     LATITUDE_FIELD_NUMBER: _builtins.int
     LONGITUDE_FIELD_NUMBER: _builtins.int
     PUBLISHER_SECRET_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
@@ -213,7 +214,9 @@ class Hello(_message.Message):
     """The session that the client remembers, and the broker that has it."""
     former_broker: _builtins.str
     redirected: _builtins.bool
-    """It was sent here by another broker: leave it in peace for a while."""
+    """It was sent here by another broker, or comes back because it was sent where it cannot go: leave
+    it in peace for a while.
+    """
     movable: _builtins.bool
     """It goes where a broker sends it. Others are not sent anywhere."""
     latitude: _builtins.float
@@ -223,6 +226,12 @@ class Hello(_message.Message):
     """16 to 64 random bytes that this client keeps to itself for as long as it numbers its events: the
     broker makes its publisher number of them. Who says none gets another number each time.
     """
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Addresses where this client failed to connect, or was cut off, lately: it is not sent there.
+        A broker takes the first 16.
+        """
+
     def __init__(
         self,
         *,
@@ -239,10 +248,11 @@ class Hello(_message.Message):
         latitude: _builtins.float | None = ...,
         longitude: _builtins.float | None = ...,
         publisher_secret: _builtins.bytes = ...,
+        avoid: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "latitude", b"latitude", "longitude", b"longitude"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "avoid", b"avoid", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__latitude: _TypeAlias = _typing.Literal["latitude"]  # noqa: Y015
     _WhichOneofArgType__latitude: _TypeAlias = _typing.Literal["_latitude", b"_latitude"]  # noqa: Y015

@@ -37,6 +37,7 @@ class BrokerSummary(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     WANTS_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     address: _builtins.str
     incarnation: _builtins.int
@@ -51,6 +52,8 @@ class BrokerSummary(_message.Message):
     digest: _builtins.int
     truncated: _builtins.bool
     """There are more keys than are told: these are the lowest."""
+    leaving: _builtins.bool
+    """The broker is shutting down: nobody is to be sent there any more."""
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of the topics and patterns subscribed to here, ascending, each once."""
@@ -73,10 +76,11 @@ class BrokerSummary(_message.Message):
         keys: _abc.Iterable[_builtins.int] | None = ...,
         truncated: _builtins.bool = ...,
         wants: _abc.Iterable[_builtins.str] | None = ...,
+        leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "digest", b"digest", "full", b"full", "incarnation", b"incarnation", "keys", b"keys", "number", b"number", "sessions", b"sessions", "subscriptions", b"subscriptions", "truncated", b"truncated", "wants", b"wants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "digest", b"digest", "full", b"full", "incarnation", b"incarnation", "keys", b"keys", "leaving", b"leaving", "number", b"number", "sessions", b"sessions", "subscriptions", b"subscriptions", "truncated", b"truncated", "wants", b"wants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

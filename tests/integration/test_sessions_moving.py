@@ -14,6 +14,8 @@ from broker_agent.core.summaries import Neighbour
 from broker_agent.runtime.agent import Agent
 from dynatops.cluster import LocalCluster, ProcessCluster
 from overlay.identifiers import key_of
+from tests.support.ports import free_addresses
+from tests.support.selecting import told
 from tests.support.waiting import until
 from tests.support.witness import Listener, Published, Wanted, Witness
 
@@ -200,5 +202,31 @@ def test_who_wants_to_stay_is_not_moved() -> None:
             await client.publish("a/3", b"x")
             assert (await events.__anext__()).payload == b"x"
             assert redirects(cluster) == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_is_sent_to_a_dead_broker_comes_back_and_lost_nothing() -> None:
+    """Somebody says so, though nobody has noticed yet: to the application nothing happened."""
+
+    async def scenario() -> None:
+        told_of: list[tuple[str, str]] = []
+        (dead,) = free_addresses(1)
+        async with LocalCluster(1) as cluster:
+            selection = cluster.agents[0].core.cluster.selection
+            keys = [key_of(topic) for topic in KINDS["a"]]
+            selection.on_summary(told("b1", keys, address=dead), cluster.agents[0].core.now_s)
+            async with dynatops.connect(
+                cluster.addresses, on_connection=lambda *word: told_of.append(word)
+            ) as client:
+                events = await client.subscribe(*KINDS["a"])
+                await client.publish(KINDS["a"][0], b"x")
+                assert (await events.__anext__()).payload == b"x"
+                assert client.broker == "b0"
+                assert selection.counters.redirects_similarity == 1
+                # A change of mind leads nowhere either.
+                await events.change(add=["another"])
+                assert selection.counters.redirects_similarity == 1
+        assert told_of == []
 
     asyncio.run(scenario())

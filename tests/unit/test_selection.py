@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from broker_agent.core.advice import Advice
@@ -274,3 +276,42 @@ def test_settings_that_cannot_be(name: str, value: float) -> None:
 def test_advice_settings_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="entries_max"):
         AdviceSettings(entries_max=0)
+
+
+# ---- brokers out of reach ------------------------------------------------------------------------
+
+
+def test_nobody_is_sent_where_it_could_not_connect() -> None:
+    here = selection(PLAIN)
+    here.on_summary(told("b", MINE), 0.0)
+    here.on_summary(told("c", {1}), 0.0)
+    assert here.choose(User("u", {1, 2}, avoided={"b:1"}), 0.0).broker_id == "c"
+    assert reason_of(here.choose(User("v", MINE, avoided={"b:1", "c:1"}), 0.0)) is Reason.NO_OTHERS
+    # Others may be: one client's word is its own.
+    assert here.choose(newcomer("w"), 0.0).broker_id == "b"
+
+
+def test_nobody_is_sent_to_a_broker_that_is_out_of_reach_until_it_is_heard_again() -> None:
+    here = selection(PLAIN)
+    here.on_summary(told("b", MINE), 0.0)
+    here.lose(["b:1", "unknown:1"])
+    assert here.counters.neighbours_lost == 1
+    assert reason_of(here.choose(newcomer(), 0.1)) is Reason.NO_OTHERS
+    here.on_summary(told("b", MINE, number=2), 0.2)
+    assert here.choose(newcomer(), 0.2).broker_id == "b"
+
+
+def test_nobody_is_sent_to_a_broker_that_leaves() -> None:
+    here, leaving = selection(PLAIN), Selection("b", "b:1", 1, PLAIN, Random(1))
+    late = leaving.summary(0.0)
+    assert late is not None
+    here.on_summary(told("b", MINE, number=1), 0.0)
+    here.on_summary(leaving.farewell(0.1), 0.1)
+    assert reason_of(here.choose(newcomer(), 0.1)) is Reason.NO_OTHERS
+    # What it had said before comes late.
+    here.on_summary(late, 0.2)
+    here.on_summary(told("b", MINE, number=1), 0.2)
+    assert reason_of(here.choose(newcomer(), 0.2)) is Reason.NO_OTHERS
+    # Started again, it is another life.
+    here.on_summary(told("b", MINE, incarnation=2), 0.3)
+    assert here.choose(newcomer(), 0.3).broker_id == "b"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_agent.core.effects import ConnectionId
+from broker_agent.core.reception import AVOIDED_MAX
 from broker_agent.core.selection_settings import SelectionSettings
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
@@ -340,6 +341,37 @@ class TestRedirection:
     def test_who_was_just_sent_here_stays(self) -> None:
         broker = self.broker()
         broker.connect("c1", movable=True, redirected=True)
+        broker.subscribe("c1", TOPIC)
+        broker.run(0.3)
+        assert broker.kinds("c1") == ["welcome", "subscribed"]
+
+    def test_who_could_not_connect_there_is_not_sent_for_a_while(self) -> None:
+        broker = self.broker()
+        # Others are: what one client says holds for itself.
+        broker.connect("c1", movable=True, avoid=["elsewhere:1"])
+        broker.subscribe("c1", TOPIC)
+        assert broker.kinds("c1") == ["welcome", "redirect"]
+        broker.connect("c2", movable=True, avoid=["elsewhere:1", "b1:7400"])
+        broker.subscribe("c2", TOPIC)
+        broker.run(0.3)
+        assert broker.kinds("c2") == ["welcome", "subscribed"]
+
+    def test_what_a_client_could_not_reach_is_bounded_in_number_and_time(self) -> None:
+        broker = self.broker()
+        named = [f"elsewhere:{i}" for i in range(AVOIDED_MAX)]
+        broker.connect("c1", movable=True, avoid=[*named, "b1:7400"])
+        session = broker.core.registry.clients["c1"]
+        assert list(session.avoided) == named
+        assert set(session.avoided.values()) == {broker.now_s + CoreSettings().avoided_for_s}
+        # A connection without complaints has none.
+        broker.disconnect("c1")
+        broker.connect("c1", movable=True)
+        assert not broker.core.registry.clients["c1"].avoided
+
+    def test_nobody_is_sent_where_connections_are_refused(self) -> None:
+        broker = self.broker()
+        broker.keep(broker.core.unreachable("b1:7400", broker.now_s))
+        broker.connect("c1", movable=True)
         broker.subscribe("c1", TOPIC)
         broker.run(0.3)
         assert broker.kinds("c1") == ["welcome", "subscribed"]
