@@ -9,7 +9,7 @@ and me.
 from __future__ import annotations
 
 import hashlib
-from typing import NewType
+from typing import NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
 Key = NewType("Key", int)
@@ -24,6 +24,15 @@ RING_MASK = (1 << RING_BITS) - 1
 TERM_TAG_BITS = 24
 _TERM_TAG_MASK = (1 << TERM_TAG_BITS) - 1
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
+
+
+class TermOwner(NamedTuple):
+    """Who opens terms: one life of one host of a node."""
+
+    # Differs between any two that may open a term of one topic.
+    mark: int
+    # No term of this owner is of an older generation; that of a later life is higher.
+    generation: int = 0
 
 
 def key_of(name: str) -> Key:
@@ -53,21 +62,24 @@ def within(point: int, low: int, high: int) -> bool:
     return distance(high, point) == 0 or strictly_between(point, low, high)
 
 
-def next_term(known: int, owner: NodeId) -> Term:
-    """A term that is newer than `known` and that no other node opens at the same time.
+def next_term(known: int, owner: TermOwner) -> Term:
+    """A term that is newer than `known` and that nobody else ever opens.
 
-    The low bits are a hash of the owner, so that two rendezvous points of one topic on two sides of
-    a network partition do not stamp different events alike.
+    The high bits count generations: one after that of `known`, and no less than the owner's, so
+    that a topic whose whole history was lost does not begin with the terms of that history. The low
+    bits are a hash of the owner: two rendezvous points of one topic on two sides of a partition, or
+    two lives of one whose clock was set back, do not stamp different events alike.
     """
-    return Term((((known >> TERM_TAG_BITS) + 1) << TERM_TAG_BITS) | _tag(owner))
+    generation = max((known >> TERM_TAG_BITS) + 1, owner.generation)
+    return Term(generation << TERM_TAG_BITS | _tag(owner.mark))
 
 
-def _tag(owner: NodeId) -> int:
-    return ((owner * _GOLDEN_RATIO) & RING_MASK) >> (RING_BITS - TERM_TAG_BITS)
+def _tag(mark: int) -> int:
+    return ((mark * _GOLDEN_RATIO) & RING_MASK) >> (RING_BITS - TERM_TAG_BITS)
 
 
 def show_term(term: int) -> str:
-    """`7.a3f21c`: the seventh reign, by a node whose tag is a3f21c."""
+    """`7.a3f21c`: generation 7, opened by an owner whose tag is a3f21c."""
     return f"{term >> TERM_TAG_BITS}.{term & _TERM_TAG_MASK:06x}"
 
 

@@ -13,12 +13,16 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.identifiers import RING_MASK, NodeId, show_node
+from overlay.identifiers import RING_MASK, NodeId, TermOwner, show_node
 
 # Of a peer of which only the address is known.
 ANY_NODE = NodeId(-1)
 
 _GOLDEN_RATIO = 0x9E3779B97F4A7C15
+_SILVER_RATIO = 0x6A09E667F3BCC909
+# Incarnations are milliseconds of the clock; a new generation of terms about every second still
+# leaves room for terms opened one after the other (39 bits last for thousands of years).
+_GENERATION_SHIFT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,11 @@ class Peer:
         return (self.epoch, self.incarnation)
 
     @property
-    def term_owner(self) -> NodeId:
-        """Whom the terms that this host opens belong to: a former host of the node, out of reach of
-        the news, may open others."""
-        return NodeId((self.node_id + self.epoch * _GOLDEN_RATIO) & RING_MASK)
+    def term_owner(self) -> TermOwner:
+        """Whose terms they are that this host opens: a former host of the node, out of reach of the
+        news, may open others, and so did former lives of this one."""
+        mark = self.node_id + self.epoch * _GOLDEN_RATIO + self.incarnation * _SILVER_RATIO
+        return TermOwner(mark & RING_MASK, self.incarnation >> _GENERATION_SHIFT)
 
     def __str__(self) -> str:
         return f"{self.broker_id or '?'}@{show_node(self.node_id)}"

@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
 from overlay.catalogue import is_system
-from overlay.identifiers import NodeId, Term, next_term
+from overlay.identifiers import NodeId, Term, TermOwner, next_term
 from overlay.publishers import Publishers, Window, part_of_events
 from overlay.retention import LogBudget, Retention
 from overlay.settings import OverlaySettings
@@ -133,7 +133,9 @@ class TopicLog:
             self.lineage = kept + self.lineage[-LINEAGE_MAX:]
             self.uncertain = self.uncertain.intersection(term for term, _ in self.lineage)
 
-    def open_next_term(self, owner: NodeId, newer_than: int = 0, *, certain: bool = True) -> None:
+    def open_next_term(
+        self, owner: TermOwner, newer_than: int = 0, *, certain: bool = True
+    ) -> None:
         """Begin a reign of this node: its term is newer than any heard of."""
         self.open_term(next_term(max(self.newest_term, newer_than), owner), certain=certain)
 
@@ -356,7 +358,7 @@ class TopicLog:
         """Whether every event of the other history is in this one, perhaps under another stamp."""
         return all(self._knows(term, end) or end == 0 for term, end in other.ends().items())
 
-    def merge(self, other: TopicLog, owner: NodeId) -> tuple[Merging, list[Run]]:
+    def merge(self, other: TopicLog, owner: TermOwner) -> tuple[Merging, list[Run]]:
         """Take in another history of the topic: what happened, and the runs stamped again.
 
         Afterwards this one contains both.

@@ -191,13 +191,16 @@ def check_deliveries(world: World) -> list[str]:
 def _check_stamps(subscriptions: Iterable[Subscription]) -> Iterable[str]:
     """INV-3: one stamp is one event, whoever heard it."""
     stamped: dict[tuple[str, int, int], tuple[int, int]] = {}
+    ambiguous: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for subscription in subscriptions:
         for heard in subscription.heard:
             event = (heard.publisher, heard.number)
             first = stamped.setdefault((heard.topic, heard.term, heard.seq), event)
             if first != event:
-                stamp = f"{show_term(heard.term)}/{heard.seq}"
-                yield f"{heard.topic!r} {stamp} stands for two events"
+                ambiguous[heard.topic, heard.term].add(heard.seq)
+    for (topic, term), seqs in ambiguous.items():
+        more = f", and so do {len(seqs) - 1} more of the term" if len(seqs) > 1 else ""
+        yield f"{topic!r} {show_term(term)}/{min(seqs)} stands for two events{more}"
 
 
 def _check_order(subscription: Subscription) -> Iterable[str]:
@@ -255,9 +258,9 @@ def _check_completeness(world: World) -> Iterable[str]:
             and wanted.matches(event.topic, {"size": event.size})
         ]
         lost = [e for e in owed if (e.topic, e.publisher, e.number) not in heard]
+        lost = [event for event in lost if not _is_unknown_name(event, subscription, world)]
         kept = [event for event in lost if not _may_be_gone(event, world)]
         untold = [event for event in lost if not _is_told(event, subscription)]
-        untold = [event for event in untold if not _is_unknown_name(event, subscription, world)]
         if kept:
             yield _describe_lost("lost", kept, owed, subscription)
         if untold:

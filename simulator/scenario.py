@@ -47,11 +47,10 @@ WEIGHTS: Mapping[Fault, float] = MappingProxyType(
         Fault.JOIN: 4,
         Fault.PARTITION: 4,
         Fault.CUT_LINK: 4,
-        # Not drawn until terms differ from life to life: stamps are used twice.
-        Fault.NEIGHBOURS_CRASH: 0,
-        Fault.NEIGHBOURS_CRASH_AND_RESTART: 0,
-        Fault.ALL_STOP: 0,
-        Fault.ALL_CRASH: 0,
+        Fault.NEIGHBOURS_CRASH: 1,
+        Fault.NEIGHBOURS_CRASH_AND_RESTART: 1.5,
+        Fault.ALL_STOP: 1,
+        Fault.ALL_CRASH: 1,
     }
 )
 

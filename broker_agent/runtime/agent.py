@@ -15,6 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_agent.core.access import Access
@@ -34,6 +35,7 @@ from broker_agent.core.effects import (
     Wake,
 )
 from broker_agent.core.identity import BrokerOptions, Identity
+from broker_agent.core.journal import Stored
 from broker_agent.runtime.connections import ClientConnection
 from broker_agent.runtime.extras import advice_reader, lake_feed, open_lake
 from broker_agent.runtime.http_server import HttpServer
@@ -46,7 +48,7 @@ from broker_agent.runtime.probes import pages
 from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.start_errors import JoinError, StartError
-from broker_agent.runtime.store import StoreError
+from broker_agent.runtime.store import SessionStore, StoreError
 from broker_agent.runtime.uplink import Uplink
 from broker_agent.runtime.watch import Watch
 from broker_agent.settings import BrokerSettings, default_broker_id
@@ -127,8 +129,9 @@ class Agent:
         self.address = settings.advertise or f"{shown_host}:{port}"
         self.broker_id = settings.broker_id or default_broker_id(port)
         self.started_s = self._now()
+        store, stored, incarnation = await self._begin_life()
         self.core = Broker(
-            Identity(self.broker_id, self.address, incarnation=time.time_ns() // 1_000_000),
+            Identity(self.broker_id, self.address, incarnation),
             settings.overlay,
             settings.core,
             # Session ids and publisher numbers are drawn from it: nobody must be able to guess.
@@ -142,8 +145,8 @@ class Agent:
             ),
         )
         self.links = Links(self._link_host(), settings.runtime, credentials)
-        if settings.data_dir:
-            await self._restore(settings.data_dir)
+        if store is not None:
+            await self._restore(store, stored)
         self.watch = Watch(self.core, closely=bool(settings.http.listen))
         self._narrator = Narrator(self.core)
         await self._answer_probes()
@@ -240,10 +243,24 @@ class Agent:
             self._perform(self.core.replace_access(Access(self.settings.core, tokens), self._now()))
         log.warning("reloaded tokens and certificates")
 
-    async def _restore(self, folder: str) -> None:
-        flush_s = self.settings.runtime.session_flush_s
+    async def _begin_life(self) -> tuple[SessionStore | None, Stored, int]:
+        """The store of sessions and what is in it, if there is one, and this life's incarnation."""
+        clock_ms = time.time_ns() // 1_000_000
+        if not self.settings.data_dir:
+            return None, Stored(), clock_ms
         try:
-            self._saving = await Saving.open(folder, self.core, flush_s, self._now, self._perform)
+            return await asyncio.to_thread(
+                SessionStore.open, Path(self.settings.data_dir), clock_ms
+            )
+        except StoreError as error:
+            await self._server.stop()
+            raise StartError(str(error)) from error
+
+    async def _restore(self, store: SessionStore, stored: Stored) -> None:
+        flush_s = self.settings.runtime.session_flush_s
+        self._saving = Saving(store, self.core, flush_s, self._now, self._perform)
+        try:
+            self._saving.restore(stored)
         except StoreError as error:
             await self._server.stop()
             raise StartError(str(error)) from error

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from broker_agent.core.broker import Broker
 from broker_agent.core.effects import BrokerEffect
-from broker_agent.core.journal import Changes
+from broker_agent.core.journal import Changes, Stored
 from broker_agent.runtime.store import SessionStore, StoreError
 from dynatops.filters import FilterError
 from dynatops.log_operations import SAVING_FAILED, SAVING_RECOVERED
@@ -42,26 +41,16 @@ class Saving:
         self._stopping = False
         self._flushing: asyncio.Task[None] | None = None
 
-    @classmethod
-    async def open(
-        cls,
-        folder: str,
-        core: Broker,
-        flush_s: float,
-        now: Callable[[], float],
-        perform: Callable[[Sequence[BrokerEffect]], None],
-    ) -> Saving:
-        """Open what is on disk, and give the core its sessions. Raises StoreError."""
-        store, stored = await asyncio.to_thread(SessionStore.open, Path(folder))
+    def restore(self, stored: Stored) -> None:
+        """Give the core the sessions that were on disk. Raises StoreError."""
         try:
-            core.restore(stored, now())
+            self._core.restore(stored, self._now())
         except FilterError as error:
-            store.close()
+            self._store.close()
             raise StoreError(
-                f"{store.path} has a filter that this version does not know ({error}); start the "
-                "version that wrote it, or move the file away: its sessions begin anew then"
+                f"{self._store.path} has a filter that this version does not know ({error}); start "
+                "the version that wrote it, or move the file away: its sessions begin anew then"
             ) from error
-        return cls(store, core, flush_s, now, perform)
 
     @property
     def is_failing(self) -> bool:

@@ -39,6 +39,8 @@ CREATE TABLE own_cursors (
     id TEXT NOT NULL, topic TEXT NOT NULL, cursor BLOB NOT NULL, PRIMARY KEY (id, topic)
 ) WITHOUT ROWID;
 """
+# Files of before have none.
+_LIVES = "CREATE TABLE IF NOT EXISTS lives (incarnation INTEGER PRIMARY KEY)"
 
 
 class StoreError(Exception):
@@ -67,11 +69,11 @@ class SessionStore:
                 raise
 
     @classmethod
-    def open(cls, folder: Path) -> tuple[Self, Stored]:
-        """The store, and what is in it."""
+    def open(cls, folder: Path, clock_ms: int) -> tuple[Self, Stored, int]:
+        """The store, what is in it, and the incarnation of the broker that opens it now."""
         store = cls(folder)
         try:
-            return store, store.read()
+            return store, store.read(), store._begin_life(clock_ms)
         except BaseException:
             store.close()
             raise
@@ -100,6 +102,17 @@ class SessionStore:
                     f"version {version}, not {_VERSION}); start that version, or move the file "
                     "away: its sessions begin anew then"
                 )
+
+    def _begin_life(self, clock_ms: int) -> int:
+        """The incarnation of the broker that has opened the file: by the clock, and more than that
+        of any before it, even if the clock was set back. Raises StoreError."""
+        with self._lock, self._complaints(), self._transaction():
+            self._file.execute(_LIVES)
+            (newest,) = self._file.execute("SELECT max(incarnation) FROM lives").fetchone()
+            incarnation = max(clock_ms, (newest or 0) + 1)
+            self._file.execute("DELETE FROM lives")
+            self._file.execute("INSERT INTO lives VALUES (?)", (incarnation,))
+            return incarnation
 
     @contextmanager
     def _complaints(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynatops.v1.overlay_pb2 import Run
-from overlay.identifiers import NodeId
+from overlay.identifiers import TermOwner
 from overlay.publishers import Part
 from overlay.reader import TopicReader
 from overlay.retention import LogBudget
@@ -16,7 +16,7 @@ from overlay.settings import OverlaySettings
 from overlay.topic_log import TopicLog
 from tests.support.nodes import publication
 
-ONE, OTHER = NodeId(1), NodeId(2)
+ONE, OTHER = TermOwner(1), TermOwner(2)
 
 
 def numbers_of(parts: list[Part]) -> list[tuple[int, int]]:

@@ -60,13 +60,22 @@ def test_it_keeps_what_the_simulated_disk_keeps(seed: int, writes: int) -> None:
             store.write(changes)
         assert store.read() == disk.read()
         store.close()
-        again, found = SessionStore.open(Path(folder))
+        again, found, _ = SessionStore.open(Path(folder), clock_ms=1)
         again.close()
         assert found == disk.read()
 
 
 def changes_of(name: str) -> Changes:
     return Changes(sessions={name: SessionRecord(client_id=name)})
+
+
+def test_each_life_is_newer_than_the_one_before_whatever_the_clock_says(tmp_path: Path) -> None:
+    incarnations: list[int] = []
+    for clock_ms in (1_000, 1_000, 400, 5_000, 0):
+        store, _, incarnation = SessionStore.open(tmp_path, clock_ms)
+        store.close()
+        incarnations.append(incarnation)
+    assert incarnations == [1_000, 1_001, 1_002, 5_000, 5_001]
 
 
 class TestTrouble:
@@ -107,7 +116,7 @@ class TestTrouble:
         raw[8_192:12_288] = bytes(4_096)
         (tmp_path / FILE_NAME).write_bytes(raw)
         with pytest.raises(StoreError, match="damaged"):
-            SessionStore.open(tmp_path)
+            SessionStore.open(tmp_path, clock_ms=1)
         assert (tmp_path / FILE_NAME).read_bytes()[8_192:12_288] == bytes(4_096)
 
     def test_a_record_that_is_none(self, tmp_path: Path) -> None:
@@ -116,7 +125,7 @@ class TestTrouble:
             file.execute("INSERT INTO sessions VALUES ('b0/1/1', x'ffff')")
             file.commit()
         with pytest.raises(StoreError, match="damaged"):
-            SessionStore.open(tmp_path)
+            SessionStore.open(tmp_path, clock_ms=1)
 
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()

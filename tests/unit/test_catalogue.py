@@ -21,7 +21,7 @@ from dynatops.v1.overlay_pb2 import (
 from overlay import catalogue
 from overlay.catalogue import announcement_of, names_in, shard_topic, shard_topics
 from overlay.effects import Accepted, Announce
-from overlay.identifiers import NodeId, key_of
+from overlay.identifiers import TermOwner, key_of
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
 from overlay.topic_log import Merging, Stamping, TopicLog
@@ -253,7 +253,7 @@ class TestTakeOver:
 def test_of_two_histories_either_may_know_that_the_topic_is_announced() -> None:
     def log(*, announced: bool, events: int) -> TopicLog:
         log = TopicLog(TOPIC, OverlaySettings(), LogBudget(1 << 20))
-        log.open_next_term(NodeId(events))
+        log.open_next_term(TermOwner(events))
         for number in range(1, events + 1):
             log.stamp(publication(TOPIC, number), 0.0)
         log.announced = announced
@@ -261,10 +261,10 @@ def test_of_two_histories_either_may_know_that_the_topic_is_announced() -> None:
 
     for events, outcome in ((0, Merging.NOTHING), (1, Merging.JOINED)):
         history = log(announced=False, events=2)
-        assert history.merge(log(announced=True, events=events), NodeId(9))[0] is outcome
+        assert history.merge(log(announced=True, events=events), TermOwner(9))[0] is outcome
         assert history.announced
     blank = log(announced=True, events=0)
-    assert blank.merge(log(announced=False, events=2), NodeId(9))[0] is Merging.REPLACED
+    assert blank.merge(log(announced=False, events=2), TermOwner(9))[0] is Merging.REPLACED
     assert blank.announced
 
 
@@ -273,7 +273,7 @@ def test_a_replica_learns_it_from_a_state_and_does_not_unlearn_it(net: NodeNet) 
     log = TopicLog(TOPIC, OverlaySettings(), LogBudget(1 << 20))
     for announced in (False, True, False):
         if not announced:
-            log.open_next_term(owner.node_id)
+            log.open_next_term(owner.term_owner)
         log.announced = announced
         frame = PeerFrame(sender=owner.ref, to=replica.me.node_id)
         frame.messages.add(replicate=Replicate(states=[log.to_state([])]))
@@ -291,7 +291,7 @@ def test_a_history_from_beyond_a_partition_releases_what_was_held_back(
     net.run(1.0)
     assert net.acknowledged("n1", TOPIC) == 0
     there = TopicLog(TOPIC, OverlaySettings(), LogBudget(1 << 20))
-    there.open_next_term(net.nodes["n2"].me.node_id)
+    there.open_next_term(net.nodes["n2"].me.term_owner)
     for number in range(1, events_there + 1):
         there.stamp(publication(TOPIC, number, publisher=8), 0.0)
     there.announced = True
@@ -306,7 +306,7 @@ def test_a_history_from_beyond_a_partition_releases_what_was_held_back(
 class TestBounds:
     def part(self, **bounds: int) -> TopicLog:
         log = TopicLog(SHARD, OverlaySettings(**bounds), LogBudget(2_000))
-        log.open_next_term(NodeId(1))
+        log.open_next_term(TermOwner(1))
         return log
 
     def enter(self, log: TopicLog, *names: str) -> None:
@@ -335,10 +335,10 @@ class TestBounds:
     def test_names_give_way_to_nobodys_events(self) -> None:
         budget = LogBudget(2_000)
         log = TopicLog(SHARD, OverlaySettings(), budget)
-        log.open_next_term(NodeId(1))
+        log.open_next_term(TermOwner(1))
         self.enter(log, *(f"topic/{i}" for i in range(50)))
         busy = TopicLog("t", OverlaySettings(), budget)
-        busy.open_next_term(NodeId(1))
+        busy.open_next_term(TermOwner(1))
         for number in range(1, 30):
             busy.stamp(publication("t", number), 0.0)
         assert log.events == 50

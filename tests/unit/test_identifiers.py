@@ -5,7 +5,9 @@ import hashlib
 import pytest
 
 from overlay.identifiers import (
+    TERM_TAG_BITS,
     NodeId,
+    TermOwner,
     distance,
     first_node_id,
     key_of,
@@ -15,6 +17,7 @@ from overlay.identifiers import (
     strictly_between,
     within,
 )
+from overlay.peers import Peer
 
 TOP = (1 << 64) - 1
 
@@ -56,13 +59,39 @@ def test_intervals(point: int, low: int, high: int, open_: bool, closed: bool) -
 
 
 def test_terms_grow_and_differ_between_owners() -> None:
-    one, other = NodeId(0x1234567890ABCDEF), NodeId(0x1234567890ABCDEE)
+    one, other = TermOwner(0x1234567890ABCDEF), TermOwner(0x1234567890ABCDEE)
     first = next_term(0, one)
     assert show_term(first).startswith("1.")
-    evenly_spaced = {next_term(0, NodeId(i << 58)) for i in range(64)}
+    evenly_spaced = {next_term(0, TermOwner(i << 58)) for i in range(64)}
     assert len(evenly_spaced) == 64
     assert next_term(first, other) > first
     assert next_term(first, one) != next_term(first, other)
+
+
+def test_terms_of_a_later_life_are_newer_than_all_of_an_earlier_one() -> None:
+    at_ms = 1_790_000_000_000
+    former, later = (host(at_ms).term_owner, host(at_ms + 5_000).term_owner)
+    last = 0
+    for _ in range(4):
+        last = next_term(last, former)
+    assert next_term(0, later) > last
+    assert next_term(last, later) > last
+    # They fit the wire, for some thousands of years.
+    assert next_term(last, host(200_000_000_000_000).term_owner) < 1 << 63
+
+
+def test_no_term_is_used_twice_even_if_a_clock_is_set_back() -> None:
+    at_ms = 1_790_000_000_000
+    lives = [host(at_ms - back_ms).term_owner for back_ms in range(1_000)]
+    tags = {next_term(0, life) % (1 << TERM_TAG_BITS) for life in lives}
+    assert len(tags) == 1_000
+    epochs = {next_term(0, host(at_ms, epoch).term_owner) for epoch in range(100)}
+    assert len(epochs) == 100
+
+
+def host(incarnation: int, epoch: int = 0) -> Peer:
+    node = NodeId(0x1234567890ABCDEF)
+    return Peer(node, "b0", "b0:7400", epoch=epoch, incarnation=incarnation)
 
 
 def test_node_ids_are_shown_in_full() -> None:

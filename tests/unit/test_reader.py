@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from dynatops.v1.overlay_pb2 import Position, Run, TermSeq
-from overlay.identifiers import NodeId
+from overlay.identifiers import TermOwner
 from overlay.reader import PARKED_RUNS_MAX, TopicReader
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
@@ -77,7 +77,7 @@ def test_an_older_term_is_not_believed() -> None:
 
 def test_losses_are_counted_once() -> None:
     log = TopicLog("t", OverlaySettings(log_events_max=2, fetch_bytes_max=1), LogBudget(1 << 20))
-    log.open_next_term(NodeId(1))
+    log.open_next_term(TermOwner(1))
     reader = TopicReader("t", 100)
     reader.observe(log.position_message())
     for i in range(1, 8):
@@ -104,7 +104,7 @@ class TestFromTheStart:
 
     def log(self, **bounds: int) -> TopicLog:
         log = TopicLog("t", OverlaySettings(**bounds), LogBudget(1 << 20))
-        log.open_next_term(NodeId(1))
+        log.open_next_term(TermOwner(1))
         return log
 
     def reader(self) -> TopicReader:
@@ -157,7 +157,7 @@ class TestFromTheStart:
         log, reader = self.log(fetch_bytes_max=60), self.reader()
         for i in range(1, 61):
             log.stamp(publication("t", i), 0.0)
-            log.open_next_term(NodeId(i % 3))
+            log.open_next_term(TermOwner(i % 3))
         reader.observe(log.position_message())
         assert self.catch_up(reader, log) == (list(range(1, 61)), 0)
 
@@ -171,7 +171,7 @@ class TestFromTheStart:
     def test_a_term_that_may_lack_events_is_not_taken_for_the_first(self) -> None:
         log, reader = self.log(), self.reader()
         log.stamp(publication("t", 1), 0.0)
-        log.open_next_term(NodeId(2), certain=False)
+        log.open_next_term(TermOwner(2), certain=False)
         reader.observe(log.position_message())
         assert self.catch_up(reader, log) == ([1], 0)
 
@@ -203,7 +203,7 @@ class TestTogether:
         sides = []
         for owner in (1, 2):
             log = TopicLog("t", OverlaySettings(), LogBudget(1 << 20))
-            log.open_next_term(NodeId(owner))
+            log.open_next_term(TermOwner(owner))
             log.stamp(publication("t", 1, publisher=owner), 0.0)
             sides.append(log)
         older, newer = sorted(sides, key=lambda log: log.term)
@@ -214,7 +214,7 @@ class TestTogether:
         assert reader.position == returning.position
         assert not returning.agrees_with(reader)
         # Where the histories are joined both read what was stamped again.
-        newer.merge(older, NodeId(2))
+        newer.merge(older, TermOwner(2))
         for each in (reader, returning):
             each.fetched(newer.since({entry.term: entry.seq for entry in each.seen()}))
         assert returning.agrees_with(reader)

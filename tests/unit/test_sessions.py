@@ -24,7 +24,7 @@ from dynatops.v1.client_pb2 import (
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, SessionMoved, TermSeq
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.catalogue import announcement_of, shard_topic
-from overlay.identifiers import NodeId, key_of
+from overlay.identifiers import TermOwner, key_of
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
 from overlay.topic_log import TopicLog
@@ -227,7 +227,7 @@ class TestWildcards:
         broker = LoneBroker(joining=True)
         subscriptions, shard = broker.core.subscriptions, shard_topic(TOPIC)
         names = TopicLog(shard, OverlaySettings(), LogBudget(1 << 20))
-        names.open_next_term(NodeId(1))
+        names.open_next_term(TermOwner(1))
         names.stamp(announcement_of(TOPIC), 0.0)
 
         def ask() -> int:

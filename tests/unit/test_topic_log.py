@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from dynatops.v1.overlay_pb2 import Publication, Run
-from overlay.identifiers import NodeId, Term
+from overlay.identifiers import Term, TermOwner
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
 from overlay.topic_log import Appending, Merging, Stamping, TopicLog
 from tests.support.nodes import publication
 
-ONE, OTHER = NodeId(0x111111), NodeId(0x222222)
+ONE, OTHER = TermOwner(0x111111), TermOwner(0x222222)
 
 
 def new_log(settings: OverlaySettings | None = None, budget: LogBudget | None = None) -> TopicLog:
