@@ -216,7 +216,7 @@ class TestBounds:
         holder, owner = net.nodes["n15"], f"n{15 - back}"
         topic = topic_at(net.nodes[owner].me.node_id)
         history = TopicLog(topic, settings, LogBudget(1 << 20))
-        history.open_next_term(holder.me.node_id)
+        history.open_next_term(holder.me.term_owner)
         history.stamp(publication(topic, 1), net.now_s)
         holder.succession.unknown_history(history.to_state([]), net.now_s)
         net.run(2.0)
