@@ -75,7 +75,7 @@ class Confirming:
         if request.connection is None or session.connection != request.connection:
             return False
         confirmation = Subscribed(request=request.number, problems=request.problems)
-        session.say(ServerMessage(subscribed=confirmation))
+        session.confirm(ServerMessage(subscribed=confirmation))
         return True
 
     def take_held(self) -> list[Request]:

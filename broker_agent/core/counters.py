@@ -29,6 +29,13 @@ class BrokerCounters:
     session_writes_failed: int = counter("Times sessions could not be written to disk.")
     deliveries_saved: int = counter("Deliveries written to disk: not confirmed within a flush.")
     sessions_closed_slow: int = counter("Sessions closed because their queue was full.")
+    unread_pauses: int = counter(
+        "Times a client was not read from because it did not read what it was told."
+    )
+    connections_unread: int = counter("Connections ended because too many answers waited on them.")
+    places_untold: int = counter(
+        "Times a session was not told where a topic begins, for lack of room in its queue."
+    )
     authentication_refused: int = counter(
         "Clients not let in: no token, an unknown one, another's client id, or too many sessions."
     )

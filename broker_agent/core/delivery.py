@@ -117,13 +117,15 @@ class Delivery:
         if feed.beginning is None or feed.beginning[0] != position:
             beat = Run(topic=feed.topic, term=position[0], first_seq=position[1] + 1)
             feed.beginning = (position, piece_of(ServerMessage(run=beat)))
-        session.tell(feed.topic, feed.beginning[1], now_s)
+        if not session.tell_position(feed.topic, feed.beginning[1], now_s):
+            self._counters.places_untold += 1
         self.touched[session] = None
 
     def tell_missed(self, feed: Feed, cause: MissCause.ValueType, count: int, now_s: float) -> None:
-        piece = piece_of(ServerMessage(missed=Missed(topic=feed.topic, cause=cause, count=count)))
+        missed = Missed(topic=feed.topic, cause=cause, count=count)
+        piece = piece_of(ServerMessage(missed=missed))
         for session in feed.members:
-            session.tell(feed.topic, piece, now_s)
+            session.tell_missed(missed, now_s, piece)
             self.touched[session] = None
 
     def forget(self, session: Session, topic: str) -> None:

@@ -13,6 +13,7 @@ from broker_agent.core.confirming import Request
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
+    CloseConnection,
     ConnectionId,
     PauseReading,
     ResumeReading,
@@ -78,6 +79,8 @@ class Serving:
         self._effects = effects
         self._is_frozen = is_frozen
         self._holding = Holding()
+        # Sessions that are not read from because they do not read.
+        self._unread: dict[Session, None] = {}
 
     # ---- what a client says ---------------------------------------------------------------------
 
@@ -99,8 +102,12 @@ class Serving:
                 self.serve(session, message, now_s)
         for connection in connections:
             session = self._registry.connections.get(connection)
-            if session is not None and not session.paused and not self._gate.is_waiting(session):
+            if session is not None and self._may_be_read(session):
                 self._effects.append(ResumeReading(connection))
+
+    def _may_be_read(self, session: Session) -> bool:
+        """Whether nothing speaks against reading what its client says."""
+        return not (session.paused or session.unread or self._gate.is_waiting(session))
 
     def serve(self, session: Session, message: ClientMessage, now_s: float) -> None:
         kind = message.WhichOneof("body")
@@ -176,8 +183,17 @@ class Serving:
     def tick(self, now_s: float) -> None:
         for connection in self._gate.due(now_s):
             session = self._registry.connections.get(connection)
-            if session is not None and not session.paused:
+            if session is not None and self._may_be_read(session):
                 self._effects.append(ResumeReading(connection))
+        for session in [session for session in self._unread if self._has_read(session)]:
+            del self._unread[session]
+            session.unread = False
+            if session.connection is not None and self._may_be_read(session):
+                self._effects.append(ResumeReading(session.connection))
+
+    def _has_read(self, session: Session) -> bool:
+        """Whether a client that did not read has read enough, or is no more."""
+        return session.answers_bytes <= self._settings.session_answers_bytes_max / 4
 
     def confirm(self, requests: Iterable[Request]) -> None:
         """What these waited for is on disk, or nobody knows when it will be."""
@@ -201,9 +217,28 @@ class Serving:
             self._wake(session)
             if session.paused and session.unsettled_bytes < self._settings.publish_window_bytes / 2:
                 session.paused = False
-                if session.connection is not None and not self._gate.is_waiting(session):
+                if session.connection is not None and self._may_be_read(session):
                     self._effects.append(ResumeReading(session.connection))
 
     def _wake(self, session: Session) -> None:
-        if session.connection is not None:
-            self._effects.append(Wake(session.connection))
+        connection = session.connection
+        if connection is None:
+            return
+        self._effects.append(Wake(connection))
+        if session.answers_bytes > self._settings.session_answers_bytes_max / 2:
+            self._mind_unread(session, connection)
+
+    def _mind_unread(self, session: Session, connection: ConnectionId) -> None:
+        """The client does not read what it is told: it is not asked for more, and in the end not
+        served any longer. A session that is kept waits for the next connection."""
+        if not session.unread:
+            session.unread = True
+            self._unread[session] = None
+            self._counters.unread_pauses += 1
+            self._effects.append(PauseReading(connection))
+        if session.has_unread_too_much:
+            self._counters.connections_unread += 1
+            bound = self._settings.session_answers_bytes_max
+            message = f"this client does not read: over {bound:,} bytes of answers wait for it"
+            session.end_unread(ErrorCode.ERROR_CODE_UNSPECIFIED, message)
+            self._effects.append(CloseConnection(connection))

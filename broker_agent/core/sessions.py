@@ -4,10 +4,21 @@
                                      `--expiry, or none wished for--> gone
 
 Output is kept as serialised pieces of `ServerFrame`s: pieces laid end to end are a frame again, so
-an event is serialised once however many sessions get it. The queue is bounded; what happens past
-the bound is the session's choice. Deliveries (runs of events, and notices of what was missed) are
-numbered with serials. A session that outlives its connections keeps deliveries until the client
-says that its application took them, and sends those again that a broken connection may have lost.
+an event is serialised once however many sessions get it. Output has two lanes:
+
+    deliveries  runs of events, where topics begin, and what was missed: in order, numbered with
+                serials. A session that outlives its connections keeps them until the client says
+                that its application took them, and sends those again that a broken connection may
+                have lost. No more than a window of them is under way.
+    answers     of one connection. They keep their place among the deliveries if all before them fit
+                into the window; else they go first, so that nothing waits for an application that
+                waits for an answer.
+
+Answers speak of no delivery but for two. Positions of topics come before Subscribed, or with it if
+it goes first. Goodbye comes after what will be sent.
+
+Both lanes are bounded. What happens to events past the bound is the session's choice; notices are
+summed up; a connection whose answers nobody reads ends.
 """
 
 from __future__ import annotations
@@ -24,6 +35,7 @@ from broker_agent.core.effects import ConnectionId
 from broker_agent.core.settings import CoreSettings
 from dynatops.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import (
+    Cursor,
     ErrorCode,
     Goodbye,
     MissCause,
@@ -32,6 +44,7 @@ from dynatops.v1.client_pb2 import (
     ServerMessage,
     SlowPolicy,
 )
+from dynatops.v1.overlay_pb2 import TermSeq
 
 
 def piece_of(message: ServerMessage) -> bytes:
@@ -39,10 +52,14 @@ def piece_of(message: ServerMessage) -> bytes:
     return ServerFrame(messages=[message]).SerializeToString()
 
 
+# What an entry of a queue costs beside its data.
+_ENTRY_BYTES = 100
+
+
 class Piece(NamedTuple):
     data: bytes
     events: int
-    # Of a delivery; 0 for an answer, which concerns one connection only.
+    # Of a delivery; 0 for an answer in its place, which concerns one connection only.
     serial: int
     topic: str
     queued_s: float
@@ -54,11 +71,11 @@ _NOTHING_AVOIDED: Mapping[str, float] = MappingProxyType({})
 
 class Session:
     __slots__ = (
-        "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes", "_settings",
-        "_untold", "acknowledged", "avoided", "client_id", "closing", "connection", "delivered",
-        "detached_s", "dropped", "expiry_s", "filters", "followed", "grant", "movable", "origin_id",
-        "owner", "paused", "policy", "publisher", "redirected", "saved", "serial", "session_id",
-        "unsettled_bytes", "wildcards",
+        "_answers", "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes",
+        "_settings", "_untold", "acknowledged", "answers_bytes", "avoided", "client_id", "closing",
+        "connection", "delivered", "detached_s", "dropped", "expiry_s", "filters", "followed",
+        "given_up", "grant", "movable", "origin_id", "owner", "paused", "policy", "publisher",
+        "redirected", "saved", "serial", "session_id", "unread", "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +117,10 @@ class Session:
         # Bytes of publications that their rendezvous points have not taken yet.
         self.unsettled_bytes = 0
         self.paused = False
+        # Whether it is not read from because it does not read what it is told.
+        self.unread = False
+        # Whether its connection is about to end because of that.
+        self.given_up = False
         self.delivered = 0
         self.dropped = 0
         # Serial of the newest delivery, of the newest that the application took, and of the newest
@@ -116,8 +137,11 @@ class Session:
         self._events = 0
         self._sent: list[Piece] | None = None
         self._sent_bytes = 0
-        # Events dropped since the subscriber was last told, by topic and cause.
-        self._untold: dict[tuple[str, MissCause.ValueType], int] | None = None
+        self._answers: list[bytes] | None = None
+        self.answers_bytes = 0
+        # Events missed since the subscriber was last told, by topic, cause, and whether it is known
+        # how many.
+        self._untold: dict[tuple[str, MissCause.ValueType, bool], int] | None = None
 
     @property
     def is_kept(self) -> bool:
@@ -131,6 +155,10 @@ class Session:
     @property
     def queued_bytes(self) -> int:
         return self._bytes
+
+    @property
+    def queued_pieces(self) -> int:
+        return len(self._pieces or ())
 
     @property
     def oldest_s(self) -> float | None:
@@ -189,7 +217,8 @@ class Session:
         """The connection is gone: answers are void, deliveries not yet taken go out again."""
         self.connection = None
         self.detached_s = now_s
-        self.paused = False
+        self.paused = self.unread = self.given_up = False
+        self._answers, self.answers_bytes = None, 0
         pieces = [*(self._sent or ()), *(self._pieces or ())]
         self._sent, self._sent_bytes = None, 0
         # A client may have said that it has what it was about to be sent again.
@@ -232,7 +261,7 @@ class Session:
         """What was dropped since the subscriber was last told."""
         return [
             Missed(topic=topic, cause=cause, count=count)
-            for (topic, cause), count in (self._untold or {}).items()
+            for (topic, cause, _), count in (self._untold or {}).items()
         ]
 
     def restore(self, pieces: Iterable[Piece], untold: Iterable[Missed]) -> None:
@@ -247,7 +276,7 @@ class Session:
         if not self._pieces:
             self._pieces = None
         for missed in untold:
-            self._note_dropped(missed.topic, missed.cause, missed.count)
+            self._note_untold(missed.topic, missed.cause, missed.count)
 
     # ---- output ---------------------------------------------------------------------------------
 
@@ -258,21 +287,89 @@ class Session:
         return self._pieces
 
     def say(self, message: ServerMessage) -> None:
-        """Queue an answer. These are few, and bounded by what the client asked."""
+        """An answer. Nothing more is said to a connection that was given up because nobody reads
+        it."""
         if not self.closing and self.connection is not None:
-            self._append(piece_of(message), 0, "", 0.0, serial=0)
+            self._answer(piece_of(message))
 
     def say_first(self, message: ServerMessage) -> None:
-        """An answer that goes before whatever waits."""
+        """The first answer on a connection, when nothing is under way."""
         data = piece_of(message)
         self._queue.insert(0, Piece(data, 0, 0, "", 0.0))
         self._bytes += len(data)
 
-    def tell(self, topic: str, piece: bytes, now_s: float) -> None:
-        """Queue a notice about a topic, in its place among the events."""
-        if not self.closing:
-            self.serial += 1
-            self._append(piece, 0, topic, now_s, serial=self.serial)
+    def _answer(self, data: bytes) -> None:
+        if self.given_up or self.has_unread_too_much:
+            return
+        if self._answers is None and self._has_window_for_all:
+            self._append(data, 0, "", 0.0, serial=0)
+            return
+        if self._answers is None:
+            self._answers = []
+        self._answers.append(data)
+        self.answers_bytes += len(data) + _ENTRY_BYTES
+
+    @property
+    def has_unread_too_much(self) -> bool:
+        """Whether answers wait past their bound: the connection is to end."""
+        return self.answers_bytes > self._settings.session_answers_bytes_max
+
+    def confirm(self, message: ServerMessage) -> None:
+        """Subscribed: where its topics begin is said before, or with it."""
+        if self._answers is not None or not self._has_window_for_all:
+            message.subscribed.positions.extend(self._positions())
+        self.say(message)
+
+    @property
+    def _has_window_for_all(self) -> bool:
+        """Whether what is queued now will be sent, whatever the application does."""
+        queued = self._bytes + _ENTRY_BYTES * len(self._pieces or ())
+        return self._sent_bytes + queued <= self._settings.session_window_bytes
+
+    def _positions(self) -> Iterable[Cursor]:
+        """Where topics begin whose beginnings wait to be sent."""
+        for piece in self._pieces or ():
+            if piece.serial and not piece.events:
+                for message in ServerFrame.FromString(piece.data).messages:
+                    run = message.run
+                    if message.HasField("run") and run.count == 0:
+                        stamp = TermSeq(term=run.term, seq=run.first_seq - 1)
+                        yield Cursor(topic=run.topic, seen=[stamp])
+
+    def tell_position(self, topic: str, piece: bytes, now_s: float) -> bool:
+        """Where a topic begins, in its place among the events. False if there are too many of these
+        already: whoever goes elsewhere without it is told more there than it asked for."""
+        if self.closing:
+            return True
+        if not self._has_room_for_notice:
+            return False
+        self._deliver(piece, 0, topic, now_s)
+        return True
+
+    def tell_missed(self, missed: Missed, now_s: float, piece: bytes = b"") -> None:
+        """What it does not get, in its place among the events; summed up if there is too much of
+        that. `piece` is the message as it is sent."""
+        if self.closing:
+            return
+        if self._has_room_for_notice:
+            piece = piece or piece_of(ServerMessage(missed=missed))
+            self._deliver(piece, 0, missed.topic, now_s)
+        else:
+            self._note_untold(missed.topic, missed.cause, missed.count)
+
+    @property
+    def _has_room_for_notice(self) -> bool:
+        """A client that reads nothing has no end of notices; beside the events there is room for as
+        many again."""
+        settings = self._settings
+        return (
+            self.queued_pieces < 2 * settings.session_queue_events_max
+            and self._bytes < 2 * settings.session_queue_bytes_max
+        )
+
+    def _deliver(self, data: bytes, events: int, topic: str, now_s: float) -> None:
+        self.serial += 1
+        self._append(data, events, topic, now_s, serial=self.serial)
 
     def offer(self, topic: str, piece: bytes, events: int, now_s: float) -> bool | None:
         """Queue events; False if they were dropped, None if the session is too slow to go on."""
@@ -288,17 +385,37 @@ class Session:
             return False
         if self._untold is not None:
             self._tell_dropped(now_s, topic)
-        self.serial += 1
-        self._append(piece, events, topic, now_s, serial=self.serial)
+        self._deliver(piece, events, topic, now_s)
         self.delivered += events
         return True
 
     def take(self, bytes_max: int, now_s: float) -> bytes:
         """Remove and return output, a whole frame; at least one piece if there is any."""
-        if self._untold is not None and not self._pieces:
+        if self._answers is not None:
+            answers = self._take_answers(bytes_max)
+            return answers + self._take_deliveries(max(0, bytes_max - len(answers)), now_s)
+        return self._take_deliveries(bytes_max, now_s)
+
+    def _take_answers(self, bytes_max: int) -> bytes:
+        answers = self._answers or []
+        if self.answers_bytes <= bytes_max:
+            self._answers, self.answers_bytes = None, 0
+            return b"".join(answers)
+        # Not all at once: a frame is to stay short.
+        size = count = 0
+        while count < len(answers) and (not count or size + len(answers[count]) <= bytes_max):
+            size += len(answers[count])
+            count += 1
+        taken = b"".join(answers[:count])
+        del answers[:count]
+        self.answers_bytes -= size + count * _ENTRY_BYTES
+        return taken
+
+    def _take_deliveries(self, bytes_max: int, now_s: float) -> bytes:
+        if self._untold is not None and not self._events:
             self._tell_dropped(now_s)
         pieces = self._pieces
-        if not pieces or self._is_waiting:
+        if not pieces or not bytes_max or self._is_waiting:
             return b""
         if self._bytes <= bytes_max:
             taken, self._pieces = pieces, None
@@ -352,11 +469,19 @@ class Session:
         return sum(piece.events for piece in old)
 
     def close(self, code: ErrorCode.ValueType, message: str, alternatives: Iterable[str]) -> None:
-        """Say goodbye after what is queued; nothing more is queued."""
-        if not self.closing:
-            goodbye = Goodbye(code=code, message=message, alternatives=alternatives)
-            self.say(ServerMessage(goodbye=goodbye))
-            self.closing = True
+        """Say goodbye, after what is queued if that will be sent; nothing more is queued."""
+        if self.closing:
+            return
+        goodbye = Goodbye(code=code, message=message, alternatives=alternatives)
+        self.say(ServerMessage(goodbye=goodbye))
+        self.closing = True
+
+    def end_unread(self, code: ErrorCode.ValueType, message: str) -> None:
+        """Say only goodbye to a connection that does not read; the session is not over with it."""
+        goodbye = Goodbye(code=code, message=message)
+        data = piece_of(ServerMessage(goodbye=goodbye))
+        self._answers, self.answers_bytes = [data], len(data)
+        self.given_up = True
 
     def _append(self, data: bytes, events: int, topic: str, now_s: float, *, serial: int) -> None:
         self._queue.append(Piece(data, events, serial, topic, now_s))
@@ -364,16 +489,24 @@ class Session:
         self._events += events
 
     def _note_dropped(self, topic: str, cause: MissCause.ValueType, events: int) -> None:
-        if self._untold is None:
-            self._untold = {}
-        self._untold[topic, cause] = self._untold.get((topic, cause), 0) + events
+        self._note_untold(topic, cause, events)
         self.dropped += events
 
+    def _note_untold(self, topic: str, cause: MissCause.ValueType, count: int) -> None:
+        if self._untold is None:
+            self._untold = {}
+        key = (topic, cause, count > 0)
+        if key not in self._untold and len(self._untold) >= self._settings.session_untold_max:
+            key = ("", cause, count > 0)
+        self._untold[key] = self._untold.get(key, 0) + count
+
     def _tell_dropped(self, now_s: float, topic: str | None = None) -> None:
-        """Say what was dropped, of this topic or of all."""
+        """Say what was missed, of this topic or of all."""
         untold = self._untold or {}
         for key in [key for key in untold if topic is None or key[0] == topic]:
+            if not self._has_room_for_notice:
+                break
             missed = Missed(topic=key[0], cause=key[1], count=untold.pop(key))
-            self.tell(key[0], piece_of(ServerMessage(missed=missed)), now_s)
+            self.tell_missed(missed, now_s)
         if not untold:
             self._untold = None

@@ -57,6 +57,16 @@ class CoreSettings:
         "applies: newest events are dropped and counted, or the session is closed.",
     )
     session_queue_bytes_max: int = setting(16 << 20, "The same, in bytes.")
+    session_answers_bytes_max: int = setting(
+        8 << 20,
+        "Bytes of answers waiting for a client that does not read them: from half of it on, the "
+        "broker reads nothing from that client; past it, its connection ends.",
+    )
+    session_untold_max: int = setting(
+        10_000,
+        "Topics for which a session that cannot be told yet is told apart how much it missed; of "
+        "further ones it is told the sum.",
+    )
     publish_window_bytes: int = setting(
         8 << 20,
         "Bytes of one session's publications that the rendezvous points have not taken yet; past "

@@ -17,12 +17,12 @@ from broker_agent.core.feeds import CursorKey
 from broker_agent.core.following import Following
 from broker_agent.core.logbook import Logbook
 from broker_agent.core.readers import Consumer, Readers, ReadTopic
-from broker_agent.core.sessions import Session, piece_of
+from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.summaries import LocalTopics
 from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
-from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage, TopicProblem
+from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run
 from overlay.catalogue import is_system
 from overlay.identifiers import key_of
@@ -147,7 +147,7 @@ class Subscriptions:
         if topic not in followed and len(followed) >= self._settings.followed_topics_max:
             self._counters.followed_topics_refused += 1
             missed = Missed(topic=topic, cause=MissCause.MISS_CAUSE_TOO_MANY_TOPICS)
-            session.tell(topic, piece_of(ServerMessage(missed=missed)), now_s)
+            session.tell_missed(missed, now_s)
             self.readers.delivery.touched[session] = None
             return
         followed[topic] = None

@@ -42,6 +42,7 @@ class ClientConnection:
         self._ending = False
         # Nobody takes anything any more.
         self._gone = False
+        self._reading: asyncio.Task[None] | None = None
 
     # ---- what the core wants --------------------------------------------------------------------
 
@@ -54,8 +55,16 @@ class ClientConnection:
             case Wake():
                 self._wake()
             case CloseConnection():
+                if not self._ending:
+                    # The client may neither take the goodbye nor say another word.
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(_UNTAKEN_GOODBYE_S, self._stop_reading)
                 self._ending = True
                 self._wake()
+
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
 
     def _wake(self) -> None:
         if not self._gone:
@@ -74,7 +83,7 @@ class ClientConnection:
         take_output: Callable[[], bytes],
     ) -> None:
         """Until the client goes or the core ends the session."""
-        reading = asyncio.create_task(self._read_all(on_frame))
+        reading = self._reading = asyncio.create_task(self._read_all(on_frame))
         writing = asyncio.create_task(self._write_all(take_output))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)

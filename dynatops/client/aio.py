@@ -182,7 +182,7 @@ class Client:
         welcome = self._core.welcome
         bytes_max = welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX
         filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
-        queue = EventQueue(filters, on_gap, self._inbox.on_empty)
+        queue = EventQueue(filters, on_gap, self._inbox.look_for_room)
         return Subscription(
             queue, self._start_subscription, self._end_subscription, self._change_subscription
         )
@@ -195,8 +195,16 @@ class Client:
         try:
             await self._confirmed(queue, new, ())
         except BaseException:
-            self._end_subscription(queue)
+            self._abandon(queue)
             raise
+
+    def _abandon(self, queue: EventQueue) -> None:
+        """It was not confirmed: what the session was kept with is not given up with it."""
+        gone = self._inbox.remove(queue)
+        if self._engine.failure is None:
+            self._core.stop_waiting(gone)
+            self._inbox.put_back(queue)
+            self._engine.wake()
 
     async def _confirmed(
         self,

@@ -89,6 +89,13 @@ class ClientCore:
         """Whether all that was asked of the present broker has been confirmed."""
         return not self._pending_requests and not self._renewals
 
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether anybody may be waiting for what a broker will say."""
+        publications = self.publications
+        under_way = publications.unsettled_bytes + publications.open_bytes
+        return bool(self._pending_requests or self._echoes or under_way)
+
     # ---- the connection -------------------------------------------------------------------------
 
     def connected(
@@ -171,6 +178,16 @@ class ClientCore:
         for requests in (self._pending_requests, self._renewals):
             for number, wanted in requests.items():
                 requests[number] = [key for key in wanted if key not in gone]
+
+    def stop_waiting(self, filters: Iterable[FilterKey]) -> None:
+        """The application gave up waiting for these to be confirmed. What the session was kept with
+        it is kept with still; the rest is given up."""
+        wanted = list(filters)
+        kept = self.reading.put_back(wanted)
+        for request, keys in list(self._pending_requests.items()):
+            self._pending_requests[request] = [key for key in keys if key not in kept]
+        if gone := [key for key in wanted if key not in kept]:
+            self.unsubscribe(gone)
 
     def unsubscribe(self, filters: Iterable[FilterKey]) -> None:
         gone = list(filters)
@@ -268,6 +285,7 @@ class ClientCore:
         filters = self._pending_requests.pop(message.request, renewed)
         if filters is None:
             return
+        self.reading.begin(message.positions)
         refused = {problem.topic for problem in message.problems}
         self.reading.remove([key for key in filters if key[0] in refused])
         self.reading.confirm(filters)

@@ -70,7 +70,7 @@ class Engine:
         on_connection: OnConnection | None = None,
     ) -> None:
         self.core = ClientCore(client_id, secrets.token_bytes(16), wishes)
-        self.inbox = Inbox(self.core.reading)
+        self.inbox = Inbox(self.core.reading, lambda: self.core.awaits_answers)
         self.waiting = Waiting()
         # Why nothing works any more, once it is so.
         self.failure: Exception | None = None
@@ -243,6 +243,8 @@ class Engine:
     def wake(self) -> None:
         """There is something to say."""
         self._has_output.set()
+        if not self.inbox.has_room.is_set():
+            self.inbox.look_for_room()
 
     def adjust_window(self) -> None:
         publications = self.core.publications
@@ -296,6 +298,7 @@ class Engine:
             case Missed():
                 self.inbox.tell_gap(item)
             case Welcome():
+                self.inbox.begin_session(kept=item.expiry_s > 0)
                 self._destinations.learn(item.alternatives)
                 self._greeted.set()
                 self._tell_connected(item.broker_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -32,12 +32,20 @@ _MISS_REASONS = {
 }
 
 
+# While an answer is waited for, so many times more events are taken in.
+_AWAITING_FACTOR = 4
+
+
 class Inbox:
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, awaits_answers: Callable[[], bool]) -> None:
         # Set while no subscription is full: only then is anything read from the broker.
         self.has_room = asyncio.Event()
         self.has_room.set()
         self._reading = reading
+        self._awaits_answers = awaits_answers
+        # Whether the broker keeps the session: then it sends no more than a window beyond what has
+        # been taken, and everything may be read.
+        self._kept = False
         self._routes = Routes()
         self._taking = Taking()
         self._touched: dict[EventQueue, None] = {}
@@ -57,7 +65,7 @@ class Inbox:
     def remove(self, queue: EventQueue) -> list[FilterKey]:
         """The filters that are gone with it."""
         gone = self._routes.remove(queue)
-        self.on_empty()
+        self.look_for_room()
         return gone
 
     def claim(self, queue: EventQueue) -> None:
@@ -78,7 +86,15 @@ class Inbox:
                 queue.tell_gap(Gap(topic, count, reason))
             if any(pattern_matches(f.pattern, topic) for f in remaining):
                 self._unclaimed_gaps[topic, reason] = count
-        self.on_empty()
+        self.look_for_room()
+
+    def put_back(self, queue: EventQueue) -> None:
+        """The application gave the subscription up before it was confirmed: what has come of
+        filters that the session was kept with waits for whoever asks for them next."""
+        remaining = self._unclaimed_filters()
+        came = queue.take_back()
+        self._unclaimed = [e for e in came if _is_wanted(e, remaining)] + self._unclaimed
+        self.look_for_room()
 
     def _unclaimed_filters(self) -> list[Filter]:
         return [_filter_of(key) for key in self._reading.unclaimed]
@@ -94,11 +110,20 @@ class Inbox:
                 if any(f.pattern == problem.topic for f in queue.filters):
                     queue.fail(SubscribeError((problem.topic,), problem.message))
 
-    def on_empty(self) -> None:
-        """A subscription has been read empty: perhaps there is room again."""
-        full = len(self._unclaimed) >= QUEUE_EVENTS_MAX
-        if not self.has_room.is_set() and not full and not any(q.is_full for q in self._routes):
+    def begin_session(self, *, kept: bool) -> None:
+        """A broker has said welcome."""
+        self._kept = kept
+        self.look_for_room()
+
+    def look_for_room(self) -> None:
+        """A subscription has become full or empty, or somebody begins to wait for an answer: that
+        comes behind events, so more of these are taken in until it is here."""
+        factor = _AWAITING_FACTOR if self._awaits_answers() else 1
+        limit = factor * QUEUE_EVENTS_MAX
+        if self._kept or not any(len(queue) >= limit for queue in self._routes):
             self.has_room.set()
+        else:
+            self.has_room.clear()
 
     # ---- what comes -----------------------------------------------------------------------------
 
@@ -113,18 +138,18 @@ class Inbox:
             queue.put(wanted)
             self._touched[queue] = None
             if queue.is_full:
-                self.has_room.clear()
+                self.look_for_room()
 
     def _keep(self, events: list[Event]) -> None:
         filters = self._unclaimed_filters()
         self._unclaimed += [event for event in events if _is_wanted(event, filters)]
-        if len(self._unclaimed) >= QUEUE_EVENTS_MAX:
-            self.has_room.clear()
 
     def tell_gap(self, missed: Missed) -> None:
         reason = _MISS_REASONS.get(missed.cause, "the broker did not say why")
         gap = Gap(missed.topic, missed.count, reason)
-        for queue, _ in self._routes.to(gap.topic):
+        # Without a topic it is of many, and who wants which is not said.
+        routes = self._routes.to(gap.topic) if gap.topic else [(q, ()) for q in self._routes]
+        for queue, _ in routes:
             queue.tell_gap(gap)
         if any(pattern_matches(pattern, gap.topic) for pattern, _ in self._reading.unclaimed):
             before = self._unclaimed_gaps.get((gap.topic, reason), 0)

@@ -86,6 +86,8 @@ class Reading:
         # Filters that a session had from before this client was started; nobody has asked for them
         # yet.
         self.unclaimed: dict[FilterKey, bool] = {}
+        # Those that have been asked for since, and that no broker has confirmed to this client.
+        self._claimed: dict[FilterKey, None] = {}
         self._cursors: dict[str, TopicCursor] = {}
         self.session_id = ""
         # Serials of deliveries: of the next to come, of the newest had, of the newest taken by the
@@ -110,12 +112,24 @@ class Reading:
         for key in filters:
             # Those of the session itself are in place: elsewhere they are gone on with.
             is_claimed = self.unclaimed.pop(key, None) is not None
+            if is_claimed:
+                self._claimed[key] = None
             if key not in self._filters and not is_claimed:
                 self._count(key[0], 1)
             self._filters.setdefault(key, is_claimed)
 
+    def put_back(self, filters: Iterable[FilterKey]) -> list[FilterKey]:
+        """Those among them that the session was kept with are as if nobody had asked for them."""
+        kept = [key for key in filters if key in self._claimed]
+        for key in kept:
+            del self._claimed[key]
+            del self._filters[key]
+            self.unclaimed[key] = False
+        return kept
+
     def remove(self, filters: Iterable[FilterKey]) -> None:
         for key in filters:
+            self._claimed.pop(key, None)
             if self._filters.pop(key, None) is None and self.unclaimed.pop(key, True):
                 continue
             pattern = key[0]
@@ -140,6 +154,7 @@ class Reading:
 
     def confirm(self, filters: Iterable[FilterKey]) -> None:
         for key in filters:
+            self._claimed.pop(key, None)
             if key in self._filters:
                 self._filters[key] = True
 
@@ -150,16 +165,20 @@ class Reading:
         was_known = bool(self.session_id)
         if welcome.session_id != self.session_id:
             self.session_id = welcome.session_id
-            self.had = self.taken = self.told = welcome.serial - 1
+            self.had = self.taken = welcome.serial - 1
+        # What was said last may have been lost with the connection.
+        self.told = welcome.serial - 1
         self._next_serial = welcome.serial
         present = [(f.pattern, f.where) for f in welcome.filters]
-        excess = [key for key in present if key not in self._filters]
+        excess = [k for k in present if k not in self._filters and k not in self.unclaimed]
         if not was_known:
             for key in excess:
                 self.unclaimed[key] = False
                 self._count(key[0], 1)
             excess = []
-        return [key for key in self.confirmed if key not in present], excess
+        # What the session was kept with goes along, whether it has been asked for yet or not.
+        wanted = [*self.confirmed, *self.unclaimed]
+        return [key for key in wanted if key not in present], excess
 
     def cursors(self, filters: Iterable[FilterKey]) -> list[Cursor]:
         """How far the topics of these filters have been read."""
@@ -182,14 +201,27 @@ class Reading:
         self.had = serial
         return True
 
+    def begin(self, positions: Iterable[Cursor]) -> None:
+        """Topics are read from here on: said before the deliveries that say so, too."""
+        for position in positions:
+            cursor = self._cursor_of(position.topic)
+            if cursor is not None:
+                for stamp in position.seen:
+                    cursor.begin(stamp.term, stamp.seq)
+
+    def _cursor_of(self, topic: str) -> TopicCursor | None:
+        """None if nobody wants the topic."""
+        cursor = self._cursors.get(topic)
+        if cursor is None and self._wants(topic):
+            cursor = self._cursors[topic] = TopicCursor()
+        return cursor
+
     def admit(self, run: Run) -> Iterator[Arrived]:
         if not self.count_delivery():
             return
-        cursor = self._cursors.get(run.topic)
+        cursor = self._cursor_of(run.topic)
         if cursor is None:
-            if not self._wants(run.topic):
-                return
-            cursor = self._cursors[run.topic] = TopicCursor()
+            return
         if run.count == 0:
             cursor.begin(run.term, run.first_seq - 1)
             return

@@ -65,6 +65,9 @@ class EventQueue:
     def filter_keys(self) -> list[tuple[str, str]]:
         return list(dict.fromkeys((f.pattern, f.where) for f in self.filters))
 
+    def __len__(self) -> int:
+        return len(self._events)
+
     @property
     def is_full(self) -> bool:
         return len(self._events) >= QUEUE_EVENTS_MAX
@@ -76,6 +79,12 @@ class EventQueue:
             self._events.extend(events)
             self.put_events += len(events)
             self._wake()
+
+    def take_back(self) -> list[Event]:
+        """What it holds, as if it had never been put; nothing more is."""
+        events = list(self._events)
+        self.close()
+        return events
 
     def has_given(self, events: int) -> bool:
         """Whether so many have been given out ever."""

@@ -589,18 +589,24 @@ class Subscribed(_message.Message):
 
     REQUEST_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicProblem]: ...
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cursor]:
+        """Where topics begin whose beginnings are among deliveries still to come: it did not wait for them."""
+
     def __init__(
         self,
         *,
         request: _builtins.int = ...,
         problems: _abc.Iterable[Global___TopicProblem] | None = ...,
+        positions: _abc.Iterable[Global___Cursor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["problems", b"problems", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions", "problems", b"problems", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -697,6 +703,7 @@ class Missed(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
+    """Empty: of many topics."""
     cause: Global___MissCause.ValueType
     count: _builtins.int
     """0 where the number cannot be known."""
