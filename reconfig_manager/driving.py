@@ -135,8 +135,8 @@ class Driver:
         self.failed.cancel()
 
     def advise(self, rates: dict[str, float], computed_s: float) -> None:
-        """Publication rates computed elsewhere."""
-        self._perform(self.manager.advise(rates, computed_s))
+        """Publication rates computed elsewhere; a clock that is ahead there keeps none fresh."""
+        self._perform(self.manager.advise(rates, min(computed_s, self.now_s())))
 
     async def _tick_forever(self) -> None:
         while True:

@@ -39,6 +39,7 @@ class Snapshot:
     completeness: float
     periods: int
     rates_from: RatesFrom
+    rates_age_s: float | None
     notes: tuple[str, ...]
 
 
@@ -124,6 +125,7 @@ def make_model(snapshot: Snapshot) -> Model:
         events_per_s=events_per_s,
         periods=snapshot.periods,
         rates_from=snapshot.rates_from,
+        rates_age_s=snapshot.rates_age_s,
         delay_in="hops" if snapshot.rtt_ms is None else "rtt",
         notes=notes,
     )

@@ -1,8 +1,9 @@
 """What brokers report, boiled down to a model of the network (DYNATOPS III-D1).
 
 Publication rates are filtered (eq. 12, `rates.py`); subscriptions are as they are now, put together
-from differences. Rates computed elsewhere (by Spark) can take the place of the filtered ones. A
-model is given only where enough is known; otherwise `ModelTooThin` says what is missing.
+from differences. Rates computed elsewhere (by Spark) take the place of the filtered ones while they
+are fresh; topics that they do not know, being newer, are as brokers report them. A model is given
+only where enough is known; otherwise `ModelTooThin` says what is missing.
 """
 
 from __future__ import annotations
@@ -246,7 +247,7 @@ class Monitor:
     def snapshot(self, members: Members, policy: Policy, base: Base, now_s: float) -> Model:
         """Raises ModelTooThin."""
         self._check(members, policy, now_s)
-        rates, source, notes = self._rates_for(policy, now_s)
+        rates, source, age_s, notes = self._rates_for(policy, now_s)
         present = list(members)
         heard = [self._heard.get(member.broker_id) for member in present]
         rtt_ms = None
@@ -274,6 +275,7 @@ class Monitor:
                 completeness=self.completeness(members, now_s),
                 periods=self.periods,
                 rates_from=source,
+                rates_age_s=age_s,
                 notes=tuple(notes),
             )
         )
@@ -293,14 +295,22 @@ class Monitor:
                 f"{self._settings.periods_min} are needed"
             )
 
-    def _rates_for(self, policy: Policy, now_s: float) -> tuple[Floats, RatesFrom, list[str]]:
-        advice = self._advice
-        if policy.rates_from is RatesFrom.ADVICE:
-            if advice is not None and now_s - advice.at_s <= self._settings.advice_ttl_s:
-                return self._advised(advice), RatesFrom.ADVICE, []
-            note = "no fresh rates were computed: those reported are used"
-            return self._reported(), RatesFrom.REPORTS, [note]
-        return self._reported(), RatesFrom.REPORTS, []
+    def _rates_for(
+        self, policy: Policy, now_s: float
+    ) -> tuple[Floats, RatesFrom, float | None, list[str]]:
+        """Events/s, where they are from and how old they are, and what is to be said of them."""
+        advice, wanted = self._advice, policy.rates_from
+        if wanted is RatesFrom.REPORTS or (advice is None and wanted is RatesFrom.AUTO):
+            return self._reported(), RatesFrom.REPORTS, None, []
+        if advice is None:
+            raise ModelTooThin("no rates were computed, and the policy wants rates_from=advice")
+        age_s = max(0.0, now_s - advice.at_s)
+        if age_s <= self._settings.advice_ttl_s:
+            return self._advised(advice), RatesFrom.ADVICE, age_s, []
+        stale = f"rates were computed {age_s:,.0f} s ago, which is too long"
+        if wanted is RatesFrom.ADVICE:
+            raise ModelTooThin(f"{stale}, and the policy wants rates_from=advice")
+        return self._reported(), RatesFrom.REPORTS, None, [f"{stale}: those reported are used"]
 
     def _reported(self) -> Floats:
         rates = self._publications.estimates(self._topics.bound)
@@ -311,11 +321,11 @@ class Monitor:
         numbered = [
             (number, rate)
             for name, rate in advice.rates.items()
-            if rate > 0
+            if rate >= 0
             and math.isfinite(rate)
             and (number := self._topics.number(name)) is not None
         ]
-        rates = np.zeros(self._topics.bound)
+        rates = self._reported()
         for number, rate in numbered:
             rates[number] = rate
         return rates

@@ -170,7 +170,9 @@ class ModelFacts(_Part):
     subscriptions: int
     events_per_s: float
     periods: int
+    # Reports or advice, whichever it was, and how long ago advice was computed.
     rates_from: RatesFrom = RatesFrom.REPORTS
+    rates_age_s: float | None = None
     delay_in: str = "hops"
     notes: tuple[str, ...] = ()
 

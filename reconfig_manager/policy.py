@@ -33,8 +33,10 @@ class Mode(enum.StrEnum):
 
 
 class RatesFrom(enum.StrEnum):
+    # Advice while it is fresh, else reports.
+    AUTO = "auto"
     REPORTS = "reports"
-    # Computed by Spark; reports where there is none, or it is old.
+    # Computed by Spark; nothing is planned while there is none that is fresh.
     ADVICE = "advice"
 
 
@@ -189,7 +191,9 @@ class Policy(Written):
         0.9, ge=0, le=1, description="Share of brokers heard of lately without which none plans."
     )
     rates_from: RatesFrom = Field(
-        RatesFrom.REPORTS, description="Publication rates: `reports` of brokers, or `advice`."
+        RatesFrom.AUTO,
+        description="Publication rates: `reports` of brokers; `advice`, computed by Spark, and no "
+        "plan without any that is fresh; `auto`, advice while it is fresh, else reports.",
     )
     solver: SolverOptions = Field(default_factory=SolverOptions)
 

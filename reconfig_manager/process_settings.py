@@ -132,7 +132,7 @@ class ServiceSettings(_Group):
 
 
 class RateAdviceSettings(_Group):
-    """Publication rates computed by Spark, for policies that want them (`rates_from: advice`)."""
+    """Publication rates computed by Spark, used while they are fresh (policy: `rates_from`)."""
 
     redis_url: str = Field(
         "", description="Where analytics write their advice; by default the store's server."

@@ -9,7 +9,7 @@ from typing import Any
 from dynatops.cli.common import Commands, add_command, print_json
 from dynatops.cli.durations import brief_duration
 from dynatops.cli.manager_client import ManagerClient, add_manager
-from dynatops.cli.plan_text import table
+from dynatops.cli.plan_text import rates_text, table
 
 _NAME_WIDTH = 12
 
@@ -108,4 +108,5 @@ def describe_cost(cost: Mapping[str, Any]) -> Iterator[str]:
         f"known: {model['completeness']:.0%} of {model['brokers']:,} brokers heard, "
         f"{model['topics']:,} topics, {model['events_per_s']:,.1f} events/s"
     )
+    yield f"rates: {rates_text(model)}"
     yield from (f"note: {note}" for note in model["notes"])

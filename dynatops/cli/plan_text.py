@@ -81,9 +81,18 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         f"{model['completeness']:.0%} of {model['brokers']:,} brokers heard, "
         f"{model['topics']:,} topics, {model['events_per_s']:,.1f} events/s"
     )
-    rows.append(("known", known))
+    rows += [("known", known), ("rates", rates_text(model))]
     rows += [("", note) for note in model["notes"]]
     return rows
+
+
+def rates_text(model: Mapping[str, Any]) -> str:
+    """Where the rates of a model are from."""
+    if model["rates_from"] == "advice":
+        age_s = model.get("rates_age_s")
+        ago = f", {brief_duration(age_s)} ago" if age_s is not None else ""
+        return f"advice: computed by Spark{ago}"
+    return "as brokers report them"
 
 
 def _cost(plan: Plan) -> Iterator[str]:

@@ -162,7 +162,6 @@ async def the_next_user_is_sent(cluster: ProcessCluster) -> None:
 async def the_manager_plans(cluster: ProcessCluster, output: Path) -> None:
     (manager,) = cluster.managers.managers
     at = ("--manager", manager.url)
-    await command("policy", "set", "rates_from=advice", "--reason", "a test", *at)
     # Somebody has to subscribe, so that there is something to plan for.
     async with contextlib.AsyncExitStack() as stack:
         for broker in cluster.brokers:

@@ -311,19 +311,41 @@ class TestModel:
         for mine, yours in zip(models[0].subscriptions, models[1].subscriptions, strict=True):
             assert np.array_equal(mine, yours)
 
-    def test_advice_where_it_is_fresh(self) -> None:
+    def test_advice_while_it_is_fresh_and_nobody_has_to_ask_for_it(self) -> None:
         network = self.network()
-        policy = Policy(rates_from=RatesFrom.ADVICE)
-        model = network.model(policy)
-        assert model.facts.rates_from is RatesFrom.REPORTS
-        assert len(model.facts.notes) == 1
-        network.monitor.advise(Advice({"a": 7.0, "new": 1.0}, network.now_s))
-        assert network.model().events_per_s == 13.0
-        model = network.model(policy)
-        assert model.facts.rates_from is RatesFrom.ADVICE
-        assert model.events_per_s == 8.0
+        assert network.model().facts.rates_from is RatesFrom.REPORTS
+        assert network.model().facts.notes == ()
+        advised = {**dict.fromkeys(network.monitor.rates(), 0.0), "a": 7.0}
+        network.monitor.advise(Advice(advised, network.now_s - 90.0))
+        facts = network.model().facts
+        assert (facts.rates_from, facts.rates_age_s) == (RatesFrom.ADVICE, 90.0)
+        assert facts.events_per_s == 7.0
+        assert network.model(Policy(rates_from=RatesFrom.REPORTS)).events_per_s == 13.0
+
+    def test_stale_advice_is_not_used_and_the_plan_says_so(self) -> None:
+        network = self.network()
         network.monitor.advise(Advice({"a": 7.0}, network.now_s - 8000))
-        assert network.model(policy).facts.rates_from is RatesFrom.REPORTS
+        facts = network.model().facts
+        assert (facts.rates_from, facts.rates_age_s) == (RatesFrom.REPORTS, None)
+        assert facts.events_per_s == 13.0
+        assert "computed 8,000 s ago" in facts.notes[0]
+
+    def test_topics_that_advice_does_not_know_are_as_reported(self) -> None:
+        """It is as old as the last run of its job: what began since is in reports alone."""
+        network = self.network()
+        network.monitor.advise(Advice({"a": 7.0}, network.now_s))
+        reported = network.monitor.rates()
+        assert network.model().events_per_s == 7.0 + sum(reported.values()) - reported["a"]
+
+    def test_a_policy_may_insist_on_advice(self) -> None:
+        network, policy = self.network(), Policy(rates_from=RatesFrom.ADVICE)
+        for advice in (None, Advice({"a": 7.0}, network.now_s - 8000)):
+            if advice is not None:
+                network.monitor.advise(advice)
+            with pytest.raises(ModelTooThin, match="rates_from=advice"):
+                network.model(policy)
+        network.monitor.advise(Advice({"a": 7.0}, network.now_s))
+        assert network.model(policy).facts.rates_from is RatesFrom.ADVICE
 
 
 class TestRoundTrips:
