@@ -72,11 +72,14 @@ class Cluster:
 
     # ---- sessions -------------------------------------------------------------------------------
 
-    def redirect(self, session: Session, added: Iterable[Filter], now_s: float) -> bool:
-        """Whether a session that is about to add filters is sent to another broker instead."""
+    def redirect(
+        self, session: Session, added: Iterable[Filter], now_s: float, *, follows_less: bool
+    ) -> bool:
+        """Whether a session that is about to add filters, or has just given some up, is sent to
+        another broker."""
         held = {key_of(pattern) for pattern in session.filters}
         interests = held | {key_of(wanted.pattern) for wanted in added}
-        if not session.movable or interests == held:
+        if not session.movable or (interests == held and not follows_less):
             return False
         # The ring knows of a death seconds before the dead broker's last summary is stale.
         self.selection.lose(self._hosting.condemned_addresses())

@@ -136,8 +136,10 @@ class Serving:
         accepted, forbidden = self._gate.sort_filters(session.grant, accepted)
         problems += forbidden
         dropped = readable_filters(message.drop, self._settings)
-        self._subscriptions.unsubscribe(session, dropped, now_s)
-        if session.redirected or self._cluster.redirect(session, accepted, now_s):
+        follows_less = self._subscriptions.unsubscribe(session, dropped, now_s)
+        if session.redirected or self._cluster.redirect(
+            session, accepted, now_s, follows_less=follows_less
+        ):
             # Whatever else it asks for, it will ask for there: what it goes on with comes first.
             self._wake(session)
             return
@@ -149,8 +151,10 @@ class Serving:
 
     def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:
         gone = readable_filters(message.filters, self._settings)
-        self._subscriptions.unsubscribe(session, gone, now_s)
+        follows_less = self._subscriptions.unsubscribe(session, gone, now_s)
         session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
+        if not session.redirected:
+            self._cluster.redirect(session, (), now_s, follows_less=follows_less)
         self._wake(session)
 
     def _publish(self, session: Session, publication: Publication, now_s: float) -> None:

@@ -179,10 +179,13 @@ class Subscriptions:
         # Had the topic been there when the client read elsewhere, it would have a cursor.
         return request.cursors.get(topic, ())
 
-    def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> None:
+    def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> bool:
+        """Whether the session follows less than before."""
         self._unsaved.session(session)
+        follows_less = False
         for unwanted in filters:
             is_gone = session.remove_filter(unwanted)
+            follows_less = follows_less or is_gone
             if is_gone:
                 self.local.remove([key_of(unwanted.pattern)])
                 self._logbook.unsubscribed(session, [unwanted.pattern], now_s)
@@ -194,6 +197,7 @@ class Subscriptions:
             matching = [t for t in session.followed or () if pattern_matches(unwanted.pattern, t)]
             self._reconsider(session, matching)
         self._withdraw_wildcards(session)
+        return follows_less
 
     def end(self, session: Session, now_s: float) -> None:
         """The session is no more."""

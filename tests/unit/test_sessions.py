@@ -299,17 +299,21 @@ class TestWildcards:
         assert missed.cause == MissCause.MISS_CAUSE_TOO_MANY_TOPICS
 
 
+def tell_of_b1(broker: LoneBroker, topic: str) -> None:
+    key = key_of(topic)
+    summary = BrokerSummary(
+        broker_id="b1", address="b1:7400", incarnation=1, number=1,
+        subscriptions=1, sessions=1, full=True, digest=digest_of([key]), keys=[key],
+    )  # fmt: skip
+    broker.core.cluster.selection.on_summary(summary, broker.now_s)
+
+
 class TestRedirection:
     def broker(self) -> LoneBroker:
         """One that knows of another whose users follow `TOPIC`."""
         broker = LoneBroker(selection=SelectionSettings(load_weight=0.0))
         broker.run(0.3)
-        key = key_of(TOPIC)
-        summary = BrokerSummary(
-            broker_id="b1", address="b1:7400", incarnation=1, number=1,
-            subscriptions=1, sessions=1, full=True, digest=digest_of([key]), keys=[key],
-        )  # fmt: skip
-        broker.core.cluster.selection.on_summary(summary, broker.now_s)
+        tell_of_b1(broker, TOPIC)
         return broker
 
     def test_comes_in_place_of_a_confirmation(self) -> None:
@@ -375,6 +379,38 @@ class TestRedirection:
         broker.subscribe("c1", TOPIC)
         broker.run(0.3)
         assert broker.kinds("c1") == ["welcome", "subscribed"]
+
+    @pytest.mark.parametrize("how", ["unsubscribe", "drop"])
+    def test_who_only_gives_something_up_is_considered_too(self, how: str) -> None:
+        """Algorithm 1 runs every time a user subscribes or unsubscribes."""
+        broker = LoneBroker(selection=SelectionSettings(load_weight=0.0))
+        broker.run(0.3)
+        broker.connect("c1", movable=True)
+        broker.subscribe("c1", TOPIC, "fire", "flood")
+        broker.run(0.3)
+        broker.hear("c1")
+        tell_of_b1(broker, TOPIC)
+        if how == "unsubscribe":
+            broker.unsubscribe("c1", "fire", "flood")
+        else:
+            filters = [Filter(pattern="fire"), Filter(pattern="flood")]
+            broker.say("c1", subscribe=Subscribe(request=2, drop=filters))
+        *answers, last = broker.hear("c1")
+        assert [m.WhichOneof("body") for m in answers] == ["unsubscribed"] * (how == "unsubscribe")
+        assert last.redirect.broker_id == "b1"
+        assert broker.core.cluster.selection.counters.users_considered == 1
+
+    def test_giving_up_what_it_does_not_have_or_all_that_it_has_moves_nobody(self) -> None:
+        broker = LoneBroker(selection=SelectionSettings(load_weight=0.0))
+        broker.run(0.3)
+        broker.connect("c1", movable=True)
+        broker.subscribe("c1", TOPIC)
+        broker.run(0.3)
+        tell_of_b1(broker, TOPIC)
+        broker.unsubscribe("c1", "fire")
+        broker.unsubscribe("c1", TOPIC)
+        assert "redirect" not in broker.kinds("c1")
+        assert broker.core.cluster.selection.counters.users_considered == 0
 
 
 class TestQueue:
