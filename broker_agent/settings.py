@@ -128,6 +128,13 @@ class HttpSettings(BaseModel):
     request_bytes_max: int = Field(
         8192, ge=256, description="Largest request; a larger one is answered 400."
     )
+    late_max_s: float = Field(
+        10.0,
+        gt=0,
+        description="`/livez` answers 503 when the broker has not looked at the time for this long,"
+        " which it should every `runtime.tick_s`: something keeps it busy, or stands still. A "
+        "machine that is short of time makes it late by a second or two.",
+    )
     timeout_s: float = Field(
         5.0, gt=0, description="A request must be there by then, and its answer taken in as much."
     )

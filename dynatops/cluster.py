@@ -22,8 +22,9 @@ from typing import Any, Self
 from broker_agent.core.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.runtime.agent import Agent, StartError
 from broker_agent.settings import BrokerSettings, ManagerLinkSettings
+from dynatops.background import EXIT_CODE, BackgroundError, Supervisor
 from dynatops.lake.settings import LakeSettings
-from dynatops.managers import LocalManagers, ProcessManagers
+from dynatops.managers import LocalManagers, ProcessLog, ProcessManagers
 from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId
 from overlay.settings import OverlaySettings
@@ -32,6 +33,7 @@ HOST = "127.0.0.1"
 _JOIN_AT_ONCE = 8
 _SETTLE_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 15.0
+_LOOK_S = 0.5
 
 
 def broker_names(brokers: int) -> list[str]:
@@ -72,6 +74,7 @@ class LocalCluster:
             managers, data_dir=data_dir, http_port=http_port, values=manager_values
         )
         self._managed = managers > 0
+        self._supervisor = Supervisor()
         # From the first broker's start until the ring was whole.
         self.ready_s = 0.0
         self._names = broker_names(brokers)
@@ -90,7 +93,7 @@ class LocalCluster:
         started_s = time.monotonic()
         try:
             if self._managed:
-                await self.managers.start()
+                await self.managers.start(self._supervisor)
             await self._start(0, ())
             seeds = (self.agents[0].address,)
             for first in range(1, len(self._names), _JOIN_AT_ONCE):
@@ -123,6 +126,8 @@ class LocalCluster:
         agent = Agent(settings)
         await agent.start()
         self.agents.append(agent)
+        name = f"broker {agent.broker_id}"
+        self._supervisor.start(name, agent.run_until_stopped(), may_end=True)
 
     async def settle(self, timeout_s: float = _SETTLE_TIMEOUT_S) -> None:
         """Wait until every broker's neighbours and routes are what they should be."""
@@ -146,16 +151,24 @@ class LocalCluster:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    async def failure(self) -> BackgroundError:
+        """Wait until a broker or manager has failed, which is a bug."""
+        return await self._supervisor.failure()
+
     async def stop(self) -> None:
         await asyncio.gather(*(agent.stop() for agent in self.agents))
         if self._managed:
             await self.managers.stop()
+        await self._supervisor.stop()
 
 
 class BrokerProcess:
     """One broker in a process of its own."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, address: str) -> None:
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, address: str, log: ProcessLog
+    ) -> None:
+        self._log = log
         self.name = name
         self.address = address
         self.process = process
@@ -169,19 +182,25 @@ class BrokerProcess:
         arguments += ["--broker-id", name, "--listen", f"{HOST}:{port}", *options]
         for seed in join:
             arguments += ["--join", seed]
+        log = ProcessLog()
         process = await asyncio.create_subprocess_exec(
             *arguments,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=log.fd,
             # Ctrl-C is for whoever started the cluster; it then stops the brokers.
             start_new_session=True,
         )
         assert process.stdout is not None
         line = await process.stdout.readline()
         if not line:
-            _, errors = await process.communicate()
-            raise StartError(errors.decode().strip() or f"broker {name} ended at once")
-        return cls(name, process, json.loads(line)["address"])
+            await process.communicate()
+            raise StartError(log.text() or f"broker {name} ended at once")
+        return cls(name, process, json.loads(line)["address"], log)
+
+    @property
+    def said(self) -> str:
+        """What it has said on standard error."""
+        return self._log.text()
 
     def kill(self) -> None:
         """SIGKILL: no farewell."""
@@ -262,6 +281,14 @@ class ProcessCluster:
         broker = await BrokerProcess.start(name, port=port, join=living[:3], options=options)
         self.brokers.append(broker)
         return broker
+
+    async def failure(self) -> BackgroundError:
+        """Wait until a broker has ended as one does that has failed, which is a bug."""
+        while True:
+            for broker in self.brokers:
+                if broker.process.returncode == EXIT_CODE:
+                    return BackgroundError(f"broker {broker.name}", StartError(broker.said))
+            await asyncio.sleep(_LOOK_S)
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()

@@ -11,20 +11,22 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 
+from dynatops.background import Supervisor
+
 # Of a file: what changes when another takes its place. None: it is not there.
 _Look = tuple[int, int, int] | None
 
 
 @contextlib.asynccontextmanager
 async def watched(
-    paths: Iterable[str], period_s: float, call: Callable[[], None]
+    paths: Iterable[str], period_s: float, call: Callable[[], None], supervisor: Supervisor
 ) -> AsyncIterator[None]:
     """While in the block, call whenever any of the files has changed; not at all with period 0."""
     if not period_s:
         yield
         return
     looks = {path: _look(path) for path in paths if path}
-    watching = asyncio.create_task(_watch(looks, period_s, call))
+    watching = supervisor.start("watching files", _watch(looks, period_s, call))
     try:
         yield
     finally:

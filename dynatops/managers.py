@@ -7,14 +7,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from broker_agent.runtime.agent import StartError
+from dynatops.background import Supervisor
 
 if TYPE_CHECKING:
     from reconfig_manager.embedded import EmbeddedServer
@@ -25,6 +28,21 @@ _LEAD_TIMEOUT_S = 15.0
 _STOP_TIMEOUT_S = 15.0
 # Sockets have short paths.
 _FOLDER = "store"
+
+
+class ProcessLog:
+    """Where a process says what it says: in no pipe, as whoever writes to a full one stands still,
+    and nobody reads while all is well."""
+
+    def __init__(self) -> None:
+        self.fd, path = tempfile.mkstemp(prefix="dynatops-")
+        os.unlink(path)  # noqa: PTH108  # the file lives as long as somebody has it open
+        weakref.finalize(self, os.close, self.fd)
+
+    def text(self) -> str:
+        """What it has said so far."""
+        size = os.fstat(self.fd).st_size
+        return os.pread(self.fd, size, 0).decode(errors="replace").strip()
 
 
 class ManagersError(StartError):
@@ -48,7 +66,7 @@ class _Store:
     def url(self) -> str:
         return self._server.url if self._server is not None else ""
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         # Programs that only talk to brokers do without.
         from reconfig_manager.embedded import EmbeddedError, EmbeddedServer  # noqa: PLC0415
 
@@ -57,7 +75,7 @@ class _Store:
             self._temporary = tempfile.TemporaryDirectory(prefix="dynatops-")
             folder = self._temporary.name
         try:
-            self._server = await EmbeddedServer.start(Path(folder) / _FOLDER)
+            self._server = await EmbeddedServer.start(Path(folder) / _FOLDER, supervisor=supervisor)
         except EmbeddedError as error:
             raise ManagersError(str(error)) from error
 
@@ -111,12 +129,12 @@ class LocalManagers:
     def leader(self) -> ManagerService | None:
         return next((service for service in self.services if service.leads), None)
 
-    async def start(self) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Until one leads. Raises ManagersError."""
         from reconfig_manager.process_settings import ManagerProcessSettings  # noqa: PLC0415
         from reconfig_manager.service import ManagerService, ManagerStartError  # noqa: PLC0415
 
-        await self._store.start()
+        await self._store.start(supervisor)
         for i, name in enumerate(self._names):
             http_port = self._http_port + i if self._http_port else 0
             values = {
@@ -132,6 +150,7 @@ class LocalManagers:
             except ManagerStartError as error:
                 raise ManagersError(str(error)) from error
             self.services.append(service)
+            supervisor.start(f"manager {name}", service.run(), may_end=True)
         async with asyncio.timeout(_LEAD_TIMEOUT_S):
             while self.leader is None:  # noqa: ASYNC110  # no single event says so
                 await asyncio.sleep(0.02)
@@ -169,18 +188,19 @@ class ManagerProcess:
         """Start it, and wait until it listens. Raises ManagersError."""
         arguments = [sys.executable, "-m", "dynatops", "manager", "--json", "--manager-id", name]
         arguments += ["--redis", redis_url, "--listen", listen, "--http", http, *options]
+        log = ProcessLog()
         process = await asyncio.create_subprocess_exec(
             *arguments,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=log.fd,
             # Ctrl-C is for whoever started it.
             start_new_session=True,
         )
         assert process.stdout is not None
         line = await process.stdout.readline()
         if not line:
-            _, errors = await process.communicate()
-            raise ManagersError(errors.decode().strip() or f"manager {name} ended at once")
+            await process.communicate()
+            raise ManagersError(log.text() or f"manager {name} ended at once")
         return cls(name, process, json.loads(line))
 
     def kill(self) -> None:

@@ -241,6 +241,10 @@ class AgentServer:
         try:
             self._host.on_registration(agent, registration)
             await self._serve(stream, context)
+        except Exception as error:
+            # gRPC would say that to the broker, and nobody else.
+            self._host.on_failure(error)
+            raise
         finally:
             del self._streams[agent]
             self._host.on_gone(agent)

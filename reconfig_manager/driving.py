@@ -12,10 +12,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from dynatops.background import BackgroundError, Supervisor
 from dynatops.metrics import Family, Histogram, families
 from dynatops.v1.manager_pb2 import Attended, LoadReport, Registration, StepReply
 from reconfig_manager.advice_ages import AdviceAges
@@ -72,7 +72,11 @@ class Driver:
     ages: AdviceAges
 
     def __init__(
-        self, settings: ManagerProcessSettings, store: RedisStore, broadcast: Broadcast
+        self,
+        settings: ManagerProcessSettings,
+        store: RedisStore,
+        broadcast: Broadcast,
+        supervisor: Supervisor,
     ) -> None:
         self._settings = settings
         self.store: RedisStore = store
@@ -80,17 +84,16 @@ class Driver:
         self.solver: SolverProcess = SolverProcess(settings.service, self._on_solved)
         loop = asyncio.get_running_loop()
         self._wall_s = time.time() - loop.time()
-        # What went wrong that cannot be mended.
-        self.failed: asyncio.Future[None] = loop.create_future()
+        self.supervisor = supervisor
         # Of the leadership that the core is under.
         self._fence: int | None = None
-        self._taking_over: asyncio.Task[None] | None = None
-        self._keeping_rates: asyncio.Task[None] | None = None
+        self._taking_over: asyncio.Task[object] | None = None
+        self._keeping_rates: asyncio.Task[object] | None = None
         self._writes: deque[_Write] = deque()
         self._writes_stirred = asyncio.Event()
         self._entries: deque[AuditEntry] = deque()
         self._entries_stirred = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._ticked_s = 0.0
         self.chronicle: Chronicle = Chronicle()
         self.lag_s: Histogram = Histogram(_LAG_BOUNDS_S)
         self.audit_lost: int = 0
@@ -103,36 +106,23 @@ class Driver:
     # ---- its life -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.solver.start()
-        for work in (self._tick_forever(), self._write_forever(), self._audit_forever()):
-            self.spawn(work)
+        self._ticked_s = self.now_s()
+        self.solver.start(self.supervisor)
+        self.supervisor.start("ticks", self._tick_forever())
+        self.supervisor.start("writing to the store", self._write_forever())
+        self.supervisor.start("writing the audit log", self._audit_forever())
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """For as long as this manager lives; if it fails, that ends."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
-        return task
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        log.critical("the manager failed, and ends", exc_info=error)
-        if not self.failed.done():
-            self.failed.set_exception(error)
+    @property
+    def late_s(self) -> float:
+        """For how long it has not looked at the time."""
+        if not self._ticked_s:
+            return 0.0
+        return max(self.now_s() - self._ticked_s - self._settings.service.tick_s, 0.0)
 
     async def stop(self) -> None:
         """What waits for the store has been written, or will not be."""
         await self._flush_audit()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         await self.solver.stop()
-        self.failed.cancel()
 
     def advise(self, rates: dict[str, float], computed_s: float) -> None:
         """Publication rates computed elsewhere; a clock that is ahead there keeps none fresh."""
@@ -144,11 +134,13 @@ class Driver:
             await asyncio.sleep(self._settings.service.tick_s)
             self.lag_s.observe(max(self.now_s() - due_s, 0.0))
             self._perform(self.manager.tick(self.now_s()))
+            self._ticked_s = self.now_s()
 
     # ---- leadership -----------------------------------------------------------------------------
 
     def on_lead(self, fence: int) -> None:
-        self._taking_over = self.spawn(self._take_over(fence))
+        work = self._take_over(fence)
+        self._taking_over = self.supervisor.start("taking over", work, may_end=True)
 
     async def _take_over(self, fence: int) -> None:
         for _ in range(_READ_TRIES):
@@ -207,7 +199,7 @@ class Driver:
         self._perform(self.manager.gone(agent, self.now_s()))
 
     def on_failure(self, error: Exception) -> None:
-        self._fail(error)
+        self.supervisor.fail(BackgroundError("serving brokers", error))
 
     # ---- effects --------------------------------------------------------------------------------
 
@@ -301,7 +293,8 @@ class Driver:
 
     def _keep_rates(self, effect: KeepRates) -> None:
         if self._keeping_rates is None or self._keeping_rates.done():
-            self._keeping_rates = self.spawn(self._keep(effect, self._fence or 0))
+            work = self._keep(effect, self._fence or 0)
+            self._keeping_rates = self.supervisor.start("keeping rates", work, may_end=True)
 
     async def _keep(self, effect: KeepRates, fence: int) -> None:
         try:

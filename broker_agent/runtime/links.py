@@ -33,6 +33,7 @@ from broker_agent.runtime.streams import (
     StreamBrokenError,
 )
 from broker_agent.settings import RuntimeSettings
+from dynatops.background import Supervisor, Work
 from dynatops.peer_credentials import LinkCredentials
 from dynatops.tls import explain
 from dynatops.v1.overlay_pb2 import PeerFrame
@@ -87,7 +88,7 @@ class _Link:
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._work = asyncio.Event()
-        self._sender: asyncio.Task[None] | None = None
+        self._sender: asyncio.Task[object] | None = None
 
     @property
     def queued_bytes(self) -> int:
@@ -102,7 +103,7 @@ class _Link:
         self._queued_bytes += len(piece)
         self._work.set()
         if self._sender is None or self._sender.done():
-            self._sender = self._links.spawn(self._send_all())
+            self._sender = self._links.spawn("sending to a broker", self._send_all())
 
     def accept(self, stream: InboundStream) -> None:
         """Use it, unless this side has one of its own. Whoever opens another one is done with what
@@ -122,7 +123,7 @@ class _Link:
             # If anything is to be sent the sender will notice; if not, find out whether the other
             # broker still lives: a dead one is to be known at once.
             if not self._links.closed and (self._sender is None or self._sender.done()):
-                self._sender = self._links.spawn(self._probe())
+                self._sender = self._links.spawn("looking for a broker", self._probe())
 
     async def _send_all(self) -> None:
         while await self._has_work():
@@ -217,7 +218,7 @@ class _Link:
             raise
         self._links.counters.links_opened += 1
         self.stream = stream
-        self._links.spawn(self._links.read_all(self, stream))
+        self._links.spawn("reading from a broker", self._links.read_all(self, stream))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,9 @@ class Links:
         host: LinkHost,
         settings: RuntimeSettings,
         credentials: LinkCredentials | None = None,
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor()
         self.host = host
         self.settings = settings
         self.credentials = credentials or LinkCredentials()
@@ -264,8 +267,9 @@ class Links:
             ("grpc.enable_retries", 0),
         ]
 
-    def spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+    def spawn(self, name: str, work: Work) -> asyncio.Task[object]:
+        """For as long as there are links."""
+        task = self._supervisor.start(name, work, may_end=True)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -308,12 +312,13 @@ class Links:
             link = self._links[address] = _Link(address, self)
         return link
 
-    async def read_all(self, link: _Link, stream: Stream) -> None:
-        """Hand on what comes in until the stream ends."""
+    async def read_all(self, link: _Link, stream: Stream, first: LinkFrame | None = None) -> None:
+        """Hand on what comes in, and what has come already, until the stream ends."""
         try:
             while True:
-                for frame in (await stream.read()).frames:
+                for frame in (first or await stream.read()).frames:
                     self.host.on_frame(frame)
+                first = None
         except StreamBrokenError as error:
             log.debug("link with %s ended: %s", link.address, error)
         finally:
@@ -346,9 +351,7 @@ class Links:
         self.counters.links_opened += 1
         link = self._link(first.hello.address)
         link.accept(stream)
-        for frame in first.frames:
-            self.host.on_frame(frame)
-        reading = self.spawn(self.read_all(link, stream))
+        reading = self.spawn("reading from a broker", self.read_all(link, stream, first))
         try:
             await stream.ended()
         finally:

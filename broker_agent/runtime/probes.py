@@ -1,6 +1,6 @@
 """What a broker answers over HTTP: that it lives, whether it may be sent clients, its figures.
 
-    /livez     200 while the event loop turns
+    /livez     200 while it looks at the time as often as it should; else 503, and for how long not
     /readyz    200 while it is a member of the ring with its range in hand, and not on its way out;
                else 503, and why
     /metrics   Prometheus' text format: docs/metrics.md
@@ -28,7 +28,7 @@ LIVE, READY, FIGURES = "/livez", "/readyz", "/metrics"
 
 def pages(agent: Agent) -> Pages:
     return {
-        LIVE: lambda: Answer(json.dumps({"status": "alive"}) + "\n"),
+        LIVE: lambda: _liveness(agent),
         READY: lambda: _readiness(agent),
         FIGURES: lambda: Answer(render(families(METRICS, agent)), CONTENT_TYPE),
     }
@@ -46,9 +46,21 @@ def unready(core: Broker) -> str:
     return ""
 
 
+def _liveness(agent: Agent) -> Answer:
+    late_s, late_max_s = agent.late_s, agent.settings.http.late_max_s
+    if late_s <= late_max_s:
+        return Answer(json.dumps({"status": "alive"}) + "\n")
+    reason = f"the broker has not looked at the time for {late_s:.1f} s"
+    return _not_so("late", reason)
+
+
+def _not_so(status: str, reason: str) -> Answer:
+    text = json.dumps({"status": status, "reason": reason})
+    return Answer(text + "\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+
 def _readiness(agent: Agent) -> Answer:
     reason = "the broker is leaving the ring" if agent.is_stopping else unready(agent.core)
     if reason:
-        text = json.dumps({"status": "unready", "reason": reason})
-        return Answer(text + "\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return _not_so("unready", reason)
     return Answer(json.dumps({"status": "ready", "broker": agent.broker_id}) + "\n")

@@ -14,6 +14,7 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.effects import BrokerEffect
 from broker_agent.core.journal import Changes, Stored
 from broker_agent.runtime.store import SessionStore, StoreError
+from dynatops.background import Supervisor
 from dynatops.filters import FilterError
 from dynatops.log_operations import SAVING_FAILED, SAVING_RECOVERED
 
@@ -39,7 +40,7 @@ class Saving:
         self._wanted = asyncio.Event()
         self._is_failing = False
         self._stopping = False
-        self._flushing: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[object] | None = None
 
     def restore(self, stored: Stored) -> None:
         """Give the core the sessions that were on disk. Raises StoreError."""
@@ -57,8 +58,8 @@ class Saving:
         """Whether the disk did not take the last changes."""
         return self._is_failing
 
-    def start(self) -> None:
-        self._flushing = asyncio.get_running_loop().create_task(self._flush_forever())
+    def start(self, supervisor: Supervisor) -> None:
+        self._flushing = supervisor.start("saving sessions", self._flush_forever(), may_end=True)
 
     def hurry(self) -> None:
         """Somebody waits for the disk."""
@@ -100,7 +101,7 @@ class Saving:
         self._stopping = True
         self._wanted.set()
         if self._flushing is not None:
-            await self._flushing
+            await asyncio.wait((self._flushing,))
         changes = self._core.unsaved(everything=True)
         leave()
         if changes is not None:

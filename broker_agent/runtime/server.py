@@ -12,7 +12,7 @@ import grpc
 
 from broker_agent.runtime.connections import ClientConnection
 from broker_agent.runtime.inspection import InspectionGuard, InspectionService
-from broker_agent.runtime.streams import unchanged
+from broker_agent.runtime.streams import InputFailedError, unchanged
 from dynatops.peer_credentials import ServerCertificates
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
@@ -79,6 +79,9 @@ class RpcServer:
                 lambda frame: agent.on_client_frame(connection_id, frame),
                 lambda: agent.core.take_output(connection_id, bytes_max),
             )
+        except InputFailedError:
+            # It is logged; to the client the connection is broken.
+            await context.abort(grpc.StatusCode.INTERNAL, "the broker failed on what was said")
         finally:
             agent.close_connection(connection_id)
 

@@ -9,17 +9,22 @@ from typing import Any, Generic, Protocol, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from dynatops.background import finish
 from dynatops.tls import Tls, TlsFileError, open_channel
 from dynatops.v1.peer_pb2 import LinkFrame
 
 METHOD = "/dynatops.v1.Peer/Link"
-_CLOSING: set[asyncio.Task[None]] = set()
 
 Frame = TypeVar("Frame", bound=Message)
 
 
 class StreamBrokenError(Exception):
     """The stream has ended, for whatever reason."""
+
+
+class InputFailedError(StreamBrokenError):
+    """What came on the stream made this broker fail, which is a bug of its own; it is logged. The
+    stream is ended: whatever its other side wants of it, it must begin anew."""
 
 
 class Stream(Protocol):
@@ -88,10 +93,7 @@ class OutboundStream(Generic[Frame]):
 
     def close(self) -> None:
         self._call.cancel()
-        closing = asyncio.get_running_loop().create_task(self._channel.close())
-        # Nobody holds a stream that is closed, nor would the loop its task.
-        _CLOSING.add(closing)
-        closing.add_done_callback(_CLOSING.discard)
+        finish("closing a channel", self._channel.close())
 
 
 class InboundStream:

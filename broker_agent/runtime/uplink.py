@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from broker_agent.runtime.streams import OutboundStream, StreamBrokenError
 from broker_agent.settings import ManagerLinkSettings
+from dynatops.background import until_one_ends
 from dynatops.log_operations import MANAGER_ATTENDED, MANAGER_LOST
 from dynatops.peer_credentials import LinkCredentials
 from dynatops.tls import explain
@@ -181,23 +182,11 @@ class Uplink:
     async def _exchange(self, stream: Stream, period_s: float) -> None:
         """Until the stream breaks."""
         self._frames.clear()
-        tasks = [
-            asyncio.ensure_future(work)
-            for work in (
-                self._read_all(stream),
-                self._write_all(stream),
-                self._report_all(min(max(period_s, _PERIOD_MIN_S), _PERIOD_MAX_S)),
-            )
-        ]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
+        await until_one_ends(
+            self._read_all(stream),
+            self._write_all(stream),
+            self._report_all(min(max(period_s, _PERIOD_MIN_S), _PERIOD_MAX_S)),
+        )
 
     async def _read_all(self, stream: Stream) -> None:
         while True:

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
+from dynatops.background import EXIT_CODE, BackgroundError, end_within
 from dynatops.cli.assignments import explain_settings
 from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
@@ -18,6 +19,9 @@ from dynatops.logs import configure
 _GROUPS = (
     "overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake", "http",
 )  # fmt: skip
+
+
+_FAILED_END_S = 10.0
 
 
 def add_commands(commands: Commands) -> None:
@@ -30,7 +34,9 @@ def add_commands(commands: Commands) -> None:
         "SIGTERM or Ctrl-C makes it leave the ring, hand over its topics and tell its clients; "
         "SIGUSR1 (`dynatops leave`) too, but its process stays until SIGTERM; SIGHUP makes it read "
         "its tokens and certificates again.",
-        epilog="With --json the first line printed is the broker's address, once it is a member.",
+        epilog="With --json the first line printed is the broker's address, once it is a member. "
+        f"Exit code {EXIT_CODE}: something in it has failed that it cannot do without, and its log "
+        "says what; whoever keeps it running should start it again.",
     )
     _add_place(parser)
     _add_others(parser)
@@ -202,12 +208,17 @@ async def _serve(settings: Any, *, as_json: bool) -> None:
 
 
 async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> None:
+    """Raises BackgroundError if the broker fails."""
     starting = asyncio.create_task(agent.start())
     left = asyncio.create_task(leaving.wait())
-    await asyncio.wait((starting, left), return_when=asyncio.FIRST_COMPLETED)
+    running = asyncio.create_task(_run_until_stopped(agent))
+    await asyncio.wait((starting, left, running), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
+        if running.done():
+            running.result()
+        running.cancel()
         if agent.started_s:
             await agent.kill()
         return
@@ -224,6 +235,18 @@ async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> 
         )
     security = agent.settings.security
     files = (security.tls_cert, security.tls_key, security.tokens)
-    async with watched(files, security.watch_s, agent.reload):
-        await left
+    async with watched(files, security.watch_s, agent.reload, agent.supervisor):
+        await asyncio.wait((left, running), return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()
     await agent.stop()
+    await running
+
+
+async def _run_until_stopped(agent: Any) -> None:
+    try:
+        await agent.run_until_stopped()
+    except BackgroundError:
+        # A thread that waits for a disk would hold the process up.
+        end_within(_FAILED_END_S)
+        raise

@@ -1,7 +1,8 @@
 """`dynatops`: reads the command line, runs the command, turns failures into messages and exit
 codes.
 
-Exit codes: 0 done, 1 it could not be done, 2 the command line or input is wrong, 130 interrupted.
+Exit codes: 0 done, 1 it could not be done, 2 the command line or input is wrong, 70 a broker or
+manager has failed (its log says how: a bug), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from dynatops.background import EXIT_CODE, BackgroundError
 from dynatops.cli import (
     analytics,
     bench,
@@ -81,6 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print(f"dynatops: {error}", file=sys.stderr)
         return 1
+    except BackgroundError as error:
+        print(f"dynatops: {error}", file=sys.stderr)
+        return EXIT_CODE
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

@@ -9,12 +9,14 @@ import os
 import signal
 from typing import Any
 
+from dynatops.background import EXIT_CODE, end_within
 from dynatops.cli.assignments import explain_settings
 from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.file_watch import watched
 from dynatops.logs import configure
 
+_FAILED_END_S = 20.0
 REDIS_VARIABLE = "DYNATOPS_REDIS"
 
 
@@ -28,7 +30,9 @@ def add_commands(commands: Commands) -> None:
         "--manager`), people ask it over HTTP. Several may share a Redis: one leads, the others "
         "follow, and take over when it is gone. SIGTERM or Ctrl-C makes it give the lead away; "
         "SIGHUP makes it read its tokens and certificates again.",
-        epilog="With --json the first line printed has its addresses, once it listens.",
+        epilog="With --json the first line printed has its addresses, once it listens. "
+        f"Exit code {EXIT_CODE}: something in it has failed that it cannot do without, and its log "
+        "says what; whoever keeps it running should start it again.",
     )
     parser.add_argument(
         "--listen",
@@ -151,14 +155,14 @@ async def _serve(settings: Any, *, as_json: bool) -> None:
     running = asyncio.create_task(service.run())
     security, rest = settings.security, settings.rest
     files = (security.tls_cert, security.tls_key, rest.tls_cert, rest.tls_key, rest.tokens)
-    async with watched(files, security.watch_s, service.reload):
+    async with watched(files, security.watch_s, service.reload, service.supervisor):
         await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
-    failed = running.done()
+    if running.done():
+        # A thread, or a store that does not answer, would hold the process up.
+        end_within(_FAILED_END_S)
     stopped.cancel()
     await service.stop()
-    if failed:
-        raise CommandError(f"the manager failed: {running.exception()!r}; its log says more")
-    running.cancel()
+    await running
 
 
 def _announce(service: Any, *, as_json: bool) -> None:

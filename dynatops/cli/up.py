@@ -7,6 +7,7 @@ import asyncio
 import signal
 from typing import TYPE_CHECKING
 
+from dynatops.background import until_one_ends
 from dynatops.cli.common import (
     ADDRESS_VARIABLE,
     Commands,
@@ -110,7 +111,9 @@ async def _run(arguments: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     async with cluster:
         _announce(cluster, arguments.lake, as_json=arguments.json)
-        await stopping.wait()
+        await until_one_ends(stopping.wait(), cluster.failure())
+        if not stopping.is_set():
+            raise await cluster.failure()
         if not arguments.json:
             print("\nstopping", flush=True)
 

@@ -108,6 +108,11 @@ class LakeWriter:
         return self._is_failing
 
     @property
+    def is_alive(self) -> bool:
+        """Whether there is anybody to write what is put."""
+        return self._thread.is_alive()
+
+    @property
     def waiting_rows(self) -> int:
         return self._waiting_rows
 

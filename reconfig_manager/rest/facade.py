@@ -150,6 +150,10 @@ class Facade(Protocol):
 
     async def leadership(self) -> Leadership: ...
 
+    def late(self) -> str:
+        """Why this process is not well; empty if it is."""
+        ...
+
     async def unready(self) -> dict[str, str]:
         """What keeps this manager from its work, by part; empty if nothing does."""
         ...

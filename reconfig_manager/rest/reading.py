@@ -154,8 +154,10 @@ async def list_audit(
 
 
 @process.get("/healthz", openapi_extra=_OPEN, responses=problems())
-async def get_health() -> HealthView:
-    """Whether the process answers at all."""
+async def get_health(manager: Manager) -> HealthView:
+    """Whether the process answers, and looks at the time as often as it should."""
+    if late := manager.late():
+        raise ProblemError(503, late, "late")
     return HealthView()
 
 

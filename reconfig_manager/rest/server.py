@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from dynatops.accepting import AcceptedConnection, Acceptor, ConnectionTable
 from dynatops.addresses import split_address
+from dynatops.background import Supervisor
 from dynatops.tls import Tls, TlsFileError
 from reconfig_manager.rest.connections import HttpConnection
 from reconfig_manager.rest.settings import RestSettings
@@ -85,7 +86,7 @@ class RestServer:
         )
         app.state.traffic.connections = self._server.table
         self._socket: socket.socket | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[object] | None = None
 
     @property
     def address(self) -> str:
@@ -104,7 +105,12 @@ class RestServer:
         address = f"{socket.gethostname()}:{port}" if host in _ANYWHERE else self.address
         return f"{self._settings.scheme}://{address}"
 
-    async def start(self) -> None:
+    async def _serve(self, listening: socket.socket) -> None:
+        await self._server.serve([listening])
+        if not self._server.should_exit:
+            raise ServeError("the HTTP server has ended by itself")
+
+    async def start(self, supervisor: Supervisor | None = None) -> None:
         """Raises ServeError."""
         host, port = split_address(self._settings.listen)
         try:
@@ -114,7 +120,9 @@ class RestServer:
             self._server.config.load()
         except (OSError, TlsFileError) as error:
             raise ServeError(f"cannot serve HTTP at {self._settings.listen}: {error}") from None
-        self._running = asyncio.create_task(self._server.serve([self._socket]))
+        work = self._serve(self._socket)
+        # Without a supervisor it says by itself that it has ended.
+        self._running = (supervisor or Supervisor()).start("HTTP", work, may_end=True)
         while not self._server.started:
             if self._running.done():
                 self._running.result()

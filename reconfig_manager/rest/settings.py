@@ -88,6 +88,13 @@ class RestSettings(BaseModel):
     events_kept: int = Field(
         2_000, ge=0, description="Events kept for watchers that come back after a broken stream."
     )
+    late_max_s: float = Field(
+        15.0,
+        gt=0,
+        description="`healthz` answers 503 when the manager has not looked at the time for this "
+        "long, which it should every `service.tick_s`. Compiling and reading a large state take "
+        "seconds.",
+    )
     keepalive_s: float = Field(
         15.0, gt=0, description="A quiet stream of events carries a comment this often."
     )

@@ -167,7 +167,7 @@ class TestErrors:
             await agent.start()
             async with dynatops.connect(agent.address) as client:
                 agent.core.node.reigns.ready = False
-                agent._ticking.cancel()  # type: ignore[union-attr]
+                await agent.supervisor.stop()
                 with pytest.raises(dynatops.PublishError, match="may yet arrive") as caught:
                     await client.publish(TOPIC, b"x", timeout_s=0.2)
                 assert caught.value.may_arrive

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
+from dynatops.background import Supervisor
 from reconfig_manager.embedded import EmbeddedError, EmbeddedServer
 from reconfig_manager.plan import Phase
 from reconfig_manager.ports import Record
@@ -141,6 +142,23 @@ def test_a_server_that_does_not_end_is_not_joined_by_another(
             asyncio.run(EmbeddedServer.start(tmp_path))
     finally:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_a_keeper_that_fails_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        supervisor = Supervisor()
+        server = await EmbeddedServer.start(tmp_path, supervisor=supervisor)
+        try:
+            monkeypatch.setattr("reconfig_manager.embedded._RESTART_MIN_S", "no number")
+            monkeypatch.setattr("reconfig_manager.embedded._RESTART_MAX_S", "no number")
+            server.kill()
+            failure = await supervisor.failure()
+            assert failure.name == "keeping the store's server"
+            assert isinstance(failure.__cause__, TypeError)
+        finally:
+            await server.stop()
+
+    asyncio.run(scenario())
 
 
 def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
+from dynatops.background import BackgroundError
 from dynatops.cli.main import main
 from dynatops.v1.manager_pb2 import (
     RCFG_INIT,
@@ -190,7 +191,7 @@ class TestFailing:
                 monkeypatch.setattr(service.driver.manager, "report", broken)
                 agent = FakeAgent("b0", [service.address])
                 async with attending([agent]):
-                    with pytest.raises(RuntimeError, match="a bug"):
+                    with pytest.raises(BackgroundError, match="a bug"):
                         await asyncio.wait_for(service.run(), 10)
 
         run(tmp_path, scenario)

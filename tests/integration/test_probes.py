@@ -78,6 +78,25 @@ class TestProbes:
 
         asyncio.run(scenario())
 
+    def test_a_broker_that_does_not_look_at_the_time_is_not_alive(self) -> None:
+        async def scenario() -> None:
+            async with running(http={**HTTP, "late_max_s": 0.5}) as agent:
+                assert agent.http is not None
+                assert (await ask(agent.http.address, "/livez"))[0] == 200
+                address = agent.http.address
+                # The loop turns, the ticks do not come.
+                await agent.supervisor.stop()
+
+                async def is_late() -> bool:
+                    return (await ask(address, "/livez"))[0] == 503
+
+                await until(is_late)
+                status, text = await ask(address, "/livez")
+                assert (status, json.loads(text)["status"]) == (503, "late")
+                assert "has not looked at the time for" in json.loads(text)["reason"]
+
+        asyncio.run(scenario())
+
     def test_a_port_that_is_taken(self) -> None:
         async def scenario() -> None:
             async with running(http=HTTP) as agent:

@@ -94,6 +94,8 @@ class ManagerDriver:
     def now_s(self) -> float:
         return self.clock_s
 
+    late_s = 0.0
+
     def problems(self) -> dict[str, str]:
         return {"store": "no answer"} if self.store.away else {}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from dynatops.background import Supervisor
 from dynatops.file_watch import watched
 from tests.support.waiting import until
 
@@ -20,7 +21,7 @@ def test_each_change_is_noticed_once(tmp_path: Path) -> None:
         link.symlink_to("..data/tls.crt")
         other.write_text("a")
         files = [str(link), str(other), ""]
-        async with watched(files, 0.01, lambda: changes.append(link.read_text())):
+        async with watched(files, 0.01, lambda: changes.append(link.read_text()), Supervisor()):
             (tmp_path / "new").symlink_to("2")
             (tmp_path / "new").replace(data)
             await until(lambda: changes == ["2"])
@@ -35,7 +36,7 @@ def test_each_change_is_noticed_once(tmp_path: Path) -> None:
 def test_nothing_is_watched_unless_asked_for(tmp_path: Path) -> None:
     async def scenario() -> None:
         before = len(asyncio.all_tasks())
-        async with watched([str(tmp_path)], 0.0, lambda: None):
+        async with watched([str(tmp_path)], 0.0, lambda: None, Supervisor()):
             assert len(asyncio.all_tasks()) == before
 
     asyncio.run(scenario())

@@ -307,7 +307,12 @@ class TestFollowing:
 
 def test_every_code_of_a_problem_is_explained() -> None:
     page = (Path(__file__).parents[2] / "docs" / "manager.md").read_text()
-    codes = {*problems.CODES.values(), *(code for _, _, code in problems.REFUSALS), "not_ready"}
+    codes = {
+        *problems.CODES.values(),
+        *(code for _, _, code in problems.REFUSALS),
+        "not_ready",
+        "late",
+    }
     assert [code for code in sorted(codes) if f"`{code}`" not in page] == []
 
 
