@@ -50,8 +50,8 @@ class PeerSecurity(BaseModel):
     peer_secret: str = Field(
         "",
         description="File with what all brokers and managers of the network know, 16 characters or "
-        "more; those that do not are turned away. Any of its lines is believed, the first one is "
-        "said.",
+        "more; those that do not are turned away. They show that they know it, and never say it. "
+        "Any of its lines is believed, the first one is used.",
     )
 
     watch_s: float = Field(
@@ -90,20 +90,29 @@ class LinkCredentials:
     """How they know each other: by certificates, by a secret, by both, or not at all."""
 
     tls: Tls | None = None
-    # Any is believed, the first is said.
+    # Any is believed, the first is used.
     secrets: tuple[str, ...] = ()
 
     @property
-    def secret(self) -> str:
-        return self.secrets[0] if self.secrets else ""
+    def ask_for_proof(self) -> bool:
+        return bool(self.secrets)
 
-    def believes(self, secret: str) -> bool:
-        """Whether whoever said this is of this network."""
+    def prove(self, words: bytes) -> bytes:
+        """Empty without a secret."""
+        return _proof(self.secrets[0], words) if self.secrets else b""
+
+    def believe(self, words: bytes, proof: bytes) -> bool:
+        """Whether whoever proves this is of this network."""
         if not self.secrets:
             return True
-        said = secret.encode()
         # All are compared: which one it was must not show in how long it took.
-        return bool(sum([hmac.compare_digest(known.encode(), said) for known in self.secrets]))
+        return bool(
+            sum([hmac.compare_digest(_proof(known, words), proof) for known in self.secrets])
+        )
+
+
+def _proof(secret: str, words: bytes) -> bytes:
+    return hmac.digest(secret.encode(), words, "sha256")
 
 
 def read_link_credentials(settings: PeerSecurity) -> LinkCredentials:

@@ -1,8 +1,9 @@
 """Brokers' streams to this manager: who may open one, and what is said on it.
 
-A broker says who it is, in its first frame. Who does not know the secret learns nothing; who does
-is told where the leader is, unless it is here. From then on frames go to the host as they come, and
-steps wait in a short queue: one too many is dropped, as the core repeats what is not answered.
+A broker says who it is, in its first frame, and shows that it knows the secret, if there is one; if
+it does not, it learns nothing. Others are told where the leader is, unless it is here. From then on
+frames go to the host as they come, and steps wait in a short queue: one too many is dropped, as the
+core repeats what is not answered.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from dynatops.peer_credentials import LinkCredentials, ServerCertificates
+from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide
 from dynatops.v1.manager_pb2 import (
     AgentFrame,
     Attended,
@@ -39,9 +41,6 @@ HELLO_TIMEOUT_S = 5.0
 UNNAMED_MAX = 1_000
 STOP_GRACE_S = 0.5
 _LAST_WORDS_S = 2.0
-_NOT_BELIEVED = (
-    "the peer secrets differ: set security.peer_secret to the same on all brokers and managers"
-)
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +138,8 @@ class AgentServer:
         self._credentials = credentials
         self._host = host
         self.counters = AgentCounters()
+        # Where brokers reach this manager; set once that is known.
+        self.address = ""
         self._certificates: ServerCertificates | None = None
         self._streams: dict[AgentId, _Stream] = {}
         self._opened = 0
@@ -220,7 +221,6 @@ class AgentServer:
     async def _attend(self, _: object, context: Context) -> None:
         try:
             registration = await self._first_frame(context)
-            self._check(registration)
         except _RefusedError as refusal:
             self.counters.agents_refused += 1
             log.warning("refused a broker at %s: %s", context.peer(), refusal)
@@ -230,7 +230,6 @@ class AgentServer:
             self.counters.agents_sent_on += 1
             await context.write(self._not_leader())
             return
-        attended.secret = self._credentials.secret
         self._opened += 1
         node = registration.node
         agent = AgentId(node.broker_id, node.incarnation, self._opened)
@@ -257,23 +256,33 @@ class AgentServer:
         self._unnamed += 1
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                frame = _parse(await context.read())
+                frame, believed = await self._meet(context)
         except TimeoutError:
             raise _RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no registration came") from None
         finally:
             self._unnamed -= 1
+        if frame is not None and not believed:
+            self.counters.agents_not_believed += 1
+            raise _RefusedError(grpc.StatusCode.UNAUTHENTICATED, SECRETS_DIFFER)
         if frame is None or not frame.HasField("registration"):
             problem = "the first frame must be a registration"
             raise _RefusedError(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        self._check(frame.registration)
         return frame.registration
 
+    async def _meet(self, context: Context) -> tuple[AgentFrame | None, bool]:
+        """The first frame, and whether it is a broker's of this network."""
+        frame = _parse(await context.read())
+        if frame is None or not frame.HasField("challenge"):
+            return frame, not self._credentials.ask_for_proof
+        side = DialledSide(self._credentials, METHOD, self.address, frame.challenge)
+        await context.write(ManagerFrame(challenge=side.answer()).SerializeToString())
+        frame = _parse(await context.read())
+        believed = frame is not None and not frame.challenge.disbelieved
+        return frame, believed and frame is not None and side.believes(frame.registration)
+
     def _check(self, registration: Registration) -> None:
-        """Raises _RefusedError. The secret goes no further."""
-        believed = self._credentials.believes(registration.secret)
-        registration.ClearField("secret")
-        if not believed:
-            self.counters.agents_not_believed += 1
-            raise _RefusedError(grpc.StatusCode.UNAUTHENTICATED, _NOT_BELIEVED)
+        """Raises _RefusedError."""
         if registration.protocol_max < PROTOCOL_MIN or registration.protocol_min > PROTOCOL_MAX:
             raise _RefusedError(
                 grpc.StatusCode.FAILED_PRECONDITION,

@@ -143,6 +143,7 @@ class ManagerService:
         host, _ = split_address(settings.listen)
         shown_host = f"[{host}]" if ":" in host else host
         self.address = settings.advertise or f"{shown_host}:{port}"
+        driver.agents.address = self.address
         self.manager_id = settings.manager_id or default_manager_id(port)
         driver.manager = Manager(settings.manager, self.manager_id)
         driver.chronicle.me = self.manager_id

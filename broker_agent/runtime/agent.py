@@ -186,6 +186,7 @@ class Agent:
             self.on_unreachable,
             self.core.hosting.namesakes,
             lambda: self.core.node.ring.status is Status.MEMBER and not self.is_stopping,
+            frozenset(self.settings.join),
         )
 
     async def _answer_probes(self) -> None:

@@ -15,6 +15,7 @@ If both sides open a stream at once, each uses its own for sending.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import deque
@@ -29,15 +30,18 @@ from broker_agent.runtime.streams import (
     METHOD,
     InboundStream,
     OutboundStream,
+    PeerRefusedError,
     Stream,
     StreamBrokenError,
 )
 from broker_agent.settings import RuntimeSettings
 from dynatops.background import Supervisor, Work
 from dynatops.peer_credentials import LinkCredentials
+from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide, DiallingSide, NotBelievedError
 from dynatops.tls import explain
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
+from dynatops.v1.proof_pb2 import PeerChallenge
 from overlay.counters import counter
 
 PROTOCOL_MIN = 1
@@ -45,13 +49,8 @@ PROTOCOL_MAX = 1
 HELLO_TIMEOUT_S = 3.0
 # Streams that others have opened without a hello so far; further ones are ended.
 UNNAMED_MAX = 1_000
-_NOT_BELIEVED = "the peer secrets differ: set security.peer_secret to the same on all brokers"
 
 log = logging.getLogger(__name__)
-
-
-class PeerRefusedError(Exception):
-    """The other side will not talk with this one, and said why."""
 
 
 @dataclass(slots=True)
@@ -205,14 +204,11 @@ class _Link:
         stream = OutboundStream(self.address, self._links.options, tls, METHOD, LinkFrame)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                await stream.write(LinkFrame(hello=self._links.hello()).SerializeToString())
-                answer = await stream.read()
+                answer = await self._links.greet(stream, self.address, self._links.hello())
             if answer.HasField("refusal"):
                 raise PeerRefusedError(answer.refusal.reason)
             if not answer.HasField("hello"):
                 raise PeerRefusedError("it answered without a hello")
-            if not self._links.believes(answer.hello):
-                raise PeerRefusedError(f"it answered, but {_NOT_BELIEVED}")
         except BaseException:
             stream.close()
             raise
@@ -233,6 +229,8 @@ class LinkHost:
     # Where brokers of a name were seen; and whether this one is a member of the ring, to stay.
     namesakes: Callable[[str], list[str]] = lambda broker_id: []
     is_member: Callable[[], bool] = lambda: False
+    # Addresses that a person gave: they may be other names of those that brokers give themselves.
+    seeds: frozenset[str] = frozenset()
 
 
 class Links:
@@ -280,15 +278,33 @@ class Links:
             protocol_max=PROTOCOL_MAX,
             broker_id=self.host.broker_id,
             address=self.host.address,
-            secret=self.credentials.secret,
         )
 
-    def believes(self, hello: LinkHello) -> bool:
-        """Whether it comes from a broker of this network; only those know the secret."""
-        if self.credentials.believes(hello.secret):
-            return True
-        self.counters.links_not_believed += 1
-        return False
+    async def greet(
+        self, stream: OutboundStream[LinkFrame], address: str, hello: LinkHello
+    ) -> LinkFrame:
+        """Say hello, once the other side has shown that it is of this network; what it answers.
+        Raises PeerRefusedError if it has not."""
+        if self.credentials.ask_for_proof:
+            by_any_name = address in self.host.seeds
+            side = DiallingSide(self.credentials, METHOD, address, by_any_name=by_any_name)
+            await stream.write(LinkFrame(challenge=side.challenge()).SerializeToString())
+            answer = await stream.read()
+            if answer.HasField("refusal"):
+                raise PeerRefusedError(answer.refusal.reason)
+            try:
+                side.check(answer.challenge)
+            except NotBelievedError as error:
+                self.counters.links_not_believed += 1
+                last = LinkFrame(challenge=PeerChallenge(disbelieved=True))
+                await stream.write(last.SerializeToString())
+                with contextlib.suppress(StreamBrokenError):
+                    # It is heard before the stream goes.
+                    await stream.read()
+                raise PeerRefusedError(f"it answered, but {error}") from None
+            side.sign(hello)
+        await stream.write(LinkFrame(hello=hello).SerializeToString())
+        return await stream.read()
 
     def send(self, address: str, frame: PeerFrame) -> None:
         if not self.closed:
@@ -327,13 +343,13 @@ class Links:
     async def accept(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """Serve a stream that another broker opens, until it ends."""
         stream = InboundStream(context)
-        first = await self._first_frame(stream)
-        if first is None:
+        met = await self._first_frame(stream)
+        if met is None:
             self.counters.links_refused += 1
             return
-        problem = _problem_with(first)
-        if problem is None and not self.believes(first.hello):
-            problem = _NOT_BELIEVED
+        first, believed = met
+        problem = _problem_with(first) if believed else SECRETS_DIFFER
+        self.counters.links_not_believed += not believed
         asks = problem is None and first.hello.asks_for_name
         if problem is None:
             answer = namesakes.answer(self, first.hello) if asks else LinkFrame(hello=self.hello())
@@ -358,18 +374,28 @@ class Links:
             reading.cancel()
             link.end(stream)
 
-    async def _first_frame(self, stream: Stream) -> LinkFrame | None:
-        """None if it does not come in time, or too many keep us waiting."""
+    async def _first_frame(self, stream: Stream) -> tuple[LinkFrame, bool] | None:
+        """And whether the other side is of this network. None if it does not come in time, or too
+        many keep us waiting."""
         if self._unnamed >= UNNAMED_MAX:
             return None
         self._unnamed += 1
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                return await stream.read()
+                return await self._meet(stream)
         except (StreamBrokenError, TimeoutError):
             return None
         finally:
             self._unnamed -= 1
+
+    async def _meet(self, stream: Stream) -> tuple[LinkFrame, bool]:
+        first = await stream.read()
+        if not first.HasField("challenge"):
+            return first, not self.credentials.ask_for_proof
+        side = DialledSide(self.credentials, METHOD, self.host.address, first.challenge)
+        await stream.write(LinkFrame(challenge=side.answer()).SerializeToString())
+        first = await stream.read()
+        return first, not first.challenge.disbelieved and side.believes(first.hello)
 
     async def close(self) -> None:
         self.closed = True

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from broker_agent.runtime.streams import METHOD, OutboundStream, StreamBrokenError
+from broker_agent.runtime.streams import METHOD, OutboundStream, PeerRefusedError, StreamBrokenError
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
 
 if TYPE_CHECKING:
@@ -88,16 +88,15 @@ async def _ask(links: Links, address: str) -> set[str]:
                 address, links.options, links.credentials.tls, METHOD, LinkFrame
             )
             try:
-                await stream.write(LinkFrame(hello=hello).SerializeToString())
-                frame = await stream.read()
+                frame = await links.greet(stream, address, hello)
             finally:
                 stream.close()
-    except (StreamBrokenError, TimeoutError) as error:
+    except (StreamBrokenError, TimeoutError, PeerRefusedError) as error:
         log.debug("nobody at %s says who has this name: %s", address, error)
         return set()
     if frame.refusal.name_taken:
         raise _TakenError(frame.refusal.reason)
     # Other refusals are met again when the broker joins, and told then.
-    if not frame.HasField("hello") or not links.believes(frame.hello):
+    if not frame.HasField("hello"):
         return set()
     return set(frame.hello.namesakes[:NAMESAKES_MAX])

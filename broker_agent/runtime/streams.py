@@ -27,6 +27,10 @@ class InputFailedError(StreamBrokenError):
     stream is ended: whatever its other side wants of it, it must begin anew."""
 
 
+class PeerRefusedError(Exception):
+    """The other side will not talk with this one, and said why."""
+
+
 class Stream(Protocol):
     """One end of an open stream, whichever side opened it."""
 

@@ -11,6 +11,7 @@ of a stream says everything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections import deque
@@ -22,6 +23,7 @@ from broker_agent.settings import ManagerLinkSettings
 from dynatops.background import until_one_ends
 from dynatops.log_operations import MANAGER_ATTENDED, MANAGER_LOST
 from dynatops.peer_credentials import LinkCredentials
+from dynatops.peer_proofs import DiallingSide, NotBelievedError
 from dynatops.tls import explain
 from dynatops.v1.manager_pb2 import (
     AgentFrame,
@@ -32,6 +34,7 @@ from dynatops.v1.manager_pb2 import (
     Step,
     StepReply,
 )
+from dynatops.v1.proof_pb2 import PeerChallenge
 from overlay.counters import counter
 
 METHOD = "/dynatops.v1.Management/Attend"
@@ -41,10 +44,6 @@ FRAMES_MAX = 256
 # Managers that send a broker to each other are asked with pauses after this.
 _SENT_ON_MAX = 3
 _PERIOD_MIN_S, _PERIOD_MAX_S = 0.05, 3_600.0
-_NOT_BELIEVED = (
-    "it answered, but the peer secrets differ: set security.peer_secret to the same on all brokers "
-    "and managers"
-)
 
 log = logging.getLogger(__name__)
 
@@ -154,20 +153,38 @@ class Uplink:
 
     async def _register(self, stream: Stream, address: str) -> Attended:
         async with asyncio.timeout(HELLO_TIMEOUT_S):
-            await stream.write(self._registration())
+            side = await self._challenge(stream, address)
+            await stream.write(self._registration(side))
             answer = await stream.read()
         if answer.HasField("not_leader"):
             self._follow(answer, address)
         if not answer.HasField("attended"):
             raise _LostError("it answered something else")
-        if not self._credentials.believes(answer.attended.secret):
-            raise _LostError(_NOT_BELIEVED)
         return answer.attended
 
-    def _registration(self) -> bytes:
+    async def _challenge(self, stream: Stream, address: str) -> DiallingSide | None:
+        """The manager shows first that it is of this network: a broker obeys nobody else."""
+        if not self._credentials.ask_for_proof:
+            return None
+        by_any_name = address in self._settings.addresses
+        side = DiallingSide(self._credentials, METHOD, address, by_any_name=by_any_name)
+        await stream.write(AgentFrame(challenge=side.challenge()).SerializeToString())
+        try:
+            side.check((await stream.read()).challenge)
+        except NotBelievedError as error:
+            last = AgentFrame(challenge=PeerChallenge(disbelieved=True))
+            await stream.write(last.SerializeToString())
+            with contextlib.suppress(StreamBrokenError):
+                # It is heard before the stream goes.
+                await stream.read()
+            raise _LostError(f"it answered, but {error}") from None
+        return side
+
+    def _registration(self, side: DiallingSide | None = None) -> bytes:
         self._told_version = self._host.registration_version
         registration = self._host.registration()
-        registration.secret = self._credentials.secret
+        if side is not None:
+            side.sign(registration)
         return AgentFrame(registration=registration).SerializeToString()
 
     def _follow(self, frame: ManagerFrame, address: str) -> None:

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from dynatops.v1 import overlay_pb2 as dynatops_dot_v1_dot_overlay__pb2
+from dynatops.v1 import proof_pb2 as dynatops_dot_v1_dot_proof__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ynatops/v1/manager.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\"\x9b\x01\n\nAgentFrame\x12\x31\n\x0cregistration\x18\x01 \x01(\x0b\x32\x19.dynatops.v1.RegistrationH\x00\x12)\n\x06report\x18\x02 \x01(\x0b\x32\x17.dynatops.v1.LoadReportH\x00\x12\'\n\x05reply\x18\x03 \x01(\x0b\x32\x16.dynatops.v1.StepReplyH\x00\x42\x06\n\x04\x62ody\"\x92\x01\n\x0cManagerFrame\x12)\n\x08\x61ttended\x18\x01 \x01(\x0b\x32\x15.dynatops.v1.AttendedH\x00\x12,\n\nnot_leader\x18\x02 \x01(\x0b\x32\x16.dynatops.v1.NotLeaderH\x00\x12!\n\x04step\x18\x03 \x01(\x0b\x32\x11.dynatops.v1.StepH\x00\x42\x06\n\x04\x62ody\"\xd9\x02\n\x0cRegistration\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x0e\n\x06secret\x18\x03 \x01(\t\x12\"\n\x04node\x18\x04 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x35\n\x06labels\x18\x05 \x03(\x0b\x32%.dynatops.v1.Registration.LabelsEntry\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x07 \x01(\x04\x12\x11\n\tfrozen_by\x18\x08 \x01(\t\x12)\n\x0bpredecessor\x18\t \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\'\n\tsuccessor\x18\n \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"B\n\x08\x41ttended\x12\x17\n\x0freport_period_s\x18\x01 \x01(\x01\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\x12\x0e\n\x06secret\x18\x03 \x01(\t\"\x1b\n\tNotLeader\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\xe2\x02\n\nLoadReport\x12\x10\n\x08window_s\x18\x01 \x01(\x01\x12-\n\x0cpublications\x18\x02 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12)\n\x08requests\x18\x03 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12\x12\n\nsubscribed\x18\x04 \x03(\t\x12\x14\n\x0cunsubscribed\x18\x05 \x03(\t\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x15\n\rsubscriptions\x18\x07 \x01(\x04\x12+\n\x0bround_trips\x18\x08 \x03(\x0b\x32\x16.dynatops.v1.RoundTrip\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.dynatops.v1.LoadReport.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\":\n\nTopicCount\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"*\n\tRoundTrip\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\n\n\x02ms\x18\x02 \x01(\x02\"\x92\x01\n\x04Step\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12#\n\x05moved\x18\x05 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x14\n\x0c\x66rozen_max_s\x18\x06 \x01(\x01\"\xd5\x01\n\tStepReply\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12)\n\x07problem\x18\x05 \x01(\x0e\x32\x18.dynatops.v1.StepProblem\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x10\n\x08messages\x18\x07 \x01(\r\x12\x10\n\x08\x66rozen_s\x18\x08 \x01(\x01\x12\x17\n\x0frepair_messages\x18\t \x01(\r*\x9b\x01\n\x08StepKind\x12\x19\n\x15STEP_KIND_UNSPECIFIED\x10\x00\x12\r\n\tRCFG_INIT\x10\x01\x12\x13\n\x0fRCFG_DHT_UPDATE\x10\x02\x12\x15\n\x11RCFG_TREE_RESTORE\x10\x03\x12\x14\n\x10RCFG_TREE_REPAIR\x10\x04\x12\x0f\n\x0bRCFG_FINISH\x10\x05\x12\x12\n\x0eRCFG_ROLL_BACK\x10\x06*\x94\x01\n\x0bStepProblem\x12\x1c\n\x18STEP_PROBLEM_UNSPECIFIED\x10\x00\x12\x16\n\x12STEP_PROBLEM_STALE\x10\x01\x12\x1b\n\x17STEP_PROBLEM_NOT_FROZEN\x10\x02\x12\x17\n\x13STEP_PROBLEM_IN_USE\x10\x03\x12\x19\n\x15STEP_PROBLEM_NOT_HOST\x10\x04\x32N\n\nManagement\x12@\n\x06\x41ttend\x12\x17.dynatops.v1.AgentFrame\x1a\x19.dynatops.v1.ManagerFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ynatops/v1/manager.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\x1a\x17\x64ynatops/v1/proof.proto\"\xcc\x01\n\nAgentFrame\x12\x31\n\x0cregistration\x18\x01 \x01(\x0b\x32\x19.dynatops.v1.RegistrationH\x00\x12)\n\x06report\x18\x02 \x01(\x0b\x32\x17.dynatops.v1.LoadReportH\x00\x12\'\n\x05reply\x18\x03 \x01(\x0b\x32\x16.dynatops.v1.StepReplyH\x00\x12/\n\tchallenge\x18\x04 \x01(\x0b\x32\x1a.dynatops.v1.PeerChallengeH\x00\x42\x06\n\x04\x62ody\"\xc3\x01\n\x0cManagerFrame\x12)\n\x08\x61ttended\x18\x01 \x01(\x0b\x32\x15.dynatops.v1.AttendedH\x00\x12,\n\nnot_leader\x18\x02 \x01(\x0b\x32\x16.dynatops.v1.NotLeaderH\x00\x12!\n\x04step\x18\x03 \x01(\x0b\x32\x11.dynatops.v1.StepH\x00\x12/\n\tchallenge\x18\x04 \x01(\x0b\x32\x1a.dynatops.v1.PeerChallengeH\x00\x42\x06\n\x04\x62ody\"\xd8\x02\n\x0cRegistration\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\r\n\x05proof\x18\x03 \x01(\x0c\x12\"\n\x04node\x18\x04 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x35\n\x06labels\x18\x05 \x03(\x0b\x32%.dynatops.v1.Registration.LabelsEntry\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x07 \x01(\x04\x12\x11\n\tfrozen_by\x18\x08 \x01(\t\x12)\n\x0bpredecessor\x18\t \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\'\n\tsuccessor\x18\n \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x08\x41ttended\x12\x17\n\x0freport_period_s\x18\x01 \x01(\x01\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\"\x1b\n\tNotLeader\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\xe2\x02\n\nLoadReport\x12\x10\n\x08window_s\x18\x01 \x01(\x01\x12-\n\x0cpublications\x18\x02 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12)\n\x08requests\x18\x03 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12\x12\n\nsubscribed\x18\x04 \x03(\t\x12\x14\n\x0cunsubscribed\x18\x05 \x03(\t\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x15\n\rsubscriptions\x18\x07 \x01(\x04\x12+\n\x0bround_trips\x18\x08 \x03(\x0b\x32\x16.dynatops.v1.RoundTrip\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.dynatops.v1.LoadReport.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\":\n\nTopicCount\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"*\n\tRoundTrip\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\n\n\x02ms\x18\x02 \x01(\x02\"\x92\x01\n\x04Step\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12#\n\x05moved\x18\x05 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x14\n\x0c\x66rozen_max_s\x18\x06 \x01(\x01\"\xd5\x01\n\tStepReply\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12)\n\x07problem\x18\x05 \x01(\x0e\x32\x18.dynatops.v1.StepProblem\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x10\n\x08messages\x18\x07 \x01(\r\x12\x10\n\x08\x66rozen_s\x18\x08 \x01(\x01\x12\x17\n\x0frepair_messages\x18\t \x01(\r*\x9b\x01\n\x08StepKind\x12\x19\n\x15STEP_KIND_UNSPECIFIED\x10\x00\x12\r\n\tRCFG_INIT\x10\x01\x12\x13\n\x0fRCFG_DHT_UPDATE\x10\x02\x12\x15\n\x11RCFG_TREE_RESTORE\x10\x03\x12\x14\n\x10RCFG_TREE_REPAIR\x10\x04\x12\x0f\n\x0bRCFG_FINISH\x10\x05\x12\x12\n\x0eRCFG_ROLL_BACK\x10\x06*\x94\x01\n\x0bStepProblem\x12\x1c\n\x18STEP_PROBLEM_UNSPECIFIED\x10\x00\x12\x16\n\x12STEP_PROBLEM_STALE\x10\x01\x12\x1b\n\x17STEP_PROBLEM_NOT_FROZEN\x10\x02\x12\x17\n\x13STEP_PROBLEM_IN_USE\x10\x03\x12\x19\n\x15STEP_PROBLEM_NOT_HOST\x10\x04\x32N\n\nManagement\x12@\n\x06\x41ttend\x12\x17.dynatops.v1.AgentFrame\x1a\x19.dynatops.v1.ManagerFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,34 +37,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTRATION_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_LOADREPORT_COUNTERSENTRY']._loaded_options = None
   _globals['_LOADREPORT_COUNTERSENTRY']._serialized_options = b'8\001'
-  _globals['_STEPKIND']._serialized_start=1648
-  _globals['_STEPKIND']._serialized_end=1803
-  _globals['_STEPPROBLEM']._serialized_start=1806
-  _globals['_STEPPROBLEM']._serialized_end=1954
-  _globals['_AGENTFRAME']._serialized_start=70
-  _globals['_AGENTFRAME']._serialized_end=225
-  _globals['_MANAGERFRAME']._serialized_start=228
-  _globals['_MANAGERFRAME']._serialized_end=374
-  _globals['_REGISTRATION']._serialized_start=377
-  _globals['_REGISTRATION']._serialized_end=722
-  _globals['_REGISTRATION_LABELSENTRY']._serialized_start=677
-  _globals['_REGISTRATION_LABELSENTRY']._serialized_end=722
-  _globals['_ATTENDED']._serialized_start=724
-  _globals['_ATTENDED']._serialized_end=790
-  _globals['_NOTLEADER']._serialized_start=792
-  _globals['_NOTLEADER']._serialized_end=819
-  _globals['_LOADREPORT']._serialized_start=822
-  _globals['_LOADREPORT']._serialized_end=1176
-  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_start=1129
-  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_end=1176
-  _globals['_TOPICCOUNT']._serialized_start=1178
-  _globals['_TOPICCOUNT']._serialized_end=1236
-  _globals['_ROUNDTRIP']._serialized_start=1238
-  _globals['_ROUNDTRIP']._serialized_end=1280
-  _globals['_STEP']._serialized_start=1283
-  _globals['_STEP']._serialized_end=1429
-  _globals['_STEPREPLY']._serialized_start=1432
-  _globals['_STEPREPLY']._serialized_end=1645
-  _globals['_MANAGEMENT']._serialized_start=1956
-  _globals['_MANAGEMENT']._serialized_end=2034
+  _globals['_STEPKIND']._serialized_start=1754
+  _globals['_STEPKIND']._serialized_end=1909
+  _globals['_STEPPROBLEM']._serialized_start=1912
+  _globals['_STEPPROBLEM']._serialized_end=2060
+  _globals['_AGENTFRAME']._serialized_start=95
+  _globals['_AGENTFRAME']._serialized_end=299
+  _globals['_MANAGERFRAME']._serialized_start=302
+  _globals['_MANAGERFRAME']._serialized_end=497
+  _globals['_REGISTRATION']._serialized_start=500
+  _globals['_REGISTRATION']._serialized_end=844
+  _globals['_REGISTRATION_LABELSENTRY']._serialized_start=799
+  _globals['_REGISTRATION_LABELSENTRY']._serialized_end=844
+  _globals['_ATTENDED']._serialized_start=846
+  _globals['_ATTENDED']._serialized_end=896
+  _globals['_NOTLEADER']._serialized_start=898
+  _globals['_NOTLEADER']._serialized_end=925
+  _globals['_LOADREPORT']._serialized_start=928
+  _globals['_LOADREPORT']._serialized_end=1282
+  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_start=1235
+  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_end=1282
+  _globals['_TOPICCOUNT']._serialized_start=1284
+  _globals['_TOPICCOUNT']._serialized_end=1342
+  _globals['_ROUNDTRIP']._serialized_start=1344
+  _globals['_ROUNDTRIP']._serialized_end=1386
+  _globals['_STEP']._serialized_start=1389
+  _globals['_STEP']._serialized_end=1535
+  _globals['_STEPREPLY']._serialized_start=1538
+  _globals['_STEPREPLY']._serialized_end=1751
+  _globals['_MANAGEMENT']._serialized_start=2062
+  _globals['_MANAGEMENT']._serialized_end=2140
 # @@protoc_insertion_point(module_scope)

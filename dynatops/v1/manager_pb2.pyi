@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from dynatops.v1 import overlay_pb2 as _overlay_pb2
+from dynatops.v1 import proof_pb2 as _proof_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -98,26 +99,32 @@ class AgentFrame(_message.Message):
     REGISTRATION_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     REPLY_FIELD_NUMBER: _builtins.int
+    CHALLENGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def registration(self) -> Global___Registration:
-        """The first frame, and again whenever anything in it has changed."""
+        """The first frame (after a challenge, where there is a secret), and again whenever anything in
+        it has changed.
+        """
 
     @_builtins.property
     def report(self) -> Global___LoadReport: ...
     @_builtins.property
     def reply(self) -> Global___StepReply: ...
+    @_builtins.property
+    def challenge(self) -> _proof_pb2.PeerChallenge: ...
     def __init__(
         self,
         *,
         registration: Global___Registration | None = ...,
         report: Global___LoadReport | None = ...,
         reply: Global___StepReply | None = ...,
+        challenge: _proof_pb2.PeerChallenge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "registration", b"registration", "reply", b"reply", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "challenge", b"challenge", "registration", b"registration", "reply", b"reply", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "registration", b"registration", "reply", b"reply", "report", b"report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "challenge", b"challenge", "registration", b"registration", "reply", b"reply", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["registration", "report", "reply"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["registration", "report", "reply", "challenge"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -130,6 +137,7 @@ class ManagerFrame(_message.Message):
     ATTENDED_FIELD_NUMBER: _builtins.int
     NOT_LEADER_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    CHALLENGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attended(self) -> Global___Attended: ...
     @_builtins.property
@@ -138,18 +146,23 @@ class ManagerFrame(_message.Message):
 
     @_builtins.property
     def step(self) -> Global___Step: ...
+    @_builtins.property
+    def challenge(self) -> _proof_pb2.PeerChallenge:
+        """The first frame, if the broker challenges."""
+
     def __init__(
         self,
         *,
         attended: Global___Attended | None = ...,
         not_leader: Global___NotLeader | None = ...,
         step: Global___Step | None = ...,
+        challenge: _proof_pb2.PeerChallenge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attended", b"attended", "body", b"body", "not_leader", b"not_leader", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attended", b"attended", "body", b"body", "challenge", b"challenge", "not_leader", b"not_leader", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attended", b"attended", "body", b"body", "not_leader", b"not_leader", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attended", b"attended", "body", b"body", "challenge", b"challenge", "not_leader", b"not_leader", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["attended", "not_leader", "step"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["attended", "not_leader", "step", "challenge"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -183,7 +196,7 @@ class Registration(_message.Message):
 
     PROTOCOL_MIN_FIELD_NUMBER: _builtins.int
     PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
-    SECRET_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -193,8 +206,10 @@ class Registration(_message.Message):
     SUCCESSOR_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
     protocol_max: _builtins.int
-    secret: _builtins.str
-    """What all brokers and managers of a network know, where links are to be authenticated."""
+    proof: _builtins.bytes
+    """In the first one of a stream: that the broker knows the secret of the network. It is of all the
+    rest of the registration, too.
+    """
     epoch: _builtins.int
     """The newest placement that this broker has taken part in, and the highest fencing number it has
     obeyed: a manager must not stay below either.
@@ -219,7 +234,7 @@ class Registration(_message.Message):
         *,
         protocol_min: _builtins.int = ...,
         protocol_max: _builtins.int = ...,
-        secret: _builtins.str = ...,
+        proof: _builtins.bytes = ...,
         node: _overlay_pb2.NodeRef | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         epoch: _builtins.int = ...,
@@ -230,7 +245,7 @@ class Registration(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "predecessor", b"predecessor", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fence", b"fence", "frozen_by", b"frozen_by", "labels", b"labels", "node", b"node", "predecessor", b"predecessor", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "secret", b"secret", "successor", b"successor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fence", b"fence", "frozen_by", b"frozen_by", "labels", b"labels", "node", b"node", "predecessor", b"predecessor", "proof", b"proof", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "successor", b"successor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -242,21 +257,17 @@ class Attended(_message.Message):
 
     REPORT_PERIOD_S_FIELD_NUMBER: _builtins.int
     FENCE_FIELD_NUMBER: _builtins.int
-    SECRET_FIELD_NUMBER: _builtins.int
     report_period_s: _builtins.float
     fence: _builtins.int
-    secret: _builtins.str
-    """What all brokers and managers of a network know: a broker obeys nobody else."""
     def __init__(
         self,
         *,
         report_period_s: _builtins.float = ...,
         fence: _builtins.int = ...,
-        secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "report_period_s", b"report_period_s", "secret", b"secret"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "report_period_s", b"report_period_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,21 +23,22 @@ _sym_db = _symbol_database.Default()
 
 
 from dynatops.v1 import overlay_pb2 as dynatops_dot_v1_dot_overlay__pb2
+from dynatops.v1 import proof_pb2 as dynatops_dot_v1_dot_proof__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ynatops/v1/peer.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\"\x85\x01\n\tLinkFrame\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.dynatops.v1.LinkHello\x12&\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x16.dynatops.v1.PeerFrame\x12)\n\x07refusal\x18\x03 \x01(\x0b\x32\x18.dynatops.v1.LinkRefusal\"\x95\x01\n\tLinkHello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x11\n\tbroker_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0e\n\x06secret\x18\x05 \x01(\t\x12\x15\n\rasks_for_name\x18\x06 \x01(\x08\x12\x11\n\tnamesakes\x18\x07 \x03(\t\"1\n\x0bLinkRefusal\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x12\n\nname_taken\x18\x02 \x01(\x08\x32\x42\n\x04Peer\x12:\n\x04Link\x12\x16.dynatops.v1.LinkFrame\x1a\x16.dynatops.v1.LinkFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ynatops/v1/peer.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\x1a\x17\x64ynatops/v1/proof.proto\"\xb4\x01\n\tLinkFrame\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.dynatops.v1.LinkHello\x12&\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x16.dynatops.v1.PeerFrame\x12)\n\x07refusal\x18\x03 \x01(\x0b\x32\x18.dynatops.v1.LinkRefusal\x12-\n\tchallenge\x18\x04 \x01(\x0b\x32\x1a.dynatops.v1.PeerChallenge\"\x94\x01\n\tLinkHello\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\x11\n\tbroker_id\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\r\n\x05proof\x18\x05 \x01(\x0c\x12\x15\n\rasks_for_name\x18\x06 \x01(\x08\x12\x11\n\tnamesakes\x18\x07 \x03(\t\"1\n\x0bLinkRefusal\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x12\n\nname_taken\x18\x02 \x01(\x08\x32\x42\n\x04Peer\x12:\n\x04Link\x12\x16.dynatops.v1.LinkFrame\x1a\x16.dynatops.v1.LinkFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dynatops.v1.peer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LINKFRAME']._serialized_start=67
-  _globals['_LINKFRAME']._serialized_end=200
-  _globals['_LINKHELLO']._serialized_start=203
-  _globals['_LINKHELLO']._serialized_end=352
-  _globals['_LINKREFUSAL']._serialized_start=354
-  _globals['_LINKREFUSAL']._serialized_end=403
-  _globals['_PEER']._serialized_start=405
-  _globals['_PEER']._serialized_end=471
+  _globals['_LINKFRAME']._serialized_start=92
+  _globals['_LINKFRAME']._serialized_end=272
+  _globals['_LINKHELLO']._serialized_start=275
+  _globals['_LINKHELLO']._serialized_end=423
+  _globals['_LINKREFUSAL']._serialized_start=425
+  _globals['_LINKREFUSAL']._serialized_end=474
+  _globals['_PEER']._serialized_start=476
+  _globals['_PEER']._serialized_end=542
 # @@protoc_insertion_point(module_scope)

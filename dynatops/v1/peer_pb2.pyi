@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from dynatops.v1 import overlay_pb2 as _overlay_pb2
+from dynatops.v1 import proof_pb2 as _proof_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -26,9 +27,10 @@ class LinkFrame(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     FRAMES_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    CHALLENGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___LinkHello:
-        """First frame of either side, and only there."""
+        """First frame of either side, and only there; after the challenges, if there are any."""
 
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[_overlay_pb2.PeerFrame]: ...
@@ -36,16 +38,19 @@ class LinkFrame(_message.Message):
     def refusal(self) -> Global___LinkRefusal:
         """Last frame of a side that will not talk: says why."""
 
+    @_builtins.property
+    def challenge(self) -> _proof_pb2.PeerChallenge: ...
     def __init__(
         self,
         *,
         hello: Global___LinkHello | None = ...,
         frames: _abc.Iterable[_overlay_pb2.PeerFrame] | None = ...,
         refusal: Global___LinkRefusal | None = ...,
+        challenge: _proof_pb2.PeerChallenge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "refusal", b"refusal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "hello", b"hello", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "hello", b"hello", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "frames", b"frames", "hello", b"hello", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -59,7 +64,7 @@ class LinkHello(_message.Message):
     PROTOCOL_MAX_FIELD_NUMBER: _builtins.int
     BROKER_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
-    SECRET_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
     ASKS_FOR_NAME_FIELD_NUMBER: _builtins.int
     NAMESAKES_FIELD_NUMBER: _builtins.int
     protocol_min: _builtins.int
@@ -68,8 +73,10 @@ class LinkHello(_message.Message):
     broker_id: _builtins.str
     address: _builtins.str
     """Where the sender listens; the link serves both directions."""
-    secret: _builtins.str
-    """What all brokers of a network know, where links are to be authenticated."""
+    proof: _builtins.bytes
+    """That the sender knows the secret of the network; from the side that dials. It is of all the rest
+    of the hello, too.
+    """
     asks_for_name: _builtins.bool
     """Of a broker that is about to join, and asks whether another that lives has its name. It is
     answered, and the stream ends: there is no link.
@@ -85,13 +92,13 @@ class LinkHello(_message.Message):
         protocol_max: _builtins.int = ...,
         broker_id: _builtins.str = ...,
         address: _builtins.str = ...,
-        secret: _builtins.str = ...,
+        proof: _builtins.bytes = ...,
         asks_for_name: _builtins.bool = ...,
         namesakes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "asks_for_name", b"asks_for_name", "broker_id", b"broker_id", "namesakes", b"namesakes", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min", "secret", b"secret"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "asks_for_name", b"asks_for_name", "broker_id", b"broker_id", "namesakes", b"namesakes", "proof", b"proof", "protocol_max", b"protocol_max", "protocol_min", b"protocol_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

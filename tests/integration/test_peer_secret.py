@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 
 from broker_agent.runtime.agent import JoinError
+from broker_agent.runtime.streams import unchanged
+from dynatops.v1.peer_pb2 import LinkFrame, LinkHello
 from tests.support.security import SECRET, exchange, running
 
 QUICK = 1.5
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[str, list[bytes]]]:
+    """Somebody who takes links, answers with whatever it likes, and remembers what it heard."""
+    heard: list[bytes] = []
+
+    async def link(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        while isinstance(raw := await context.read(), bytes):
+            heard.append(raw)
+            await context.write(LinkFrame(hello=LinkHello(broker_id="eve")).SerializeToString())
+
+    handler = grpc.stream_stream_rpc_method_handler(link, unchanged, unchanged)
+    server = grpc.aio.server()
+    generic = grpc.method_handlers_generic_handler("dynatops.v1.Peer", {"Link": handler})
+    server.add_generic_rpc_handlers((generic,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}", heard
+    finally:
+        await server.stop(None)
 
 
 @pytest.fixture
@@ -47,6 +74,21 @@ class TestPeerSecret:
                 with pytest.raises(JoinError, match="it answered, but the peer secrets differ"):
                     async with running("b1", ours, join=(agent.address,), runtime=quick):
                         pass
+
+        asyncio.run(scenario())
+
+    def test_a_stranger_that_is_dialled_is_told_nothing(self, secret: Path) -> None:
+        async def scenario() -> None:
+            async with listening() as (address, heard):
+                quick = {"join_timeout_s": QUICK}
+                ours = {"peer_secret": str(secret)}
+                with pytest.raises(JoinError):
+                    async with running("told-nobody", ours, join=(address,), runtime=quick):
+                        pass
+                said = b"".join(heard)
+                assert said
+                assert SECRET.encode() not in said
+                assert b"told-nobody" not in said
 
         asyncio.run(scenario())
 
