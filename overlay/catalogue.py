@@ -18,11 +18,12 @@ and handed on like any topic's history.
 - A name is the one event, number 1, of a publisher that is a hash of the name. To announce it again
   is a repeat: acknowledged, not entered twice.
 - That a topic is announced is part of its state (`announced`), which its replica is told and its
-  next rendezvous point inherits. So a crash leads to no announcements but those that were under way
-  or whose word was lost. Who does not know announces again; who knows may be believed, because a
-  name stays: the flag is true of a topic for ever.
+  next rendezvous point inherits: acknowledgements wait for the catalogue once in a topic's life. It
+  does not say that the name is still there. A part loses names when both its holders die, and when
+  it is full; so all names are announced again, for ever, and at once where a part's history turns
+  out to be another (`listing`).
 - A name stays as long as the catalogue has room (`catalogue_names_max`), whatever becomes of its
-  topic. Past the bound the oldest names go, and are counted.
+  topic. Past the bound the oldest names go, and are counted; those whose topics live come back.
 
 What a catalogue topic keeps is bounded by itself, not by what the node has left for events: a name
 forgotten is a topic that newcomers never hear of. System topics are announced nowhere. To follow
@@ -33,10 +34,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication, Run
+from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Event, Events, Publication, Run
 from overlay.identifiers import RING_BITS, PublisherId, key_of
 
 CATALOGUE_SHARDS = 32
@@ -74,8 +76,10 @@ def announcer_of(topic: str) -> PublisherId:
     return PublisherId(int.from_bytes(digest[8:16], "big"))
 
 
-def announcement_of(topic: str) -> Publication:
-    """What enters the name in the catalogue; always the same bytes."""
+def announcement_of(topic: str, known: tuple[int, int] = (0, 0)) -> Publication:
+    """What enters the name in the catalogue; always the same event. Its announcer knows that this
+    part of the catalogue stood at `known` when it had all that was announced before."""
+    known_term, known_seq = known
     return Publication(
         topic=shard_topic(topic),
         publisher=announcer_of(topic),
@@ -83,7 +87,18 @@ def announcement_of(topic: str) -> Publication:
         count=1,
         ack=AckLevel.ACK_LEVEL_REPLICATED,
         events=Events(events=[Event(payload=topic.encode())]).SerializeToString(),
+        known_term=known_term,
+        known_seq=known_seq,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A name is in the catalogue: the answer to its announcement, which claimed this position."""
+
+    topic: str
+    claim: tuple[int, int]
+    ack: Acknowledged
 
 
 def names_in(runs: Iterable[Run]) -> list[str]:

@@ -60,6 +60,13 @@ class OverlayCounters:
     catalogue_names_dropped: int = counter(
         "Of these, names in the catalogue: it was full, or one name was very long."
     )
+    names_announced_again: int = counter(
+        "Names of topics announced to the catalogue again, to see that it still has them."
+    )
+    catalogue_parts_lost: int = counter(
+        "Times a part of the catalogue was found with another history than its names were entered "
+        "in; all that belong in it were announced again."
+    )
     acknowledgements_held: int = counter(
         "Publications whose acknowledgement had to wait until their topic was in the catalogue."
     )

@@ -59,6 +59,10 @@ class Announce:
     """
 
     topic: str
+    # What the announcement is to claim: where its part of the catalogue is known to have stood.
+    known: tuple[int, int] = (0, 0)
+    # Whether it has been announced before, and may be there.
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

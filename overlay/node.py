@@ -41,6 +41,7 @@ from dynatops.v1.overlay_pb2 import (
     TermSeq,
     TopicState,
 )
+from overlay.catalogue import Entered
 from overlay.context import Context
 from overlay.counters import OverlayCounters
 from overlay.dispatch import (
@@ -178,10 +179,10 @@ class Node:
         frame.messages.add(fetch=Fetch(topic=topic, seen=seen, origin=self.me.ref, reader=reader))
         return self._settle(now_s)
 
-    def announced(self, topics: Iterable[str], now_s: float) -> list[Effect]:
+    def announced(self, entries: Iterable[Entered], now_s: float) -> list[Effect]:
         """The host has entered these topics in the catalogue: what `Announce` asked for is done."""
-        for topic in topics:
-            self.reigns.announced(topic)
+        for entry in entries:
+            self.reigns.announced(entry, now_s)
         return self._settle(now_s)
 
     def condemned_peers(self) -> list[Peer]:

@@ -24,10 +24,10 @@ from dynatops.v1.overlay_pb2 import (
     Run,
     TermSeq,
 )
-from overlay.catalogue import is_catalogue
+from overlay.catalogue import Entered, is_catalogue
 from overlay.context import Context
-from overlay.effects import Announce
 from overlay.identifiers import NUMBER_MAX, Key, NodeId, key_of
+from overlay.listing import Listing
 from overlay.peers import Peer
 from overlay.reign import Reign
 from overlay.replication import Replication
@@ -70,7 +70,7 @@ class Reigns:
         self._directory = context.directory
         self._budget = context.budget
         self._counters = context.counters
-        self._effects = context.effects
+        self._listing = Listing(context)
         self._onward = onward
         # Whether this node has the state of its whole range; `succession` decides.
         self.ready = False
@@ -99,7 +99,7 @@ class Reigns:
             self._trees.add_member(topic, member, now_s)
         self._replication.took_up(reign)
         self.announce(reign, now_s)
-        self.enter_in_catalogue(reign)
+        self.enter_in_catalogue(reign, now_s)
         return reign
 
     def end(self, topic: str) -> tuple[TopicLog, list[NodeId]]:
@@ -108,6 +108,7 @@ class Reigns:
         members = self._trees.members(topic)
         self._trees.resign_root(topic)
         self._replication.gave_up(topic)
+        self._listing.remove(topic)
         return reign.log, members
 
     def renew(self, reign: Reign, now_s: float, newer_than: int = 0) -> None:
@@ -149,7 +150,7 @@ class Reigns:
             elif reign.confirmed < log.position:
                 self._replication.must_confirm(reign)
             self._plan_beat(reign, now_s + self._settings.heartbeat_first_s)
-            self.enter_in_catalogue(reign)
+            self.enter_in_catalogue(reign, now_s)
         self.ready = True
 
     def renew_all(self, now_s: float) -> None:
@@ -178,18 +179,20 @@ class Reigns:
 
     # ---- the catalogue --------------------------------------------------------------------------
 
-    def enter_in_catalogue(self, reign: Reign) -> None:
+    def enter_in_catalogue(self, reign: Reign, now_s: float) -> None:
         """Where the topic stands with the catalogue may have changed: ask for its announcement, or
         let go of what waited for that."""
         if reign.log.announced:
             self._replication.release_held(reign)
+            self._listing.add(reign.log.topic, now_s)
         elif reign.log.is_unannounced and not reign.announcing:
             reign.announcing = True
-            self._effects.append(Announce(reign.log.topic))
+            self._listing.announce(reign.log.topic, now_s)
 
-    def announced(self, topic: str) -> None:
+    def announced(self, entry: Entered, now_s: float) -> None:
         """The catalogue has the topic's name, safely."""
-        reign = self.by_topic.get(topic)
+        reign = self.by_topic.get(entry.topic)
+        self._listing.entered(entry, now_s, is_mine=reign is not None)
         if reign is not None and not reign.log.announced:
             reign.log.announced = True
             self._replication.announced(reign)
@@ -243,7 +246,7 @@ class Reigns:
             self._replication.stamped(reign, run, now_s)
             self._expect_silence(reign, now_s)
             if not reign.log.announced:
-                self.enter_in_catalogue(reign)
+                self.enter_in_catalogue(reign, now_s)
         last_number = publication.first_number + publication.count - 1
         self._replication.acknowledge(
             reign,
@@ -254,6 +257,7 @@ class Reigns:
                 number=last_number,
                 term=reign.log.term,
                 seq=reign.log.seq,
+                lacks_known=_lacks_known(reign.log, publication),
             ),
             publication.ack,
         )
@@ -347,6 +351,7 @@ class Reigns:
                 self._plan_beat(reign, quiet_at_s)
             else:
                 self.announce(reign, now_s)
+        self._listing.tick(now_s)
         if now_s >= self._sweep_due_s:
             self._sweep_due_s = now_s + self._settings.topic_idle_s / 10
             self._sweep(now_s)
@@ -366,6 +371,13 @@ class Reigns:
                 log, _ = self.end(topic)
                 log.discard()
                 self._replication.forgotten(topic)
+
+
+def _lacks_known(log: TopicLog, publication: Publication) -> bool:
+    """Whether this part of the catalogue has another history than the announcer knew."""
+    return log.retention.is_catalogue and not log.knows(
+        publication.known_term, publication.known_seq
+    )
 
 
 def _is_numbered(publication: Publication) -> bool:

@@ -38,7 +38,8 @@ def _retention(settings: OverlaySettings, is_catalogue: bool) -> Retention:
     if is_catalogue:
         names_max = settings.catalogue_names_max // CATALOGUE_SHARDS
         bytes_max = settings.catalogue_part_bytes_max
-        return Retention(names_max, bytes_max, names_max, is_catalogue=True)
+        # One publisher for each name, and one for the name that comes before another goes.
+        return Retention(names_max, bytes_max, names_max + 1, is_catalogue=True)
     return Retention(settings.log_events_max, settings.log_bytes_max, settings.publishers_max)
 
 

@@ -103,6 +103,22 @@ class OverlaySettings:
         "Bytes of one part of the catalogue; past that, its oldest names go. Parts travel whole, "
         "perhaps two in a message: stay well below half of runtime.message_bytes_max.",
     )
+    catalogue_check_s: float = setting(
+        5.0,
+        "How often the rendezvous point of topics makes sure that each part of the catalogue that "
+        "they belong in is the one it knows: by announcing one of them again. Names that were lost "
+        "with a part are back so soon after the part is, and some round trips.",
+    )
+    catalogue_round_s: float = setting(
+        3_600.0,
+        "Each topic is announced to the catalogue again at least once in this time: with a million "
+        "topics, 280 announcements a second in the whole network.",
+    )
+    catalogue_names_per_s: float = setting(
+        500.0,
+        "Names that one node announces again in a second when a part of the catalogue was lost, "
+        "or when it has taken topics over; the rest waits.",
+    )
     heartbeat_first_s: float = setting(
         0.5, "After an event without successor its position is announced again; the delay doubles."
     )

@@ -333,7 +333,7 @@ class Succession:
             self._reigns.retell(reign, now_s, restamped)
         elif history.term > reign.log.term:
             self._reigns.renew(reign, now_s)
-        self._reigns.enter_in_catalogue(reign)
+        self._reigns.enter_in_catalogue(reign, now_s)
         history.discard()
         self._reigns.add_members(reign, members, now_s)
 

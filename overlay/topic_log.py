@@ -176,7 +176,7 @@ class TopicLog:
         After a partition it is on its way; to stamp this event first would be the wrong order.
         """
         is_next = publication.first_number <= window.high + 1
-        if is_next or self._knows(publication.known_term, publication.known_seq):
+        if is_next or self.knows(publication.known_term, publication.known_seq):
             window.gap_since_s = None
             return False
         if window.gap_since_s is None:
@@ -184,7 +184,7 @@ class TopicLog:
         since_s = max(window.gap_since_s, calm_since_s)
         return now_s - since_s < self._settings.history_grace_s
 
-    def _knows(self, term: int, seq: int) -> bool:
+    def knows(self, term: int, seq: int) -> bool:
         """Whether this position is in this history."""
         if term in self.forks:
             return seq <= self.forks[term].end
@@ -268,7 +268,7 @@ class TopicLog:
         """What a reader who saw `seen` (term -> last event) misses, as far as it is retained."""
         answer = Fetched(topic=self.topic, position=self.position_message())
         ends = self.ends()
-        answer.read_elsewhere = any(seq and not self._knows(t, seq) for t, seq in seen.items())
+        answer.read_elsewhere = any(seq and not self.knows(t, seq) for t, seq in seen.items())
         seen = self._in_own_terms(seen)
         terms = list(ends)
         known = [terms.index(term) for term in seen if term in ends]
@@ -356,7 +356,7 @@ class TopicLog:
 
     def covers(self, other: TopicLog) -> bool:
         """Whether every event of the other history is in this one, perhaps under another stamp."""
-        return all(self._knows(term, end) or end == 0 for term, end in other.ends().items())
+        return all(self.knows(term, end) or end == 0 for term, end in other.ends().items())
 
     def merge(self, other: TopicLog, owner: TermOwner) -> tuple[Merging, list[Run]]:
         """Take in another history of the topic: what happened, and the runs stamped again.

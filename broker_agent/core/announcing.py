@@ -1,8 +1,8 @@
 """Names of topics on their way into the catalogue.
 
 The node asks for it (`Announce`) when it is the rendezvous point of a topic that the catalogue may
-not have. An announcement is published like any event, again and again until the catalogue's
-rendezvous point acknowledges it, and then the node is told.
+not have, or not any more. An announcement is published like any event, again and again until the
+catalogue's rendezvous point acknowledges it, and then the node is told.
 
     waiting  --room-->  open  --acknowledged-->  announced
                         |  ^
@@ -24,14 +24,15 @@ from dataclasses import dataclass
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.overlay_pb2 import Acknowledged, Publication
-from overlay.catalogue import announcement_of
+from overlay.catalogue import Entered, announcement_of
+from overlay.effects import Announce
 
 _RETRY_PAUSE_FACTOR_MAX = 5.0
 
 
 @dataclass(slots=True)
 class _Open:
-    topic: str
+    wanted: Announce
     publication: Publication
     due_s: float
     pause_s: float
@@ -43,7 +44,7 @@ class Announcing:
         self._counters = counters
         self._topics: set[str] = set()
         # Not published yet, in order.
-        self._waiting: deque[str] = deque()
+        self._waiting: deque[Announce] = deque()
         # By publisher and catalogue topic, which is what acknowledgements name.
         self._open: dict[tuple[int, str], _Open] = {}
 
@@ -51,19 +52,22 @@ class Announcing:
         """Topics not yet announced."""
         return len(self._topics)
 
-    def announce(self, topic: str) -> None:
+    def announce(self, wanted: Announce) -> None:
         """Take a topic in."""
-        if topic not in self._topics:
-            self._topics.add(topic)
-            self._waiting.append(topic)
+        if wanted.topic not in self._topics:
+            self._topics.add(wanted.topic)
+            self._waiting.append(wanted)
 
-    def acknowledged(self, acks: Iterable[Acknowledged]) -> list[str]:
+    def acknowledged(self, acks: Iterable[Acknowledged]) -> list[Entered]:
         """Which topics these say are announced."""
-        keys = [(ack.publisher, ack.topic) for ack in acks]
-        done = [self._open.pop(key) for key in keys if key in self._open]
-        self._topics.difference_update(entry.topic for entry in done)
-        self._counters.topics_announced += len(done)
-        return [entry.topic for entry in done]
+        done: list[Entered] = []
+        for ack in acks:
+            entry = self._open.pop((ack.publisher, ack.topic), None)
+            if entry is not None:
+                self._topics.remove(entry.wanted.topic)
+                self._counters.topics_announced += not entry.wanted.again
+                done.append(Entered(entry.wanted.topic, entry.wanted.known, ack))
+        return done
 
     def due(self, now_s: float) -> list[Publication]:
         """What to publish again."""
@@ -82,9 +86,10 @@ class Announcing:
         """What to publish for the first time, as far as there is room."""
         announcements: list[Publication] = []
         while self._waiting and len(self._open) < self._settings.announcements_open_max:
-            topic = self._waiting.popleft()
-            publication, pause_s = announcement_of(topic), self._settings.publish_retry_s
+            wanted = self._waiting.popleft()
+            publication = announcement_of(wanted.topic, wanted.known)
+            pause_s = self._settings.publish_retry_s
             key = (publication.publisher, publication.topic)
-            self._open[key] = _Open(topic, publication, now_s + pause_s, pause_s)
+            self._open[key] = _Open(wanted, publication, now_s + pause_s, pause_s)
             announcements.append(publication)
         return announcements

@@ -392,8 +392,8 @@ class Broker:
                     self.publishing.acknowledged(acknowledged, now_s)
                 if announced := self.announcing.acknowledged(ack.acknowledged):
                     self._node_effects.extend(self.node.announced(announced, now_s))
-            case Announce(topic=topic):
-                self.announcing.announce(topic)
+            case Announce():
+                self.announcing.announce(effect)
             case Repaired(by=peer, answer=answer):
                 self.publishing.note_rendezvous_point(answer.topic, peer)
                 self.subscriptions.on_repair(answer, now_s)

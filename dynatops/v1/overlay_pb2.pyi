@@ -934,7 +934,8 @@ class Publication(_message.Message):
     """These numbers carry no events: they were refused, and nobody should wait for them."""
     known_term: _builtins.int
     """Where the topic stood at the last acknowledgement, if that was lately: a rendezvous point that
-    does not know of this position waits a little for the history that it belongs to.
+    does not know of this position waits a little for the history that it belongs to. In the
+    catalogue it does not wait, but says so.
     """
     known_seq: _builtins.int
     def __init__(
@@ -1111,12 +1112,15 @@ class Acknowledged(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
+    LACKS_KNOWN_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     publisher: _builtins.int
     number: _builtins.int
     term: _builtins.int
     """Where the topic stands now."""
     seq: _builtins.int
+    lacks_known: _builtins.bool
+    """Of the catalogue: its history does not contain the position that the publication says it knew."""
     def __init__(
         self,
         *,
@@ -1125,10 +1129,11 @@ class Acknowledged(_message.Message):
         number: _builtins.int = ...,
         term: _builtins.int = ...,
         seq: _builtins.int = ...,
+        lacks_known: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "publisher", b"publisher", "seq", b"seq", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lacks_known", b"lacks_known", "number", b"number", "publisher", b"publisher", "seq", b"seq", "term", b"term", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

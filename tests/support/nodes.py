@@ -127,12 +127,12 @@ class NodeNet:
     def _look_after_announcements(self, name: str, effect: Effect) -> None:
         announcing = self._announcing[name]
         if isinstance(effect, Announce):
-            announcing.announce(effect.topic)
+            announcing.announce(effect)
             self.publish(name, *announcing.fresh(self.now_s))
         elif isinstance(effect, Accepted):
-            topics = announcing.acknowledged(effect.ack.acknowledged)
-            if topics:
-                self.perform(name, self.nodes[name].announced(topics, self.now_s))
+            entered = announcing.acknowledged(effect.ack.acknowledged)
+            if entered:
+                self.perform(name, self.nodes[name].announced(entered, self.now_s))
 
     def _send(self, source: str, send: Send) -> None:
         self.frames += 1

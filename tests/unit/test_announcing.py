@@ -4,7 +4,8 @@ from broker_agent.core.announcing import Announcing
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.overlay_pb2 import Acknowledged, Publication
-from overlay.catalogue import names_in, shard_topic
+from overlay.catalogue import Entered, names_in, shard_topic
+from overlay.effects import Announce
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 
@@ -21,31 +22,33 @@ def ack_of(announcement: Publication) -> Acknowledged:
 
 def test_it_is_published_until_it_is_acknowledged() -> None:
     announcing = new()
-    announcing.announce(TOPIC)
+    announcing.announce(Announce(TOPIC))
     (announcement,) = announcing.fresh(0.0)
     assert announcing.fresh(0.0) == []
     times = [second for second in range(12) if announcing.due(second) == [announcement]]
     assert times == [1, 2, 4, 6, 8, 10]
-    assert announcing.acknowledged([ack_of(announcement)]) == [TOPIC]
+    ack = ack_of(announcement)
+    assert announcing.acknowledged([ack]) == [Entered(TOPIC, (0, 0), ack)]
     assert len(announcing) == 0
     assert announcing.due(100.0) == []
 
 
 def test_asked_twice_it_is_announced_once() -> None:
     announcing = new()
-    announcing.announce(TOPIC)
-    announcing.announce(TOPIC)
+    announcing.announce(Announce(TOPIC))
+    announcing.announce(Announce(TOPIC))
     (announcement,) = announcing.fresh(0.0)
-    announcing.announce(TOPIC)
+    announcing.announce(Announce(TOPIC))
     assert announcing.fresh(0.0) == []
-    assert announcing.acknowledged([ack_of(announcement)] * 2) == [TOPIC]
-    announcing.announce(TOPIC)
+    ack = ack_of(announcement)
+    assert announcing.acknowledged([ack] * 2) == [Entered(TOPIC, (0, 0), ack)]
+    announcing.announce(Announce(TOPIC))
     assert announcing.fresh(1.0) == [announcement]
 
 
 def test_other_acknowledgements_are_not_its_business() -> None:
     announcing = new()
-    announcing.announce(TOPIC)
+    announcing.announce(Announce(TOPIC))
     (announcement,) = announcing.fresh(0.0)
     elsewhere = ack_of(announcement)
     elsewhere.topic = "a topic whose publisher has the same number"
@@ -57,13 +60,13 @@ def test_so_many_are_open_at_once() -> None:
     announcing = new(open_max=3)
     topics = [f"topic/{i}" for i in range(10)]
     for topic in topics:
-        announcing.announce(topic)
+        announcing.announce(Announce(topic))
     done: list[str] = []
     rounds = 0
     while len(announcing):
         batch = announcing.fresh(0.0)
         assert len(batch) <= 3
-        done += announcing.acknowledged(map(ack_of, batch))
+        done += [entry.topic for entry in announcing.acknowledged(map(ack_of, batch))]
         rounds += 1
     assert done == topics
     assert rounds == 4

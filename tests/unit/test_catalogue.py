@@ -10,6 +10,7 @@ import pytest
 from dynatops import topics
 from dynatops.v1.overlay_pb2 import (
     AckLevel,
+    Acknowledged,
     Adopt,
     Event,
     Events,
@@ -19,7 +20,7 @@ from dynatops.v1.overlay_pb2 import (
     Run,
 )
 from overlay import catalogue
-from overlay.catalogue import announcement_of, names_in, shard_topic, shard_topics
+from overlay.catalogue import Entered, announcement_of, names_in, shard_topic, shard_topics
 from overlay.effects import Accepted, Announce
 from overlay.identifiers import TermOwner, key_of
 from overlay.retention import LogBudget
@@ -51,8 +52,12 @@ def lose_nothing(net: NodeNet) -> None:
 
 
 def announcements(net: NodeNet, topic: str = TOPIC) -> list[str]:
-    """Which nodes asked for it, in order."""
-    return [name for _, name, effect in net.effects if effect == Announce(topic)]
+    """Which nodes asked for it, in order, not knowing that it had been announced before."""
+    return [
+        name
+        for _, name, effect in net.effects
+        if isinstance(effect, Announce) and effect.topic == topic and not effect.again
+    ]
 
 
 def listed(net: NodeNet, shard: str = SHARD) -> list[str]:
@@ -174,7 +179,8 @@ class TestAcknowledgements:
         lose_if(net, lambda frame: any(m.HasField("replica_ack") for m in frame.messages))
         net.publish("n1", publication(TOPIC, 2))
         net.run(0.1)
-        net.perform("n0", net.nodes["n0"].announced([TOPIC], net.now_s))
+        ack = Acknowledged(topic=SHARD, publisher=announcement_of(TOPIC).publisher, number=1)
+        net.perform("n0", net.nodes["n0"].announced([Entered(TOPIC, (0, 0), ack)], net.now_s))
         net.run(0.1)
         assert net.acknowledged("n1", TOPIC) == 0
         lose_nothing(net)
