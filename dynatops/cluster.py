@@ -166,11 +166,13 @@ class BrokerProcess:
     """One broker in a process of its own."""
 
     def __init__(
-        self, name: str, process: asyncio.subprocess.Process, address: str, log: ProcessLog
+        self, name: str, process: asyncio.subprocess.Process, facts: Any, log: ProcessLog
     ) -> None:
         self._log = log
         self.name = name
-        self.address = address
+        self.address: str = facts["address"]
+        # Probes and metrics, if they were asked for.
+        self.http: str = facts.get("http", "")
         self.process = process
 
     @classmethod
@@ -195,7 +197,7 @@ class BrokerProcess:
         if not line:
             await process.communicate()
             raise StartError(log.text() or f"broker {name} ended at once")
-        return cls(name, process, json.loads(line)["address"], log)
+        return cls(name, process, json.loads(line), log)
 
     @property
     def said(self) -> str:
