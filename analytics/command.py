@@ -17,6 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from analytics.errors import AnalyticsError, UsageError
 from analytics.settings import AnalyticsSettings, SettingsError, with_values
+from dynatops.redis_access import (
+    PASSWORD_VARIABLE,
+    RedisPasswordError,
+    exposed_password,
+    read_password,
+)
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
@@ -52,6 +58,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--redis", metavar="URL", default="", help="write advice there, too")
     parser.add_argument(
+        "--redis-password-file",
+        metavar="FILE",
+        default="",
+        help=f"with that server's password (default: ${PASSWORD_VARIABLE})",
+    )
+    parser.add_argument(
         "--master", metavar="URL", help="local[*], spark://…, k8s://… (default: local[*])"
     )
     parser.add_argument(
@@ -81,6 +93,9 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         settings = with_values(AnalyticsSettings(), arguments.assignments)
     except SettingsError as error:
         raise UsageError(str(error)) from None
+    if warning := exposed_password([arguments.redis], "--redis-password-file"):
+        print(f"warning: {warning}", file=sys.stderr)
+    _check_password(arguments)
     _require("pyspark", "redis" if arguments.redis else "")
     names = JOBS if arguments.job == ALL else (arguments.job,)
     progress = _ProgressLine()
@@ -91,6 +106,14 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         return _run_jobs(runner, settings, names, arguments, progress)
     finally:
         progress.close()
+
+
+def _check_password(arguments: argparse.Namespace) -> None:
+    """Before Spark is started, which takes long."""
+    try:
+        read_password(arguments.redis_password_file)
+    except RedisPasswordError as error:
+        raise UsageError(f"--redis-password-file: {error}") from None
 
 
 def _require(*packages: str) -> None:
@@ -110,7 +133,12 @@ def _runner(
 
     spark = start(arguments.master or default_master, driver_memory=arguments.driver_memory)
     progress.watch(spark.sparkContext.statusTracker())
-    place = Place(lake=arguments.lake, output=arguments.output, redis=arguments.redis)
+    place = Place(
+        lake=arguments.lake,
+        output=arguments.output,
+        redis=arguments.redis,
+        redis_password_file=arguments.redis_password_file,
+    )
     return Runner(spark, place, settings, progress=progress.taken_in)
 
 

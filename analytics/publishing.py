@@ -20,6 +20,7 @@ from analytics.errors import AnalyticsError
 from analytics.job import Advice
 from analytics.settings import RunSettings
 from dynatops.advice_keys import table_key
+from dynatops.redis_access import RedisPasswordError, password_options, without_password
 
 _AT_ONCE = 1_000
 # Tables outlive their head: a reader may be halfway through.
@@ -36,11 +37,17 @@ class Published:
 
 
 def publish(
-    advice: Advice, redis_url: str, settings: RunSettings, number: int, now_s: float | None = None
+    advice: Advice,
+    redis_url: str,
+    settings: RunSettings,
+    number: int,
+    now_s: float | None = None,
+    *,
+    password_file: str = "",
 ) -> Published:
     """`number` is that of the results; it begins the version's name."""
     version = f"{number}-{uuid4().hex[:8]}"
-    redis = Redis.from_url(redis_url, socket_timeout=30.0, socket_connect_timeout=10.0)
+    redis = _connect(redis_url, password_file)
     try:
         counts: dict[str, str] = {}
         left_out = 0
@@ -63,12 +70,27 @@ def publish(
             pipeline.execute()
     except (RedisError, OSError) as error:
         raise AnalyticsError(
-            f"advice could not be written to {_without_password(redis_url)}: {error}; results are "
+            f"advice could not be written to {without_password(redis_url)}: {error}; results are "
             "kept, run it again"
         ) from error
     finally:
         redis.close()
     return Published(version, sum(int(count) for count in counts.values()), left_out)
+
+
+def _connect(url: str, password_file: str) -> Redis:
+    try:
+        return Redis.from_url(
+            url,
+            socket_timeout=30.0,
+            socket_connect_timeout=10.0,
+            **password_options(url, password_file),
+        )
+    except RedisPasswordError as error:
+        raise AnalyticsError(str(error)) from None
+    except ValueError:
+        # Not what is wrong with it: there may be a password in that.
+        raise AnalyticsError("--redis: write redis://host:port/0, or unix:///path") from None
 
 
 def _write(redis: Redis, key: str, table: DataFrame, settings: RunSettings) -> tuple[int, int]:
@@ -85,8 +107,3 @@ def _write(redis: Redis, key: str, table: DataFrame, settings: RunSettings) -> t
             pipeline.execute()
         entries += len(batch)
     return entries, all_of
-
-
-def _without_password(url: str) -> str:
-    scheme, slashes, rest = url.partition("://")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"

@@ -38,6 +38,7 @@ class Place:
     lake: str
     output: str
     redis: str = ""
+    redis_password_file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class Runner:
         self._lake = spark_url(place.lake)
         self._output = spark_url(place.output)
         self._redis = place.redis
+        self._redis_password_file = place.redis_password_file
         self._settings = settings
         self._progress = progress
         self._step = step
@@ -177,7 +179,13 @@ class Runner:
             return None
         clocks = {fold.table.name: clock_of(fold, commit) for fold in job.folds}
         advice = job.advice(self.results(job, commit.version), clocks)
-        published = publish(advice, self._redis, self._settings.run, commit.version)
+        published = publish(
+            advice,
+            self._redis,
+            self._settings.run,
+            commit.version,
+            password_file=self._redis_password_file,
+        )
         self._step("advice")
         self._files.write(latest, json.dumps({**known, "advised": published.version}))
         return published

@@ -37,7 +37,8 @@ class StoreSettings(_Group):
     )
     password: str = Field(
         "",
-        description="File with the server's password: a URL shows it to whoever lists processes.",
+        description="File with the server's password; by default $DYNATOPS_REDIS_PASSWORD. In the "
+        "URL whoever lists processes could read it.",
     )
     key_prefix: str = Field(
         "dynatops:manager:",
@@ -137,6 +138,10 @@ class RateAdviceSettings(_Group):
     redis_url: str = Field(
         "", description="Where analytics write their advice; by default the store's server."
     )
+    password: str = Field(
+        "",
+        description="File with the password of that server, where it is another than the store's.",
+    )
     period_s: float = Field(15.0, gt=0, description="How often to look.")
     topics_max: int = Field(1_000_000, ge=1, description="More are not taken, and that is said.")
 
@@ -210,7 +215,7 @@ def default_manager_id(port: int) -> str:
 
 def describe_settings() -> Iterator[tuple[str, object, str]]:
     """(name, default, meaning) of everything that `--set` takes."""
-    for group in ("manager", "store", "leadership", "service", "rest", "security"):
+    for group in ("manager", "store", "leadership", "service", "advice", "rest", "security"):
         kind = ManagerProcessSettings.model_fields[group].annotation
         assert isinstance(kind, type)
         assert issubclass(kind, BaseModel)

@@ -127,8 +127,8 @@ class ManagerService:
         """To where analytics write: the store's server, or another."""
         store, url = self.settings.store, self.settings.advice.redis_url
         if url:
-            # The password is the store's.
-            return connect(store.model_copy(update={"password": ""}), url)
+            password = self.settings.advice.password
+            return connect(store.model_copy(update={"password": password}), url)
         return connect(store, own_url or store.redis_url)
 
     async def _listen(self, credentials: LinkCredentials) -> None:

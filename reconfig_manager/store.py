@@ -17,7 +17,6 @@ import logging
 import time
 import zlib
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,6 +25,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
+from dynatops.redis_access import RedisPasswordError, password_options
 from reconfig_manager import store_scripts as scripts
 from reconfig_manager.asking import NoAnswer, ask
 from reconfig_manager.plan import Placement, Plan
@@ -302,14 +302,6 @@ class RedisStore:
 
 def connect(settings: StoreSettings, url: str) -> Redis:
     """A client that waits for nothing longer than the settings say."""
-    options: dict[str, Any] = {}
-    if settings.password:
-        try:
-            options["password"] = Path(settings.password).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise StoreSettingsError(
-                f"cannot read the password file {settings.password}: {error}"
-            ) from None
     try:
         pool = BlockingConnectionPool.from_url(
             url,
@@ -319,10 +311,15 @@ def connect(settings: StoreSettings, url: str) -> Redis:
             socket_connect_timeout=settings.timeout_s,
             # What is to be tried again is decided above, where it is known what it means.
             retry=Retry(NoBackoff(), 0),
-            **options,
+            **password_options(url, settings.password),
         )
-    except ValueError as error:
-        raise StoreSettingsError(f"store.redis_url: {error}") from None
+    except RedisPasswordError as error:
+        raise StoreSettingsError(str(error)) from None
+    except ValueError:
+        # Not what is wrong with it: there may be a password in that.
+        raise StoreSettingsError(
+            "the URL of the server is none: write redis://host:port/0, or unix:///path"
+        ) from None
     return Redis.from_pool(pool)
 
 

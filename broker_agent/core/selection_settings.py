@@ -113,6 +113,11 @@ class AdviceSettings:
     redis_url: str = setting(
         "", "Where advice is, such as redis://10.0.0.9:6379/0. Empty: no advice is read."
     )
+    password: str = setting(
+        "",
+        "File with the password of that server; by default $DYNATOPS_REDIS_PASSWORD. In the URL "
+        "whoever lists processes could read it.",
+    )
     period_s: float = setting(5.0, "How often new advice is looked for.")
     timeout_s: float = setting(2.0, "Redis is taken for away if it gives no answer for this long.")
     backoff_max_s: float = setting(

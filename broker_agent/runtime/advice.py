@@ -24,6 +24,7 @@ from broker_agent.core.advice import Advice, AdviceCounters
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.core.summaries import NAME_CHARACTERS_MAX
 from dynatops.advice_keys import SELECTION_KEY, clients_key, topics_key
+from dynatops.redis_access import password_options
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ class AdviceError(ValueError):
 
 class AdviceReader:
     def __init__(self, settings: AdviceSettings, take: Callable[[Advice | None], None]) -> None:
-        """`take` is given the advice at each look, and None once when there is none any more."""
+        """`take` is given the advice at each look, and None once when there is none any more.
+        Raises ValueError."""
         self.counters = AdviceCounters()
         self._settings = settings
         self._take = take
@@ -46,6 +48,7 @@ class AdviceReader:
             socket_connect_timeout=settings.timeout_s,
             # The next look is the retry.
             retry=Retry(NoBackoff(), 0),
+            **password_options(settings.redis_url, settings.password),
         )
         self._last: Advice | None = None
         self._failures = 0

@@ -10,6 +10,7 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.runtime.start_errors import StartError
 from broker_agent.settings import BrokerSettings
+from dynatops.redis_access import RedisPasswordError
 
 if TYPE_CHECKING:
     from broker_agent.runtime.advice import AdviceReader
@@ -31,8 +32,13 @@ def advice_reader(
         ) from None
     try:
         return AdviceReader(settings, take)
-    except ValueError as error:
-        raise StartError(f"advice.redis_url: {error}") from None
+    except RedisPasswordError as error:
+        raise StartError(f"advice.password: {error}") from None
+    except ValueError:
+        # Not what is wrong with it: there may be a password in that.
+        raise StartError(
+            "advice.redis_url: write redis://host:port/0, rediss://host:port/0 or unix:///path"
+        ) from None
 
 
 def open_lake(url: str) -> Lake | None:

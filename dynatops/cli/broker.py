@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import signal
 from collections.abc import Iterable
 from typing import Any
@@ -15,13 +16,15 @@ from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.file_watch import watched
 from dynatops.logs import configure
+from dynatops.redis_access import exposed_password
 
 _GROUPS = (
     "overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake", "http",
 )  # fmt: skip
 
-
 _FAILED_END_S = 10.0
+
+log = logging.getLogger(__name__)
 
 
 def add_commands(commands: Commands) -> None:
@@ -175,6 +178,9 @@ def nested(assignments: Iterable[str]) -> dict[str, Any]:
 def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     configure(arguments.log_format, arguments.log_level, broker=settings.broker_id)
+    values = [assignment.partition("=")[2] for assignment in arguments.set]
+    if warning := exposed_password(values, "advice.password"):
+        log.warning("%s", warning)
     run_async(_serve(settings, as_json=arguments.json))
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 from typing import Any
@@ -15,9 +16,12 @@ from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.file_watch import watched
 from dynatops.logs import configure
+from dynatops.redis_access import exposed_password
 
 _FAILED_END_S = 20.0
 REDIS_VARIABLE = "DYNATOPS_REDIS"
+
+log = logging.getLogger(__name__)
 
 
 def add_commands(commands: Commands) -> None:
@@ -123,6 +127,9 @@ def nested(assignments: list[str]) -> dict[str, Any]:
 def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     configure(arguments.log_format, arguments.log_level, manager=settings.manager_id)
+    values = [arguments.redis or "", *(given.partition("=")[2] for given in arguments.set)]
+    if warning := exposed_password(values, "store.password, advice.password"):
+        log.warning("%s", warning)
     try:
         from reconfig_manager.service import ManagerStartError
     except ImportError as error:

@@ -234,3 +234,17 @@ def test_there_is_a_job_for_each_kind_of_analysis() -> None:
 def test_large_numbers_stay_numbers() -> None:
     (brokers, *_) = of_kind(rendered("highly-available"), "StatefulSet")
     assert "overlay.log_total_bytes_max=536870912" in broker_arguments(brokers)
+
+
+def test_passwords_are_in_no_command_line() -> None:
+    """Not even by way of the environment, which Kubernetes puts into arguments."""
+    read = 0
+    for _, pod in pod_templates(rendered("highly-available")):
+        for container in containers(pod):
+            words = [*container.get("command", ()), *container.get("args", ())]
+            assert not [
+                word for word in words if "PASSWORD" in word or 'requirepass "$(cat' in word
+            ]
+            read += any("/run/dynatops/redis/" in word for word in words)
+    # Brokers, managers, each job of analytics.
+    assert read >= 3

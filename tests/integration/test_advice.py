@@ -17,13 +17,17 @@ from broker_agent.core.advice import Advice
 from broker_agent.core.selection import Reason, User
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.runtime.advice import AdviceReader
+from broker_agent.runtime.extras import advice_reader
+from broker_agent.runtime.start_errors import StartError
 from dynatops.advice_keys import SELECTION_KEY, clients_key, topics_key
+from dynatops.redis_access import PASSWORD_VARIABLE
 from overlay.identifiers import key_of
 from tests.support.selecting import selection, told
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
 TTL_S = 100
+PASSWORD = "what-opens-the-server"
 # As wide as the stubs want it.
 Table = dict[Any, Any]
 
@@ -44,9 +48,9 @@ def url(server: ValkeyServer) -> str:
 
 @asynccontextmanager
 async def reading(
-    server: ValkeyServer, taken: list[Advice | None], **values: float
+    server: ValkeyServer, taken: list[Advice | None], **values: Any
 ) -> AsyncIterator[tuple[AdviceReader, Redis]]:
-    settings = AdviceSettings(redis_url=url(server), **values)  # type: ignore[arg-type]
+    settings = AdviceSettings(redis_url=url(server), **values)
     reader = AdviceReader(settings, taken.append)
     redis = Redis.from_url(url(server))
     try:
@@ -222,3 +226,38 @@ def test_pauses_double_up_to_a_bound() -> None:
         return pauses
 
     assert asyncio.run(scenario()) == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0, 60.0]
+
+
+class TestPassword:
+    def test_from_a_file(self, server: ValkeyServer, tmp_path: Path) -> None:
+        file = tmp_path / "password"
+        file.write_text(f"{PASSWORD}\n")
+        asyncio.run(self._read(server, password=str(file)))
+
+    def test_from_the_environment(
+        self, server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+        asyncio.run(self._read(server))
+
+    async def _read(self, server: ValkeyServer, **values: Any) -> None:
+        taken: list[Advice | None] = []
+        async with reading(server, taken, **values) as (reader, redis):
+            await redis.config_set("requirepass", PASSWORD)
+            asking = Redis.from_url(url(server), password=PASSWORD)
+            await write(asking, "1", {"ann": "b1"})
+            await asking.aclose()
+            await reader.look()
+            assert [advice.clients for advice in taken if advice is not None] == [{"ann": "b1"}]
+
+    def test_what_is_wrong_with_a_url_is_not_said_with_its_password(self) -> None:
+        settings = AdviceSettings(redis_url=f"redis://:{PASSWORD}/@host:6379")
+        with pytest.raises(StartError, match="write redis://host:port/0") as raised:
+            advice_reader(settings, lambda advice: None)
+        assert PASSWORD not in str(raised.value)
+        assert raised.value.__suppress_context__
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
+        settings = AdviceSettings(redis_url="redis://host", password=str(tmp_path / "none"))
+        with pytest.raises(StartError, match=r"advice\.password: cannot read the password file"):
+            advice_reader(settings, lambda advice: None)

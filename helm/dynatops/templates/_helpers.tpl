@@ -94,24 +94,6 @@ app.kubernetes.io/managed-by: {{ $root.Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{/* The same with the password, which the container's environment must have. */}}
-{{- define "dynatops.redisUrlWithPassword" -}}
-{{- $url := include "dynatops.redisUrl" . -}}
-{{- if and $url .Values.redis.password.secretName -}}
-{{- $url | replace "://" "://:$(REDIS_PASSWORD)@" -}}
-{{- else -}}
-{{- $url -}}
-{{- end -}}
-{{- end }}
-
-{{- define "dynatops.redisPasswordEnv" -}}
-{{- with .Values.redis.password }}{{ if .secretName -}}
-- name: REDIS_PASSWORD
-  valueFrom:
-    secretKeyRef: {name: {{ .secretName }}, key: {{ .key }}}
-{{ end }}{{ end -}}
-{{- end }}
-
 {{- define "dynatops.advice" -}}
 {{- $wanted := .Values.analytics.enabled -}}
 {{- if kindIs "bool" .Values.broker.advice }}{{ $wanted = .Values.broker.advice }}{{ end -}}
