@@ -3,8 +3,13 @@ twice, on real clusters in this process.
 
 Once brokers send users to where others follow the like; once every user stays at the broker that
 chance gave it. Compared is what it costs the brokers: how often one begins or ceases to subscribe
-to a topic (DYNATOPS' subscription management overhead), the messages for exchanging summaries, and
-how even the load is. Events flow all the while, and every one is accounted for (`ledger`).
+to a topic; DYNATOPS' subscription management overhead, which are the messages that change topic
+trees and those that exchange summaries; and how even the load is. Events flow all the while, and
+every one is accounted for (`ledger`).
+
+Users, their changes and what is published are the same in both runs, to the instant. What is owed
+to whom is not: an event is owed to a subscription that was confirmed before it was published, and
+how soon that is depends on where the user is and on what else the machine does.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from random import Random
 
 import dynatops
 from broker_agent.core.selection_settings import SelectionSettings
-from dynatops.churn_workload import Change, ChurnSpec, changes, topic_name
+from dynatops.churn_workload import Change, ChurnSpec, changes, publications, topic_name
 from dynatops.cluster import LocalCluster
 from dynatops.ledger import Balance, Following, Ledger
 
@@ -40,8 +45,14 @@ class ChurnOutcome:
     load_std: float
     load_mean: float
     moves: int
+    # What DYNATOPS counts as subscription management overhead.
+    tree_messages: int
     summary_messages: int
     balance: Balance
+
+    @property
+    def management_messages(self) -> int:
+        return self.tree_messages + self.summary_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,12 @@ class ChurnResult:
         """The share of broker subscription changes that selection avoids."""
         mine, other = self.selected, self.random
         return 1.0 - mine.broker_subscription_changes / max(1, other.broker_subscription_changes)
+
+    @property
+    def management_reduction(self) -> float:
+        """The share of messages for managing subscriptions that selection avoids, with its own."""
+        mine, other = self.selected, self.random
+        return 1.0 - mine.management_messages / max(1, other.management_messages)
 
     @property
     def ok(self) -> bool:
@@ -77,7 +94,12 @@ class ChurnResult:
             "load_std_ratio": round(mine.load_std / max(other.load_std, 1e-9), 3),
             "load_mean": round(mine.load_mean, 3),
             "moves": mine.moves,
+            "tree_messages": mine.tree_messages,
+            "tree_messages_random": other.tree_messages,
             "summary_messages": mine.summary_messages,
+            "management_messages": mine.management_messages,
+            "management_messages_random": other.management_messages,
+            "management_reduction": round(self.management_reduction, 4),
             "published": mine.balance.published + other.balance.published,
             "expected": mine.balance.expected + other.balance.expected,
             "delivered": mine.balance.delivered + other.balance.delivered,
@@ -169,15 +191,13 @@ class _Run:
         await asyncio.sleep(self._spec.seconds - self._at_s)
 
     async def _publish(self, index: int) -> None:
-        rng = Random(f"publisher {self._seed} {index}")
         async with dynatops.connect(self._cluster.addresses[index]) as client:
             pending: set[asyncio.Task[None]] = set()
-            while self._at_s < self._spec.seconds:
-                topic = topic_name(rng.randrange(self._spec.topics))
-                task = asyncio.create_task(self._ledger.publish(client, topic))
+            for due in publications(self._spec, index, EVENTS_PER_S / PUBLISHERS, self._seed):
+                await asyncio.sleep(max(0.0, due.at_s - self._at_s))
+                task = asyncio.create_task(self._ledger.publish(client, topic_name(due.topic)))
                 pending.add(task)
                 task.add_done_callback(pending.discard)
-                await asyncio.sleep(rng.expovariate(EVENTS_PER_S / PUBLISHERS))
             await asyncio.gather(*pending)
 
     async def _watch(self, progress: Callable[[float], None]) -> None:
@@ -201,6 +221,7 @@ class _Run:
             load_std=statistics.fmean(self._spreads) if self._spreads else 0.0,
             load_mean=statistics.fmean(self._means) if self._means else 0.0,
             moves=sum(counts[name] for name in moves),
+            tree_messages=sum(a.core.node.counters.tree_control_sent for a in self._cluster.agents),
             summary_messages=counts["summary_messages"],
             balance=self._ledger.balance(),
         )

@@ -46,6 +46,14 @@ class ChurnSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """An event to be published."""
+
+    at_s: float
+    topic: int
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A user gives up and takes up topics; the first of each user is its arrival."""
 
@@ -54,6 +62,15 @@ class Change:
     dropped: tuple[int, ...]
     added: tuple[int, ...]
     arrives: bool = False
+
+
+def publications(spec: ChurnSpec, publisher: int, per_s: float, seed: int) -> Iterator[Due]:
+    """What one publisher publishes, whatever the machine can keep up with: a Poisson process over
+    all topics alike."""
+    rng = Random(f"publisher {seed} {publisher}")
+    at_s = 0.0
+    while (at_s := at_s + rng.expovariate(per_s)) < spec.seconds:
+        yield Due(at_s, rng.randrange(spec.topics))
 
 
 def topic_name(topic: int) -> str:

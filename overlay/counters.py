@@ -13,7 +13,6 @@ def counter(doc: str) -> Any:
 @dataclass(slots=True)
 class OverlayCounters:
     frames_received: int = counter("Frames taken in from other nodes.")
-    frames_not_here: int = counter("Frames meant for a node that is not hosted here; refused.")
     frames_stale: int = counter(
         "Frames from an earlier life or a former host of their sender; ignored."
     )
@@ -37,6 +36,10 @@ class OverlayCounters:
     )
     waiting_events: int = counter(
         "Published events refused because an earlier one is still missing."
+    )
+    system_events: int = counter(
+        "Events of the system's own topics (`$…`), stamped or received here; nothing else counts "
+        "them."
     )
     tree_events: int = counter("Events received along a tree, as subscriber or as relay.")
     relayed_events: int = counter("Of these, received without being subscribed: external overhead.")

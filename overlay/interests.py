@@ -32,7 +32,6 @@ class Interests:
     ) -> None:
         self._me = context.me.node_id
         self._settings = context.settings
-        self._counters = context.counters
         self._is_member = is_member
         self._towards_root = towards_root
         # topic -> the newest term that its reader has seen.
@@ -102,7 +101,6 @@ class Interests:
 
     def _ask(self, topic: str, now_s: float) -> None:
         messages = self._towards_root(key_of(topic)).messages
-        self._counters.tree_control_sent += 1
         if topic in self._wanted:
             known_term = self._wanted[topic]
             messages.add(join_tree=JoinTree(topic=topic, member=self._me, known_term=known_term))

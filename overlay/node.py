@@ -310,8 +310,12 @@ class Node:
         return self._outbox.to(hop)
 
     def _towards_root(self, key: Key) -> PeerFrame:
-        """The frame for a message of this node's own about this key; perhaps to itself."""
-        return self._outbox.to(self.ring.next_hop(key) or self.me)
+        """The frame for a message about a tree that this node asks of its root, perhaps itself."""
+        hop = self.ring.next_hop(key)
+        if hop is None:
+            return self._outbox.to(self.me)
+        self.counters.tree_control_sent += 1
+        return self._outbox.to(hop)
 
     def on_ping(self, sender: Peer, message: Ping, now_s: float) -> None:
         self.ring.farewell.asked_after(sender)

@@ -24,7 +24,7 @@ from dynatops.v1.overlay_pb2 import (
     Run,
     TermSeq,
 )
-from overlay.catalogue import Entered, is_catalogue
+from overlay.catalogue import Entered, is_catalogue, is_system
 from overlay.context import Context
 from overlay.identifiers import NUMBER_MAX, Key, NodeId, key_of
 from overlay.listing import Listing
@@ -45,7 +45,8 @@ _BEATS_PER_TICK = 250
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to a topic here: events stamped, their bytes, readings from the start."""
+    """What happened to a topic: events stamped here, their bytes, and requests for its past by
+    sessions here."""
 
     events: int = 0
     nbytes: int = 0
@@ -229,19 +230,19 @@ class Reigns:
 
     def _stamp(self, reign: Reign, publication: Publication, origin: Peer, now_s: float) -> None:
         outcome, run = reign.log.stamp(publication, now_s, self._ring.calm_since_s)
+        of_system = is_system(publication.topic)
         if outcome is Stamping.TOO_EARLY:
-            self._counters.waiting_events += publication.count
+            self._counters.waiting_events += 0 if of_system else publication.count
             return
-        if not publication.void:
+        if not publication.void and not of_system:
             fresh = run.count if run is not None else 0
             self._counters.repeated_events += publication.count - fresh
         if run is not None:
-            self._counters.stamped_events += run.count
             reign.published += run.count
-            if self.keeps_tally:
-                tally = self._tally_of(publication.topic)
-                tally.events += run.count
-                tally.nbytes += len(run.events)
+            if of_system:
+                self._counters.system_events += run.count
+            else:
+                self._count_stamped(publication.topic, run)
             self._trees.disseminate(run)
             self._replication.stamped(reign, run, now_s)
             self._expect_silence(reign, now_s)
@@ -261,6 +262,13 @@ class Reigns:
             ),
             publication.ack,
         )
+
+    def _count_stamped(self, topic: str, run: Run) -> None:
+        self._counters.stamped_events += run.count
+        if self.keeps_tally:
+            tally = self._tally_of(topic)
+            tally.events += run.count
+            tally.nbytes += len(run.events)
 
     # ---- members and readers (of topics that are this node's business) --------------------------
 
@@ -297,8 +305,6 @@ class Reigns:
         if reign is None:
             return
         self._counters.fetches_served += 1
-        if self.keeps_tally and not message.seen:
-            self._tally_of(message.topic).requests += 1
         answer = reign.log.since({entry.term: entry.seq for entry in message.seen})
         answer.reader = message.reader
         origin = self._directory.learn(message.origin)

@@ -16,7 +16,6 @@ from overlay.tree_state import TopicTree
 class TreeRequests:
     def __init__(self, context: Context, towards_root: Callable[[Key], PeerFrame]) -> None:
         self._settings = context.settings
-        self._counters = context.counters
         self._towards_root = towards_root
         # (topic, member) -> since when no route leads to it.
         self._orphans: dict[tuple[str, NodeId], float] = {}
@@ -33,7 +32,6 @@ class TreeRequests:
         for (topic, member), since_s in self._orphans.items():
             if now_s - since_s >= self._settings.orphan_grace_s:
                 self._orphans[topic, member] = now_s
-                self._counters.tree_control_sent += 1
                 leave = LeaveTree(topic=topic, member=member)
                 self._towards_root(key_of(topic)).messages.add(leave_tree=leave)
 

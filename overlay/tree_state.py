@@ -98,6 +98,8 @@ class TopicTree:
     # The children, in a fixed order; None when it must be worked out again.
     children: tuple[Peer, ...] | None = ()
     is_root: bool = False
+    # Of the system's own: its events are in no figure of what applications do.
+    is_system: bool = False
 
     def position_message(self) -> Position:
         return Position(

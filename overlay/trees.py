@@ -30,6 +30,7 @@ from dynatops.v1.overlay_pb2 import (
     TreeState,
     TreeUpdate,
 )
+from overlay.catalogue import is_system
 from overlay.context import Context
 from overlay.effects import Deliver, InTree
 from overlay.identifiers import Key, NodeId, key_of
@@ -343,7 +344,7 @@ class Trees:
     def _tree(self, topic: str) -> TopicTree:
         tree = self.topics.get(topic)
         if tree is None:
-            tree = self.topics[topic] = TopicTree(topic, key_of(topic))
+            tree = self.topics[topic] = TopicTree(topic, key_of(topic), is_system=is_system(topic))
         return tree
 
     def _parent_edge(self, node_id: NodeId, now_s: float) -> Edge:
@@ -367,10 +368,14 @@ class Trees:
     def on_run(self, run: Run, now_s: float) -> None:
         tree = self.topics.get(run.topic)
         if tree is None or not tree.entrusted:
-            self._counters.tree_strays += run.count
+            if not is_system(run.topic):
+                self._counters.tree_strays += run.count
             return
         position = (run.term, run.first_seq + run.count - 1, run.beat)
-        self._counters.tree_events += run.count
+        if tree.is_system:
+            self._counters.system_events += run.count
+        else:
+            self._counters.tree_events += run.count
         if position <= tree.position:
             self._counters.tree_repeats += 1
             if run.term < tree.position[0]:
@@ -381,7 +386,7 @@ class Trees:
             return
         run.hops += 1
         tree.advance(run)
-        if self._me.node_id not in tree.entrusted:
+        if self._me.node_id not in tree.entrusted and not tree.is_system:
             self._counters.relayed_events += run.count
         self._pass_on(tree, run)
 
@@ -394,6 +399,7 @@ class Trees:
         for child in tree.children:
             self._outbox.run(child, run)
         if self._me.node_id in tree.entrusted:
-            self._counters.tree_delivered_events += run.count
-            self._counters.tree_delivered_hops += run.count * run.hops
+            if not tree.is_system:
+                self._counters.tree_delivered_events += run.count
+                self._counters.tree_delivered_hops += run.count * run.hops
             self._effects.append(Deliver(run))

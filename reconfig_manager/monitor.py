@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
+from overlay.catalogue import is_system
 from overlay.cost_kernels import Floats, Ints
 from reconfig_manager.members import Member, Members
 from reconfig_manager.model import Model, Snapshot, make_model
@@ -323,6 +324,8 @@ class Monitor:
             for name, rate in advice.rates.items()
             if rate >= 0
             and math.isfinite(rate)
+            # A lake of an earlier version may have them.
+            and not is_system(name)
             and (number := self._topics.number(name)) is not None
         ]
         rates = self._reported()

@@ -5,8 +5,7 @@ from their times alone; publications and requests are counted by topic. What is 
 past it, rows are dropped and counted. Nobody takes it unless the broker writes to a lake; then
 nothing is noted.
 
-Topics of the system's own count as publications, as they use the network like any other; what the
-broker itself wants of them is nobody's interest and is no row.
+Topics of the system's own are in no row and no count.
 """
 
 from __future__ import annotations
@@ -123,7 +122,8 @@ class Logbook:
             self._page.subscriptions.append(row)
 
     def requested(self, topic: str) -> None:
-        """A session reads the topic's past."""
+        """A session asks for the topic's past."""
+        self._hosting.count_request(topic)
         requests = self._page.requests
         if topic in requests:
             requests[topic] += 1

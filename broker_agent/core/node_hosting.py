@@ -60,9 +60,13 @@ class NodeHosting:
         self.node.reigns.keeps_tally = True
 
     def take_tally(self, taker: str) -> dict[str, Tally]:
-        """What was stamped here and asked of this broker since the last call, by topic."""
+        """What was stamped here and asked for by sessions here since the last call, by topic."""
         self._collect_tally()
         return self._tallies.take(taker)
+
+    def count_request(self, topic: str) -> None:
+        """A session here asks for the topic's past."""
+        self._tallies.add({topic: Tally(requests=1)})
 
     def _collect_tally(self) -> None:
         self._tallies.add(self.node.reigns.take_tally())

@@ -9,6 +9,7 @@ from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.reconfiguration import Reconfiguration
 from broker_agent.core.registry import Registry
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
+from overlay.catalogue import is_system
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
@@ -63,11 +64,12 @@ class Reporting:
         )
 
     def report(self, now_s: float, *, full: bool) -> LoadReport:
-        """What happened since the last report; a full one says all that is subscribed to."""
+        """What happened since the last report; a full one says all that is subscribed to. Topics of
+        the system's own are nobody's interest: they are not in it."""
         node, sessions = self._hosting.node, self._registry.clients.values()
         if full:
             self._told = set()
-        wanted = set(node.interests.wanted)
+        wanted = {topic for topic in node.interests.wanted if not is_system(topic)}
         tally = self._hosting.take_tally(_TALLY)
         report = LoadReport(
             window_s=max(now_s - self._since_s, 0.0),

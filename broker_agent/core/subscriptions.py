@@ -158,7 +158,7 @@ class Subscriptions:
         entry = self.readers.open(topic)
         if entry.feed_of(session) is None:
             start = self._start_of(session, topic, request)
-            if start is not None and request is not None:
+            if request is not None and request.cursors is not None:
                 self._logbook.requested(topic)
             self.readers.enter(entry, session, start, now_s)
         entry.set_condition(session)

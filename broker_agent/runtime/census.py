@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from broker_agent.core.broker import Broker
+from overlay.catalogue import is_system
 
 _AT_ONCE = 2_000
 _PERIOD_S = 2.0
@@ -17,8 +18,14 @@ _PERIOD_S = 2.0
 
 @dataclass(slots=True)
 class Counted:
-    """Of one round."""
+    """Of one round. Topics of the system's own are not counted."""
 
+    # Topics whose rendezvous point the node is, those that it stands by for, trees through it, and
+    # topics that the broker reads.
+    topics: int = 0
+    copies: int = 0
+    trees: int = 0
+    topics_read: int = 0
     # Trees through the node: with its broker subscribed, and with it only passing events on.
     member_topics: int = 0
     relay_topics: int = 0
@@ -56,7 +63,8 @@ class Census:
 
     def _count(self, counted: Counted) -> Iterator[None]:
         yield from self._count_trees(counted)
-        yield from self._count_acknowledgements(counted)
+        yield from self._count_reigns(counted)
+        yield from self._count_copies(counted)
         yield from self._count_sessions(counted)
         self.last = counted
 
@@ -64,20 +72,33 @@ class Census:
         node = self._core.node
         me = node.me.node_id
         for number, tree in enumerate(list(node.trees.topics.values()), 1):
-            if me in tree.entrusted:
-                counted.member_topics += 1
-            elif tree.entrusted and not tree.is_root:
-                counted.relay_topics += 1
-            counted.branches += len(tree.children or ())
+            if not tree.is_system:
+                counted.trees += 1
+                if me in tree.entrusted:
+                    counted.member_topics += 1
+                elif tree.entrusted and not tree.is_root:
+                    counted.relay_topics += 1
+                counted.branches += len(tree.children or ())
             if not number % _AT_ONCE:
                 yield
 
-    def _count_acknowledgements(self, counted: Counted) -> Iterator[None]:
-        for number, reign in enumerate(list(self._core.node.reigns.by_topic.values()), 1):
+    def _count_reigns(self, counted: Counted) -> Iterator[None]:
+        for number, (topic, reign) in enumerate(list(self._core.node.reigns.by_topic.items()), 1):
+            counted.topics += not is_system(topic)
             if reign.waiting:
                 counted.waiting_acknowledgements += len(reign.waiting)
             if reign.held:
                 counted.held_acknowledgements += len(reign.held)
+            if not number % _AT_ONCE:
+                yield
+
+    def _count_copies(self, counted: Counted) -> Iterator[None]:
+        for number, topic in enumerate(list(self._core.node.replication.copies), 1):
+            counted.copies += not is_system(topic)
+            if not number % _AT_ONCE:
+                yield
+        for number, topic in enumerate(list(self._core.subscriptions.readers.names()), 1):
+            counted.topics_read += not is_system(topic)
             if not number % _AT_ONCE:
                 yield
 

@@ -109,10 +109,10 @@ CLIENTS: Figures = [
         "Different patterns among them.",
         lambda a: len(a.core.cluster.selection.local.counts),
     ),
-    _g(
+    _counted(
         "broker_topics_read",
-        "Topics that this broker reads for its sessions, and the system's own.",
-        lambda a: len(a.core.subscriptions.readers),
+        "Topics that this broker reads for its sessions.",
+        lambda c: c.topics_read,
     ),
     counter(
         "dynatops_broker_frozen_seconds_total",
@@ -217,17 +217,9 @@ NODE: Figures = [
         "Different nodes in its routing table.",
         lambda a: len(a.core.node.ring.fingers.routes.targets),
     ),
-    _g(
-        "node_topics",
-        "Topics whose rendezvous point it is.",
-        lambda a: len(a.core.node.reigns.by_topic),
-    ),
-    _g(
-        "node_copies",
-        "Topics that it stands by for.",
-        lambda a: len(a.core.node.replication.copies),
-    ),
-    _g("node_trees", "Topic trees through it.", lambda a: len(a.core.node.trees.topics)),
+    _counted("node_topics", "Topics whose rendezvous point it is.", lambda c: c.topics),
+    _counted("node_copies", "Topics that it stands by for.", lambda c: c.copies),
+    _counted("node_trees", "Topic trees through it.", lambda c: c.trees),
     _counted(
         "node_member_trees",
         "Of these, those that its broker subscribes to.",

@@ -337,7 +337,7 @@ class LoadReport(_message.Message):
 
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicCount]:
-        """Requests for the past of topics, by topic."""
+        """Sessions of this broker that asked for the past of a topic, having come from elsewhere or back."""
 
     @_builtins.property
     def subscribed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

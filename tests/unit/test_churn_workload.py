@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from dynatops.churn_workload import MODE_TOPICS, ChurnSpec, changes, topic_name
+from dynatops.churn_workload import MODE_TOPICS, ChurnSpec, changes, publications, topic_name
 
 SPEC = ChurnSpec(users=60, topics=100, seconds=40.0)
 
@@ -15,6 +15,18 @@ SPEC = ChurnSpec(users=60, topics=100, seconds=40.0)
 def test_the_same_seed_the_same_changes() -> None:
     assert list(changes(SPEC, 1)) == list(changes(SPEC, 1))
     assert list(changes(SPEC, 1)) != list(changes(SPEC, 2))
+
+
+def test_what_is_published_is_known_before() -> None:
+    """Two runs that differ in speed publish the same."""
+    due = list(publications(SPEC, 0, 50.0, seed=1))
+    assert due == list(publications(SPEC, 0, 50.0, seed=1))
+    assert due != list(publications(SPEC, 1, 50.0, seed=1))
+    assert [event.at_s for event in due] == sorted(event.at_s for event in due)
+    assert due[0].at_s > 0.0
+    assert due[-1].at_s < SPEC.seconds
+    assert 0.9 < len(due) / (50.0 * SPEC.seconds) < 1.1
+    assert {event.topic for event in due} == set(range(SPEC.topics))
 
 
 @pytest.mark.parametrize("strays", [0.0, 0.2])
