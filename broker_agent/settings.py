@@ -77,6 +77,16 @@ class RuntimeSettings(BaseModel):
     message_bytes_max: int = Field(
         32 << 20, gt=0, description="Largest message accepted from the network at all."
     )
+    unnamed_bytes_max: int = Field(
+        64 << 20,
+        gt=0,
+        description="Memory for first messages, of strangers that pose as clients, and as much "
+        "for those that pose as brokers: as many streams without a hello are read from at a time "
+        "as largest messages fit in. The others wait, and whoever says nothing is ended for them.",
+    )
+    connection_idle_s: float = Field(
+        60.0, gt=0, description="A connection without any stream is closed after this."
+    )
 
 
 class ManagerLinkSettings(BaseModel):

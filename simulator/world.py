@@ -25,7 +25,6 @@ from broker_agent.core.effects import (
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes
 from broker_agent.core.settings import CoreSettings
-from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.settings import OverlaySettings
@@ -131,8 +130,7 @@ class SimulatedBroker:
 
     def on_client_frame(self, connection: ConnectionId, raw: bytes) -> None:
         if self.alive:
-            frame = ClientFrame.FromString(raw)
-            self._perform(self.core.on_client_frame(connection, frame, self._now()))
+            self._perform(self.core.on_client_bytes(connection, raw, self._now()))
 
     def on_step(self, step: Step) -> None:
         """A manager asks for a step of a reconfiguration."""

@@ -1,7 +1,7 @@
 """The broker, as a pure state machine: clients on one side, an overlay node on the other.
 
     effects = broker.on_peer_frame(frame, now_s)
-    effects = broker.on_client_frame(session_id, frame, now_s)
+    effects = broker.on_client_bytes(connection, raw, now_s)
     effects = broker.tick(now_s)
 
 It keeps sessions, local subscriptions and open publications, which stay with the broker, and hosts
@@ -22,13 +22,14 @@ from broker_agent.core.clock import SteadyClock
 from broker_agent.core.cluster import cluster_for
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SendFrame, Stopped
+from broker_agent.core.frame_bounds import FrameError, read_client_frame
 from broker_agent.core.gate import Gate
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.journal import Changes, Journal, Stored
 from broker_agent.core.logbook import Logbook
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.publishing import Publishing
-from broker_agent.core.reception import SHUTTING_DOWN, Reception
+from broker_agent.core.reception import HELLO_FIRST, SHUTTING_DOWN, Reception
 from broker_agent.core.reconfiguration import CONCERNED, Reconfiguration
 from broker_agent.core.registry import Registry
 from broker_agent.core.reporting import Reporting
@@ -263,10 +264,12 @@ class Broker:
 
     # ---- connections and sessions ---------------------------------------------------------------
 
-    def open_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
-        """A client has connected; it must say hello before anything else."""
+    def open_connection(
+        self, connection: ConnectionId, reading_s: float, host: str = ""
+    ) -> list[BrokerEffect]:
+        """A client has connected, from this host; it must say hello before anything else."""
         now_s = self._clock.at(reading_s)
-        self.reception.open(connection, now_s)
+        self.reception.open(connection, host, now_s)
         return self._finish([], now_s)
 
     def close_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
@@ -292,17 +295,25 @@ class Broker:
         self._unsaved.queue(session)
         return self.publishing.timings.taken(session, bytes_max, self._clock.now_s)
 
-    def garbage(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
-        """The client sent something that is no frame."""
-        self.reception.fail(
-            connection, "that was not a ClientFrame (or contained text that is not UTF-8)"
-        )
-        return self._finish([], self._clock.at(reading_s))
+    def on_client_bytes(
+        self, connection: ConnectionId, raw: bytes, reading_s: float
+    ) -> list[BrokerEffect]:
+        """What came from a client, whatever it is."""
+        is_named = not self.reception.is_unnamed(connection)
+        try:
+            frame = read_client_frame(raw, self.settings, is_named=is_named)
+        except FrameError as error:
+            self.counters.frames_refused += 1
+            self.reception.fail(connection, str(error))
+            return self._finish([], self._clock.at(reading_s))
+        return self.on_client_frame(connection, frame, reading_s)
 
     def on_client_frame(
         self, connection: ConnectionId, frame: ClientFrame, reading_s: float
     ) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
+        if not frame.messages and self.reception.is_unnamed(connection):
+            self.reception.fail(connection, HELLO_FIRST)
         for message in frame.messages:
             session = self.registry.connections.get(connection)
             if session is None:

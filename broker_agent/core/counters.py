@@ -46,6 +46,13 @@ class BrokerCounters:
     publishers_not_believed: int = counter(
         "Sessions ended because they published under a number that was not theirs."
     )
+    connections_refused_by_host: int = counter("Of these, because too many were of one host.")
+    first_reads_lost: int = counter(
+        "Streams ended because they had said nothing, and others waited to be read from."
+    )
+    frames_refused: int = counter(
+        "Frames of clients that were none, or larger than a frame may be; their sessions end."
+    )
     publish_not_allowed: int = counter(
         "Publications refused because the token does not allow them."
     )

@@ -24,6 +24,8 @@ from overlay.peers import Peer
 _RETRY_PAUSE_FACTOR_MAX = 5.0
 # A position acknowledged longer ago may be forgotten with its topic, and says nothing.
 _POSITION_KNOWN_S = 60.0
+# What a publication takes beside its events.
+_OPEN_BYTES = 256
 _UINT64_MAX = (1 << 64) - 1
 
 
@@ -56,6 +58,8 @@ class _Stream:
 class Publishing:
     def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:
         self.timings = Timings()
+        # Bytes of all sessions' publications that their rendezvous points have not taken yet.
+        self.unsettled_bytes = 0
         self._settings = settings
         self._counters = counters
         # Every stream seen lately, and those among them that have something open.
@@ -103,11 +107,16 @@ class Publishing:
             stream.due_s = now_s + stream.pause_s
         self._update(copy, stream, now_s)
         stream.open.append(_Open(copy, now_s))
-        session.unsettled_bytes += len(copy.events)
+        self._count_open(session, copy, 1)
         if not copy.void:
             self._counters.published_events += copy.count
             self._counters.published_bytes += len(copy.events)
         return copy
+
+    def _count_open(self, session: Session, publication: Publication, sign: int) -> None:
+        nbytes = sign * (len(publication.events) + _OPEN_BYTES)
+        session.unsettled_bytes += nbytes
+        self.unsettled_bytes += nbytes
 
     def _update(self, publication: Publication, stream: _Stream, now_s: float) -> None:
         """Tell the rendezvous point the newest that is known of what came before."""
@@ -140,7 +149,7 @@ class Publishing:
             entry = stream.open.popleft()
             publication = entry.publication
             self.timings.acknowledged_s.observe(now_s - entry.entered_s)
-            stream.session.unsettled_bytes -= len(publication.events)
+            self._count_open(stream.session, publication, -1)
             if publication.ack != AckLevel.ACK_LEVEL_NONE and not publication.void:
                 wants_to_know = True
         stream.pause_s = self._settings.publish_retry_s
@@ -178,7 +187,7 @@ class Publishing:
         while stream.open and stream.open[0].entered_s <= oldest_s:
             entry = stream.open.popleft()
             stream.settled = entry.last_number
-            stream.session.unsettled_bytes -= len(entry.publication.events)
+            self._count_open(stream.session, entry.publication, -1)
             self.refuse(
                 stream.session,
                 entry.publication,

@@ -6,7 +6,8 @@ connected --hello--> let in --> session, new or resumed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from broker_agent.core.access import Access, Refusal
@@ -30,6 +31,9 @@ CLIENT_ID_BYTES_MAX = 256
 # Addresses that a client may name to which it is not to be sent.
 AVOIDED_MAX = 16
 SHUTTING_DOWN = "the broker is shutting down"
+# Later than this after its connection a hello is slow.
+HELLO_AT_ONCE_S = 0.25
+HELLO_FIRST = "the first message must be Hello"
 
 
 class Reception:
@@ -62,8 +66,9 @@ class Reception:
         self._rng = rng
         # Nobody is let in any more.
         self.is_leaving = False
-        # Connections that have not said hello, oldest first, and since when.
-        self._unnamed: dict[ConnectionId, float] = {}
+        # Connections that have not said hello, oldest first: since when, and from which host.
+        self._unnamed: dict[ConnectionId, tuple[float, str]] = {}
+        self._unnamed_by_host: Counter[str] = Counter()
 
     @property
     def unnamed(self) -> int:
@@ -75,19 +80,49 @@ class Reception:
 
     # ---- coming ---------------------------------------------------------------------------------
 
-    def open(self, connection: ConnectionId, now_s: float) -> None:
-        if len(self._unnamed) < self._settings.unnamed_max:
-            self._unnamed[connection] = now_s
-            return
-        self._counters.connections_refused += 1
-        message = f"{self._settings.unnamed_max:,} connections have not said hello yet"
-        self._turn_away(connection, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message)
+    def open(self, connection: ConnectionId, host: str, now_s: float) -> None:
+        settings = self._settings
+        if self._unnamed_by_host.get(host, 0) >= settings.unnamed_per_address_max:
+            self._counters.connections_refused_by_host += 1
+            limit = f"{settings.unnamed_per_address_max:,}"
+            message = f"{limit} connections from {host or 'there'} have not said hello yet"
+            rivals = self._unnamed_of(host)
+        elif len(self._unnamed) >= settings.unnamed_max:
+            message = f"{settings.unnamed_max:,} connections have not said hello yet"
+            rivals = self._unnamed_of(
+                max(self._unnamed_by_host, key=self._unnamed_by_host.__getitem__)
+            )
+        else:
+            message, rivals = "", iter(())
+        if message:
+            self._counters.connections_refused += 1
+            # Whoever means it says hello at once: the one that has not for longest makes room.
+            oldest = next(rivals, connection)
+            since_s, _ = self._unnamed.get(oldest, (now_s, host))
+            is_new = now_s - since_s < HELLO_AT_ONCE_S
+            refused = connection if is_new else oldest
+            self._turn_away(refused, ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS, message)
+            if is_new:
+                return
+        self._unnamed[connection] = now_s, host
+        self._unnamed_by_host[host] += 1
+
+    def _unnamed_of(self, host: str) -> Iterator[ConnectionId]:
+        return (c for c, (_, other) in self._unnamed.items() if other == host)
+
+    def _settle_name(self, connection: ConnectionId) -> None:
+        """It has said hello, or never will."""
+        _, host = self._unnamed.pop(connection, (0.0, None))
+        if host is not None:
+            self._unnamed_by_host[host] -= 1
+            if not self._unnamed_by_host[host]:
+                del self._unnamed_by_host[host]
 
     def greet(
         self, connection: ConnectionId, message: ClientMessage, now_s: float
     ) -> Session | None:
         """The first message of a connection: the session that it gets, if it gets one."""
-        self._unnamed.pop(connection, None)
+        self._settle_name(connection)
         hello = message.hello
         if problem := _problem_with(message):
             self.fail(connection, problem)
@@ -149,7 +184,7 @@ class Reception:
 
     def close(self, connection: ConnectionId, now_s: float) -> None:
         """The connection is gone. Its open publications are still seen through."""
-        self._unnamed.pop(connection, None)
+        self._settle_name(connection)
         self._gate.disconnected(connection)
         session = self._registry.connections.get(connection)
         ended = self._registry.depart(connection, now_s)
@@ -160,7 +195,7 @@ class Reception:
 
     def tick(self, now_s: float) -> None:
         oldest_s = now_s - self._settings.hello_timeout_s
-        for connection in [c for c, since_s in self._unnamed.items() if since_s <= oldest_s]:
+        for connection in [c for c, (since_s, _) in self._unnamed.items() if since_s <= oldest_s]:
             self._counters.hello_timeouts += 1
             message = f"no hello within {self._settings.hello_timeout_s:g} s"
             # Perhaps the network was slow: the client may try again.
@@ -206,13 +241,13 @@ class Reception:
     # ---- ending ---------------------------------------------------------------------------------
 
     def _turn_away(self, connection: ConnectionId, code: ErrorCode.ValueType, message: str) -> None:
-        self._unnamed.pop(connection, None)
+        self._settle_name(connection)
         self.end(self._registry.shell(connection), code, message)
 
     def fail(self, connection: ConnectionId, message: str) -> None:
         """The client broke the rules: tell it why, and end the session."""
         self._counters.client_errors += 1
-        self._unnamed.pop(connection, None)
+        self._settle_name(connection)
         session = self._registry.connections.get(connection) or self._registry.shell(connection)
         self.end(session, ErrorCode.ERROR_CODE_PROTOCOL, message)
 
@@ -234,7 +269,7 @@ class Reception:
 def _problem_with(message: ClientMessage) -> str:
     """Why this is no proper hello; empty if it is one."""
     if not message.HasField("hello"):
-        return "the first message must be Hello"
+        return HELLO_FIRST
     hello: Hello = message.hello
     if hello.protocol != CLIENT_PROTOCOL:
         return f"this broker speaks protocol {CLIENT_PROTOCOL}, the client {hello.protocol}"

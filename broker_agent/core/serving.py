@@ -81,6 +81,8 @@ class Serving:
         self._holding = Holding()
         # Sessions that are not read from because they do not read.
         self._unread: dict[Session, None] = {}
+        # Sessions not read from because all together have too much open.
+        self._waiting_for_others: dict[Session, None] = {}
 
     # ---- what a client says ---------------------------------------------------------------------
 
@@ -174,13 +176,25 @@ class Serving:
                 return
             publication = void(publication)
         self.published.append(self._publishing.accept(session, publication, now_s))
-        if session.unsettled_bytes > self._settings.publish_window_bytes and not session.paused:
+        if not session.paused and self._has_too_much_open(session):
             session.paused = True
             self._counters.publish_pauses += 1
             if session.connection is not None:
                 self._effects.append(PauseReading(session.connection))
         if session.connection is not None and self._gate.must_wait(session, now_s):
             self._effects.append(PauseReading(session.connection))
+
+    def _has_too_much_open(self, session: Session) -> bool:
+        if session.unsettled_bytes > self._settings.publish_window_bytes:
+            return True
+        total, total_max = self._publishing.unsettled_bytes, self._settings.publish_total_bytes_max
+        # In the second half there is room only for those who have little open.
+        has_little = session.unsettled_bytes <= self._settings.publish_window_bytes / 8
+        if total <= (total_max if has_little else total_max / 2):
+            return False
+        # Nothing of its own may become settled that it could be reminded by.
+        self._waiting_for_others[session] = None
+        return True
 
     # ---- what follows for clients ---------------------------------------------------------------
 
@@ -219,10 +233,24 @@ class Serving:
             self._effects.append(SaveNow())
         for session in self._publishing.take_touched():
             self._wake(session)
-            if session.paused and session.unsettled_bytes < self._settings.publish_window_bytes / 2:
-                session.paused = False
-                if session.connection is not None and self._may_be_read(session):
-                    self._effects.append(ResumeReading(session.connection))
+            self._read_on(session)
+        if self._waiting_for_others and self._has_room_for_all:
+            waiting, self._waiting_for_others = self._waiting_for_others, {}
+            for session in waiting:
+                self._read_on(session)
+
+    @property
+    def _has_room_for_all(self) -> bool:
+        return self._publishing.unsettled_bytes < self._settings.publish_total_bytes_max / 4
+
+    def _read_on(self, session: Session) -> None:
+        """It was too far ahead of the rendezvous points, or all were; perhaps it is no longer."""
+        if not session.paused or session in self._waiting_for_others:
+            return
+        if session.unsettled_bytes < self._settings.publish_window_bytes / 2:
+            session.paused = False
+            if session.connection is not None and self._may_be_read(session):
+                self._effects.append(ResumeReading(session.connection))
 
     def _wake(self, session: Session) -> None:
         connection = session.connection

@@ -46,6 +46,23 @@ class CoreSettings:
     unnamed_max: int = setting(
         1_000, "Connections without a hello at a time; further ones are turned away."
     )
+    unnamed_per_address_max: int = setting(
+        500,
+        "The same for those from one host (of IPv6, one network of 64 bits): whoever fills them up "
+        "is not in the way of others.",
+    )
+    hello_frame_bytes_max: int = setting(
+        64 << 10,
+        "Largest first frame of a connection, of whoever that may be; one that is larger ends it.",
+    )
+    frame_messages_max: int = setting(
+        16_384, "Messages in one frame of a client; its session ends with one that has more."
+    )
+    frame_parts_max: int = setting(
+        262_144,
+        "The same with all that messages are made of: filters, cursors, events. It is counted "
+        "before any of it takes memory.",
+    )
     throttle_wait_max_s: float = setting(
         30.0,
         "A publisher whose token has used up its rate is not read from until it may go on. What it "
@@ -71,6 +88,11 @@ class CoreSettings:
         8 << 20,
         "Bytes of one session's publications that the rendezvous points have not taken yet; past "
         "it, the broker stops reading from the publisher until some are.",
+    )
+    publish_total_bytes_max: int = setting(
+        256 << 20,
+        "The same of all sessions together; past it, the broker stops reading from whoever "
+        "publishes next.",
     )
     publish_retry_s: float = setting(
         0.4, "A publication not taken by its rendezvous point is sent again; doubles up to 2 s."

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
+from broker_agent.core.frame_bounds import EVENTS, FrameError, check_parts
 from broker_agent.core.settings import CoreSettings
 from dynatops.filters import Filter, FilterError
 from dynatops.topics import TopicError, check_topic
@@ -43,6 +44,10 @@ def problem_with(publication: Publication, settings: CoreSettings) -> Problem | 
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up_numbers=False)
     # No more than what was sent could hold: whoever wants to pass over many numbers must send as
     # many events.
+    try:
+        check_parts(publication.events, EVENTS, settings.frame_parts_max)
+    except FrameError as error:
+        return Problem(ErrorCode.ERROR_CODE_PROTOCOL, str(error), uses_up_numbers=False)
     uses_up = 0 < publication.count <= len(publication.events) // _EVENT_BYTES_MIN
     try:
         events = Events.FromString(publication.events).events

@@ -69,7 +69,6 @@ from dynatops.peer_credentials import (
 )
 from dynatops.tls import TlsFileError
 from dynatops.tokens_file import TokensError
-from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.status import Status
@@ -104,7 +103,7 @@ class Agent:
         # Probes and metrics, where they are asked for.
         self.http: HttpServer | None = None
         self.is_stopping = False
-        self._server = RpcServer(self, settings.runtime.message_bytes_max)
+        self._server = RpcServer(self, settings.runtime)
         self._connections: dict[ConnectionId, ClientConnection] = {}
         self._connections_opened = 0
         # When the last tick was over.
@@ -402,21 +401,21 @@ class Agent:
         self._connections_opened += 1
         connection_id = ConnectionId(f"{self.broker_id}/{self._connections_opened}")
         self._connections[connection_id] = connection
-        self._perform(self.core.open_connection(connection_id, self._now()))
+        self._perform(self.core.open_connection(connection_id, self._now(), connection.host))
         return connection_id
 
     def close_connection(self, connection_id: ConnectionId) -> None:
         if self._connections.pop(connection_id, None) is not None:
             self._perform(self.core.close_connection(connection_id, self._now()))
 
-    def on_client_frame(self, connection_id: ConnectionId, frame: ClientFrame | None) -> None:
-        """A frame from a client; None stands for bytes that are none."""
+    def on_client_bytes(self, connection_id: ConnectionId, raw: bytes) -> None:
         core = self.core
-        if frame is None:
-            self._perform(core.garbage(connection_id, self._now()))
-            return
         client = f"a client ({connection_id})"
-        self._take_in(client, lambda now_s: core.on_client_frame(connection_id, frame, now_s))
+        self._take_in(client, lambda now_s: core.on_client_bytes(connection_id, raw, now_s))
+
+    def on_place_lost(self) -> None:
+        """A stream said nothing for so long that others were read from in its stead."""
+        self.core.counters.first_reads_lost += 1
 
     # ---- effects --------------------------------------------------------------------------------
 

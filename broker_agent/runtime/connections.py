@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from broker_agent.core.effects import (
     CloseConnection,
@@ -18,7 +17,7 @@ from broker_agent.core.effects import (
     ResumeReading,
     Wake,
 )
-from dynatops.v1.client_pb2 import ClientFrame
+from broker_agent.runtime.first_reads import FirstReads
 
 METHOD = "/dynatops.v1.PubSub/Connect"
 _UNTAKEN_GOODBYE_S = 5.0
@@ -31,16 +30,11 @@ _GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 log = logging.getLogger(__name__)
 
 
-def parse_client_frame(raw: bytes) -> ClientFrame | None:
-    try:
-        return ClientFrame.FromString(raw)
-    except DecodeError:
-        return None
-
-
 class ClientConnection:
-    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes], host: str = "") -> None:
         self._context = context
+        # Where the client is.
+        self.host = host
         self._work = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -86,11 +80,12 @@ class ClientConnection:
 
     async def serve(
         self,
-        on_frame: Callable[[ClientFrame | None], None],
+        on_frame: Callable[[bytes], None],
         take_output: Callable[[], bytes],
+        first_reads: FirstReads,
     ) -> None:
         """Until the client goes or the core ends the session."""
-        reading = self._reading = asyncio.create_task(self._read_all(on_frame))
+        reading = self._reading = asyncio.create_task(self._read_all(on_frame, first_reads))
         writing = asyncio.create_task(self._write_all(take_output))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
@@ -111,18 +106,22 @@ class ClientConnection:
             elif isinstance(problem, Exception):
                 raise problem
 
-    async def _read_all(self, on_frame: Callable[[ClientFrame | None], None]) -> None:
-        while True:
-            await self._may_read.wait()
-            raw = await self._context.read()
-            if not isinstance(raw, bytes):
-                return
-            frame = parse_client_frame(raw)
-            on_frame(frame)
+    async def _read_all(self, on_frame: Callable[[bytes], None], first_reads: FirstReads) -> None:
+        # What comes first is a hello, or the last that is read.
+        raw = await first_reads.read(self.host, self._read)
+        while isinstance(raw, bytes):
+            on_frame(raw)
+            # Not held on to while nothing comes: it may be large.
+            raw = None
             if self._ending:
                 # What a client says after it was told goodbye is of no interest; wait for the end.
                 await asyncio.sleep(_UNTAKEN_GOODBYE_S)
                 return
+            await self._may_read.wait()
+            raw = await self._read()
+
+    async def _read(self) -> object:
+        return await self._context.read()
 
     async def _write_all(self, take_output: Callable[[], bytes]) -> None:
         while True:

@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.protobuf.message import Message
 
 from broker_agent.core.access import Refusal, RefusalReason
 from broker_agent.core.session_reports import SessionReports
+from broker_agent.runtime.first_reads import FirstReads, host_of
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
@@ -41,8 +43,9 @@ _SCHEME = "Bearer "
 class InspectionGuard(grpc.aio.ServerInterceptor):
     """Lets those inspect whose token says that they may."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, first_reads: FirstReads) -> None:
         self._agent = agent
+        self._first_reads = first_reads
 
     async def intercept_service(
         self,
@@ -51,13 +54,35 @@ class InspectionGuard(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        if handler_call_details.method.startswith(_METHODS):
+        handler = await continuation(handler_call_details)
+        if handler is not None and handler_call_details.method.startswith(_METHODS):
             token = _token_of(handler_call_details)
             refusal = self._agent.core.gate.access.inspector(token)
             if refusal is not None:
                 self._agent.core.counters.inspect_refused += 1
                 return _refusing(refusal)
-        return await continuation(handler_call_details)
+            return self._reading_in_turn(handler)
+        return handler
+
+    def _reading_in_turn(
+        self, handler: grpc.RpcMethodHandler[Any, Any]
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """The same, but what is asked is read when there is room for it. To gRPC a stream of one
+        message and a message are the same, but for when it reads."""
+        answer: Any = handler.unary_unary
+
+        async def serve(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            async def read() -> Any:
+                return await context.read()
+
+            said = await self._first_reads.read(host_of(context.peer()), read)
+            if not isinstance(said, Message):
+                await context.abort(grpc.StatusCode.CANCELLED, "nothing was asked in time")
+            return await answer(said, context)
+
+        return grpc.stream_unary_rpc_method_handler(
+            serve, handler.request_deserializer, handler.response_serializer
+        )
 
 
 def _token_of(details: grpc.HandlerCallDetails) -> str:
@@ -75,7 +100,8 @@ def _refusing(refusal: Refusal) -> grpc.RpcMethodHandler[Any, Any]:
     async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         await context.abort(code, refusal.message)
 
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    # Of a stream nothing is read for it.
+    return grpc.stream_unary_rpc_method_handler(refuse)
 
 
 class InspectionService(InspectionServicer):

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -26,8 +26,10 @@ from typing import Any
 import grpc
 
 from broker_agent.runtime import namesakes
+from broker_agent.runtime.first_reads import FirstReads, host_of
 from broker_agent.runtime.streams import (
     METHOD,
+    NOTHING_COMPRESSED,
     InboundStream,
     OutboundStream,
     PeerRefusedError,
@@ -49,6 +51,8 @@ PROTOCOL_MAX = 1
 HELLO_TIMEOUT_S = 3.0
 # Streams that others have opened without a hello so far; further ones are ended.
 UNNAMED_MAX = 1_000
+# Of these from one host.
+UNNAMED_PER_ADDRESS_MAX = 500
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +63,9 @@ class LinkCounters:
     links_broken: int = counter("Streams with other brokers that ended.")
     links_refused: int = counter(
         "Streams refused: unknown protocol version, wrong secret, or no proper hello."
+    )
+    links_lost_their_place: int = counter(
+        "Streams ended because they had said nothing, and others waited to be read from."
     )
     links_not_believed: int = counter("Of these, for a secret that is not this network's.")
     link_frames_sent: int = counter("Frames sent to other brokers.")
@@ -251,12 +258,16 @@ class Links:
         self.closed = False
         self._links: dict[str, _Link] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        # Streams that have not said hello.
-        self._unnamed = 0
+        # Streams that have not said hello, by host.
+        self._unnamed: Counter[str] = Counter()
+        self._first_reads = FirstReads(
+            settings.unnamed_bytes_max, settings.message_bytes_max, self._note_lost_place
+        )
         keepalive_ms = round(settings.keepalive_s * 1000)
         self.options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", settings.message_bytes_max),
             ("grpc.max_send_message_length", settings.message_bytes_max),
+            NOTHING_COMPRESSED,
             ("grpc.keepalive_time_ms", keepalive_ms),
             ("grpc.keepalive_timeout_ms", keepalive_ms),
             ("grpc.http2.max_pings_without_data", 0),
@@ -264,6 +275,9 @@ class Links:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),
         ]
+
+    def _note_lost_place(self) -> None:
+        self.counters.links_lost_their_place += 1
 
     def spawn(self, name: str, work: Work) -> asyncio.Task[object]:
         """For as long as there are links."""
@@ -343,7 +357,7 @@ class Links:
     async def accept(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         """Serve a stream that another broker opens, until it ends."""
         stream = InboundStream(context)
-        met = await self._first_frame(stream)
+        met = await self._first_frame(stream, host_of(context.peer()))
         if met is None:
             self.counters.links_refused += 1
             return
@@ -374,28 +388,37 @@ class Links:
             reading.cancel()
             link.end(stream)
 
-    async def _first_frame(self, stream: Stream) -> tuple[LinkFrame, bool] | None:
+    async def _first_frame(self, stream: InboundStream, host: str) -> tuple[LinkFrame, bool] | None:
         """And whether the other side is of this network. None if it does not come in time, or too
         many keep us waiting."""
-        if self._unnamed >= UNNAMED_MAX:
+        unnamed = self._unnamed
+        if unnamed.total() >= UNNAMED_MAX or unnamed[host] >= UNNAMED_PER_ADDRESS_MAX:
             return None
-        self._unnamed += 1
+        unnamed[host] += 1
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                return await self._meet(stream)
+                return await self._meet(stream, host)
         except (StreamBrokenError, TimeoutError):
             return None
         finally:
-            self._unnamed -= 1
+            unnamed[host] -= 1
+            if not unnamed[host]:
+                del unnamed[host]
 
-    async def _meet(self, stream: Stream) -> tuple[LinkFrame, bool]:
-        first = await stream.read()
+    async def _meet(self, stream: InboundStream, host: str) -> tuple[LinkFrame, bool]:
+        first = await self._read_first(stream, host)
         if not first.HasField("challenge"):
             return first, not self.credentials.ask_for_proof
         side = DialledSide(self.credentials, METHOD, self.host.address, first.challenge)
         await stream.write(LinkFrame(challenge=side.answer()).SerializeToString())
-        first = await stream.read()
+        first = await self._read_first(stream, host)
         return first, not first.challenge.disbelieved and side.believes(first.hello)
+
+    async def _read_first(self, stream: InboundStream, host: str) -> LinkFrame:
+        first = await self._first_reads.read(host, stream.read_first)
+        if first is None:
+            raise StreamBrokenError("it said nothing for too long, and others waited")
+        return first
 
     async def close(self) -> None:
         self.closed = True

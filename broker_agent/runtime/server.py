@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from broker_agent.runtime.connections import ClientConnection
+from broker_agent.runtime.first_reads import FirstReads, host_of
 from broker_agent.runtime.inspection import InspectionGuard, InspectionService
-from broker_agent.runtime.streams import InputFailedError, unchanged
+from broker_agent.runtime.streams import NOTHING_COMPRESSED, InputFailedError, unchanged
+from broker_agent.settings import RuntimeSettings
 from dynatops.peer_credentials import ServerCertificates
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
@@ -20,23 +22,32 @@ if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent
 
 STOP_GRACE_S = 0.5
+_HANDSHAKE_TIMEOUT_MS = 10_000
 
 
 class RpcServer:
-    def __init__(self, agent: Agent, message_bytes_max: int) -> None:
+    def __init__(self, agent: Agent, settings: RuntimeSettings) -> None:
         self._agent = agent
         self._certificates: ServerCertificates | None = None
         options: list[tuple[str, Any]] = [
             # Two brokers on one port would each get some of the connections.
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", message_bytes_max),
-            ("grpc.max_send_message_length", message_bytes_max),
+            ("grpc.max_receive_message_length", settings.message_bytes_max),
+            ("grpc.max_send_message_length", settings.message_bytes_max),
+            NOTHING_COMPRESSED,
+            # Connections without a stream: that never spoke HTTP/2, or have said all they had to.
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
+            ("grpc.max_connection_idle_ms", round(settings.connection_idle_s * 1000)),
             # Peers and clients may check a quiet connection this often.
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.keepalive_permit_without_calls", 1),
         ]
-        self._server = grpc.aio.server(options=options, interceptors=(InspectionGuard(agent),))
+        self._first_reads = FirstReads(
+            settings.unnamed_bytes_max, settings.message_bytes_max, agent.on_place_lost
+        )
+        guard = InspectionGuard(agent, self._first_reads)
+        self._server = grpc.aio.server(options=options, interceptors=(guard,))
         self._server.add_generic_rpc_handlers((self._streams(),))
         add_InspectionServicer_to_server(InspectionService(agent), self._server)
 
@@ -71,13 +82,14 @@ class RpcServer:
 
     async def _connect(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         agent = self._agent
-        connection = ClientConnection(context)
+        connection = ClientConnection(context, host_of(context.peer()))
         connection_id = agent.open_connection(connection)
         bytes_max = agent.settings.runtime.session_frame_bytes_max
         try:
             await connection.serve(
-                lambda frame: agent.on_client_frame(connection_id, frame),
+                lambda raw: agent.on_client_bytes(connection_id, raw),
                 lambda: agent.core.take_output(connection_id, bytes_max),
+                self._first_reads,
             )
         except InputFailedError:
             # It is logged; to the client the connection is broken.

@@ -9,11 +9,19 @@ from typing import Any, Generic, Protocol, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
+from broker_agent.core.frame_bounds import LINK_FRAME, FrameError, check_parts
 from dynatops.background import finish
 from dynatops.tls import Tls, TlsFileError, open_channel
 from dynatops.v1.peer_pb2 import LinkFrame
 
 METHOD = "/dynatops.v1.Peer/Link"
+# Of gRPC's algorithms only the first, which leaves all as it is: a few bytes that stand for
+# millions are refused before they are unpacked.
+NOTHING_COMPRESSED = ("grpc.compression_enabled_algorithms_bitset", 1)
+# Of another broker: as many frames and messages as fit into two MiB are not counted.
+LINK_PARTS_MAX = 1 << 20
+# Of whoever says that it is one.
+FIRST_FRAME_BYTES_MAX = 64 << 10
 
 Frame = TypeVar("Frame", bound=Message)
 
@@ -100,6 +108,27 @@ class OutboundStream(Generic[Frame]):
         finish("closing a channel", self._channel.close())
 
 
+def _first_link_frame(raw: bytes) -> LinkFrame | str:
+    if len(raw) > FIRST_FRAME_BYTES_MAX:
+        return "the other side sent too much before it said who it is"
+    return _link_frame(raw)
+
+
+def _link_frame(raw: bytes) -> LinkFrame | str:
+    """The frame, or why it is none: an error that is raised holds on to what is large."""
+    try:
+        check_parts(raw, LINK_FRAME, LINK_PARTS_MAX)
+    except FrameError as error:
+        return str(error)
+    return _parse(raw) or "the other side sent what is no LinkFrame"
+
+
+def _required(outcome: LinkFrame | str) -> LinkFrame:
+    if isinstance(outcome, str):
+        raise StreamBrokenError(outcome)
+    return outcome
+
+
 class InboundStream:
     """A stream that another broker opened."""
 
@@ -108,13 +137,17 @@ class InboundStream:
         self._ended = asyncio.Event()
 
     async def read(self) -> LinkFrame:
+        return _required(_link_frame(await self._read()))
+
+    async def read_first(self) -> LinkFrame:
+        """What a stranger says: no more than a hello."""
+        return _required(_first_link_frame(await self._read()))
+
+    async def _read(self) -> bytes:
         raw = await self._context.read()
         if not isinstance(raw, bytes):
             raise StreamBrokenError("closed by the other side")
-        frame = _parse(raw)
-        if frame is None:
-            raise StreamBrokenError("the other side sent what is no LinkFrame")
-        return frame
+        return raw
 
     async def write(self, frame: bytes) -> None:
         if self._ended.is_set():

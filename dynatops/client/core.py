@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dynatops.client.publications import Ack, Confirmed, Publications, Rejected
+from dynatops.client.publications import FRAME_MESSAGES_MAX, Ack, Confirmed, Publications, Rejected
 from dynatops.client.reading import Arrived, FilterKey, Reading, to_wire
 from dynatops.v1.client_pb2 import (
     ClientFrame,
@@ -237,14 +237,18 @@ class ClientCore:
         """The next frame to send; None if there is nothing to say, or nobody to say it to."""
         if self.welcome is None or not (self.has_output or (tell and self.has_untold)):
             return None
-        frame = ClientFrame(messages=self._control)
-        self._control.clear()
+        frame = ClientFrame(messages=self._control[:FRAME_MESSAGES_MAX])
+        del self._control[:FRAME_MESSAGES_MAX]
+        if self._control:
+            return frame
         if self.has_untold:
             self.reading.told = self.reading.taken
             frame.messages.add(received=Received(serial=self.reading.told))
         if not self.publications.fill(frame, bytes_max):
             return frame
         for number, said in self._echoes.items():
+            if len(frame.messages) >= 2 * FRAME_MESSAGES_MAX:
+                break
             if not said:
                 frame.messages.add(echo=Echo(request=number))
                 self._echoes[number] = True

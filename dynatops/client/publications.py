@@ -17,6 +17,8 @@ from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Attribute, Events, P
 # Events of one topic are put together up to these bounds.
 RUN_EVENTS_MAX = 500
 RUN_BYTES_MAX = 128 << 10
+# Brokers take four times as many by default.
+FRAME_MESSAGES_MAX = 4_096
 # A position acknowledged longer ago may be forgotten with its topic, and says nothing.
 _POSITION_KNOWN_US = 60_000_000
 
@@ -195,7 +197,8 @@ class Publications:
         """Add what is to be sent; whether that was all."""
         size = 0
         sent = 0
-        while sent < len(self._unsent) and size < bytes_max:
+        room = FRAME_MESSAGES_MAX - len(frame.messages)
+        while sent < min(len(self._unsent), room) and size < bytes_max:
             publication = self._unsent[sent]
             frame.messages.add(publication=publication)
             size += len(publication.events)
@@ -203,11 +206,12 @@ class Publications:
         del self._unsent[:sent]
         if self._unsent:
             return False
-        for stream in self._open:
+        room = FRAME_MESSAGES_MAX - len(frame.messages)
+        for stream in self._open[:room]:
+            self.open_bytes -= stream.open_bytes
             frame.messages.add(publication=self._publication_of(stream))
-        self._open.clear()
-        self.open_bytes = 0
-        return True
+        del self._open[:room]
+        return not self._open
 
     # ---- answers --------------------------------------------------------------------------------
 

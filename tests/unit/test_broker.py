@@ -49,7 +49,7 @@ class TestGreeting:
 
     def test_garbage_is_answered(self, broker: LoneBroker) -> None:
         broker.keep(broker.core.open_connection(ConnectionId("ann"), broker.now_s))
-        broker.keep(broker.core.garbage(ConnectionId("ann"), 0.0))
+        broker.keep(broker.core.on_client_bytes(ConnectionId("ann"), b"\xff", 0.0))
         code, message = goodbye(broker.hear("ann"))
         assert code == ErrorCode.ERROR_CODE_PROTOCOL
         assert "UTF-8" in message

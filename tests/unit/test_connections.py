@@ -9,6 +9,7 @@ import grpc
 
 from broker_agent.core.effects import ConnectionId, Wake
 from broker_agent.runtime.connections import ClientConnection
+from broker_agent.runtime.first_reads import FirstReads
 
 
 class SlowStream:
@@ -34,7 +35,10 @@ def test_a_stream_is_not_ended_in_the_middle_of_a_write() -> None:
     async def scenario() -> None:
         stream = SlowStream()
         connection = ClientConnection(cast("grpc.aio.ServicerContext[Any, Any]", stream))
-        serving = asyncio.create_task(connection.serve(lambda frame: None, lambda: b"output"))
+        first_reads = FirstReads(1, 1, lambda: None)
+        serving = asyncio.create_task(
+            connection.serve(lambda raw: None, lambda: b"output", first_reads)
+        )
         connection.perform(Wake(ConnectionId("c")))
         await stream.is_writing.wait()
         stream.client_closes.set()

@@ -316,7 +316,7 @@ class TestEnding:
     def test_sessions_that_end_are_removed(self, broker: LoneBroker, how: str) -> None:
         kept(broker)
         if how == "wrong":
-            broker.keep(broker.core.garbage("ann", broker.now_s))  # type: ignore[arg-type]
+            broker.keep(broker.core.on_client_bytes("ann", b"\xff", broker.now_s))  # type: ignore[arg-type]
         broker.disconnect("ann")
         if how == "clean":
             broker.connect("ann", clean=True)
