@@ -61,7 +61,7 @@ class TopicReader:
         # Whether a newer term has been seen than the rendezvous point uses: its events would be
         # taken for old ones.
         self.is_ahead = False
-        # Counts runs taken; tells what was read before something else.
+        # Counts runs taken, and breaks of the history; tells what was read before something else.
         self.clock = 0
         # Clock when the topic's history broke off, and the terms read until then: the rendezvous
         # point has none of them. Nothing once it has.
@@ -162,6 +162,8 @@ class TopicReader:
         ready: list[Part] = []
         self._read_elsewhere = answer.read_elsewhere
         if answer.unknown_loss and not self._lost_terms:
+            # Whoever joined before this was known is owed what is missing.
+            self.clock += 1
             self._broken_at, self._lost_terms = self.clock, frozenset(t for t, _ in self.cursor)
         elif answer.anchor_term in self._lost_terms:
             self._lost_terms = _NO_TERMS

@@ -272,6 +272,9 @@ class TopicLog:
         seen = self._in_own_terms(seen)
         terms = list(ends)
         known = [terms.index(term) for term in seen if term in ends]
+        if 0 in seen:
+            # It is in a term of the other side that began when nothing had been stamped.
+            known.append(0)
         owed = terms[min(known) :] if known else terms
         answer.anchor_term = owed[0] if known else 0
         # Where the retained events of each term begin.
@@ -293,9 +296,10 @@ class TopicLog:
             if gone > seen.get(term, 0):
                 answer.gone.add(term=term, seq=gone)
                 answer.lost += gone - seen.get(term, 0)
+        # A place in a term that is not in this history, or behind one whose end is not known, is
+        # lost, whether anything of it had been read by then or not.
         crossed = self.uncertain.intersection(owed) - seen.keys()
-        # Who has read nothing yet cannot have lost its place.
-        if any(seen.values()) and (crossed or not known):
+        if seen and (crossed or not known):
             answer.unknown_loss = True
             answer.lost = 0
         return answer

@@ -139,8 +139,13 @@ class Readers:
             self._catch_up(entry, session, start, now_s)
             return
         entry.live.members[session] = entry.live.reader.clock
-        if entry.live.reader.started:
-            self.delivery.tell_position(session, entry.live, now_s)
+        self.tell_position(entry, session, now_s)
+
+    def tell_position(self, entry: ReadTopic, session: Session, now_s: float) -> None:
+        """Where the session stands in the topic, as far as that is known."""
+        feed = entry.feed_of(session)
+        if feed is not None and feed.reader.position[0]:
+            self.delivery.tell_position(session, feed, now_s)
 
     def leave(self, entry: ReadTopic, session: Session) -> None:
         """A session reads the topic no more; neither does the broker, if it was the last one."""
@@ -255,15 +260,14 @@ class Readers:
 
     def _begin_again(self, feed: Feed, answer: Fetched, now_s: float) -> None:
         """A client was where the rendezvous point has never been: on the other side of a partition,
-        or so it says. Go on from the last place that both may know; the client drops repeats."""
-        seen = feed.reader.seen()
-        common = [entry for entry in seen if entry.term <= answer.position.term]
+        or in a history that is lost, or so it says. Go on from the last place that both may know;
+        the client drops repeats."""
+        known = feed.reader.seen() if answer.anchor_term else []
+        common = [entry for entry in known if entry.term <= answer.position.term]
         feed.reader = self._reader_from(feed.topic, tuple((e.term, e.seq) for e in common))
         feed.reader.observe(answer.position)
-        # Who has read nothing there has lost no place.
-        if any(entry.seq for entry in seen[len(common) :]):
-            self._counters.unknown_losses += 1
-            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, 0, now_s)
+        self._counters.unknown_losses += 1
+        self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, 0, now_s)
         self.progress.ask(feed, now_s)
 
     def _hand_on(self, entry: ReadTopic, feed: Feed, parts: list[Part], now_s: float) -> None:

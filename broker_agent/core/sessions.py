@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from itertools import takewhile
+from itertools import chain, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -66,16 +66,18 @@ class Piece(NamedTuple):
 
 
 _serial_of = attrgetter("serial")
+_NO_FILTERS: frozenset[Filter] = frozenset()
 _NOTHING_AVOIDED: Mapping[str, float] = MappingProxyType({})
 
 
 class Session:
     __slots__ = (
         "_answers", "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes",
-        "_settings", "_untold", "acknowledged", "answers_bytes", "avoided", "client_id", "closing",
-        "connection", "delivered", "detached_s", "dropped", "expiry_s", "filters", "followed",
-        "given_up", "grant", "movable", "origin_id", "owner", "paused", "policy", "publisher",
-        "redirected", "saved", "serial", "session_id", "unread", "unsettled_bytes", "wildcards",
+        "_settings", "_unclaimed", "_untold", "acknowledged", "answers_bytes", "avoided",
+        "client_id", "closing", "connection", "delivered", "detached_s", "dropped", "expiry_s",
+        "filters", "followed", "given_up", "grant", "movable", "origin_id", "owner", "paused",
+        "policy", "publisher", "redirected", "saved", "serial", "session_id", "unread",
+        "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +115,8 @@ class Session:
         self.wildcards: tuple[Filter, ...] = ()
         # Topics that its wildcards have brought in.
         self.followed: dict[str, None] | None = None
+        # Those of them that its client has not asked for since it came back.
+        self._unclaimed = _NO_FILTERS
         self.closing = False
         # Bytes of publications that their rendezvous points have not taken yet.
         self.unsettled_bytes = 0
@@ -201,10 +205,18 @@ class Session:
         by_wildcard = [f for f in self.wildcards if pattern_matches(f.pattern, topic)]
         return [*self.filters.get(topic, ()), *by_wildcard]
 
+    def claim(self, present: Filter) -> bool:
+        """The client asks for a filter that the session has: whether for the first time since it
+        came back, so that it may be a process that knows nothing."""
+        is_first = present in self._unclaimed
+        self._unclaimed -= {present}
+        return is_first
+
     # ---- connections ----------------------------------------------------------------------------
 
     def attach(self, connection: ConnectionId) -> None:
         self.connection = connection
+        self._unclaimed = frozenset(chain.from_iterable(self.filters.values()))
         self.closing = False
         self.redirected = False
 

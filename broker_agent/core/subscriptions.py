@@ -98,6 +98,8 @@ class Subscriptions:
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
             if wanted not in session.filters.get(wanted.pattern, ()):
                 request.new.append(wanted)
+            elif session.claim(wanted):
+                self._tell_positions(session, wanted, now_s)
             is_new = session.add_filter(wanted)
             if is_new:
                 self.local.add([key_of(wanted.pattern)])
@@ -117,6 +119,14 @@ class Subscriptions:
         if not request.is_complete:
             self.confirming.note(request)
         self._confirm_if_complete(request)
+
+    def _tell_positions(self, session: Session, present: Filter, now_s: float) -> None:
+        """Where the topics of a filter stand that the session has: its client may be a new process,
+        which could not go on elsewhere without."""
+        for topic in list(self.topics_of(session)):
+            entry = self.readers.get(topic)
+            if entry is not None and pattern_matches(present.pattern, topic):
+                self.readers.tell_position(entry, session, now_s)
 
     def _must_wait(self, wanted: Filter, session: Session) -> bool:
         if not self.following.is_active or self.following.is_complete:

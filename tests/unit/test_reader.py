@@ -4,7 +4,7 @@ from typing import Any
 
 from dynatops.v1.overlay_pb2 import Position, Run, TermSeq
 from overlay.identifiers import TermOwner
-from overlay.reader import PARKED_RUNS_MAX, TopicReader
+from overlay.reader import PARKED_RUNS_MAX, Reading, TopicReader
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
 from overlay.topic_log import TopicLog
@@ -174,6 +174,29 @@ class TestFromTheStart:
         log.open_next_term(TermOwner(2), certain=False)
         reader.observe(log.position_message())
         assert self.catch_up(reader, log) == ([1], 0)
+
+
+class TestBrokenHistory:
+    def test_whoever_came_before_it_broke_is_owed_what_comes_late(self) -> None:
+        """The other side of a partition has both copies, and stamps on; this side begins anew."""
+        there = TopicLog("t", OverlaySettings(), LogBudget(1 << 20))
+        there.open_next_term(TermOwner(1))
+        there.stamp(publication("t", 1, publisher=1), 0.0)
+        reader = TopicReader("t", 100)
+        reader.observe(there.position_message())
+        joined = reader.clock
+        here = TopicLog("t", OverlaySettings(), LogBudget(1 << 20))
+        here.open_next_term(TermOwner(2), newer_than=there.term)
+        here.stamp(publication("t", 3, publisher=1, settled=2), 0.0)
+        assert self.read(reader, here).unknown_loss
+        there.stamp(publication("t", 2, publisher=1), 0.0)
+        here.merge(there, TermOwner(2))
+        late = [part for part in self.read(reader, here).parts if part.opened is not None]
+        assert [part.run.first_number for part in late] == [1, 2]
+        assert all(part.opened is not None and joined < part.opened for part in late)
+
+    def read(self, reader: TopicReader, log: TopicLog) -> Reading:
+        return reader.fetched(log.since({entry.term: entry.seq for entry in reader.seen()}))
 
 
 class TestTogether:

@@ -83,6 +83,22 @@ class TestComingBack:
         assert welcome.welcome.serial == 3
         assert heard(rest) == [2, 3]
 
+    def test_a_new_process_learns_where_its_topics_stand(self, broker: LoneBroker) -> None:
+        """Else it could not go on at another broker until something comes."""
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.subscribe("c1", TOPIC)
+        publish(broker, 1, 2)
+        delivered = broker.runs("c1")
+        broker.say("c1", received=Received(serial=3))
+        broker.disconnect("c1")
+        broker.connect("c2", client_id="ann", keep_s=60)
+        broker.subscribe("c2", TOPIC)
+        broker.subscribe("c2", TOPIC, request=2)
+        # Once is enough, however often it asks.
+        (position,) = (m.run for m in broker.hear_all("c2") if m.HasField("run"))
+        assert (position.term, position.count) == (delivered[-1].term, 0)
+        assert position.first_seq == delivered[-1].first_seq + 1
+
     def test_without_a_wish_to_be_kept_it_ends(self, broker: LoneBroker) -> None:
         broker.connect("c1", client_id="ann")
         broker.subscribe("c1", TOPIC)
@@ -187,6 +203,13 @@ class TestCursors:
         publish(broker, 4)
         (run,) = broker.runs("c1")
         assert run.term == second.term
+
+    def test_a_history_that_began_anew_is_told_of_before_its_first_event(
+        self, broker: LoneBroker
+    ) -> None:
+        stood = TermSeq(term=(7 << 24) + 1, seq=0)
+        missed = [m.missed for m in self.resume(broker, stood) if m.HasField("missed")]
+        assert [(m.topic, m.count) for m in missed] == [(TOPIC, 0)]
 
     def test_impossible_numbers_are_left_out(self, broker: LoneBroker) -> None:
         self.stamps(broker)

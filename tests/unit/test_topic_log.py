@@ -207,6 +207,26 @@ class TestRepair:
         assert answer.unknown_loss
         assert [run.first_seq for run in answer.runs] == [1]
 
+    def test_so_is_one_that_stood_there_before_the_first_event(self) -> None:
+        """A topic of which both copies were lost begins anew: what it had is not known."""
+        log = new_log()
+        assert log.since({Term(77 << 24): 0}).unknown_loss
+        stamp(log, 1)
+        assert log.since({Term(77 << 24): 0}).unknown_loss
+        # Who stood nowhere lost no place.
+        assert not log.since({}).unknown_loss
+
+    def test_a_history_of_another_side_that_began_from_nothing_is_contained(self) -> None:
+        one, other = new_log(), TopicLog("t", OverlaySettings(), LogBudget(1 << 30))
+        other.open_next_term(OTHER)
+        stamp(one, 1, publisher=8)
+        stamp(other, 1, publisher=9)
+        other_term = other.term
+        one.merge(other, ONE)
+        answer = one.since({other_term: 0})
+        assert not answer.unknown_loss
+        assert [run.publisher for run in answer.runs] == [8, 9]
+
     def test_an_answer_is_bounded(self) -> None:
         log = new_log(OverlaySettings(fetch_bytes_max=30))
         for i in range(1, 11):
@@ -222,6 +242,7 @@ class TestRepair:
         log.open_next_term(OTHER, certain=False)
         stamp(log, 2)
         assert log.since({first_term: 1}).unknown_loss
+        assert log.since({first_term: 0}).unknown_loss
         assert not log.since({first_term: 1, log.term: 0}).unknown_loss
 
 
