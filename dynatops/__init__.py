@@ -18,18 +18,27 @@ from dynatops.version import VERSION
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
     from dynatops.client.errors import AccessError as AccessError
+    from dynatops.client.errors import ArgumentError as ArgumentError
+    from dynatops.client.errors import ArgumentTypeError as ArgumentTypeError
+    from dynatops.client.errors import ArgumentValueError as ArgumentValueError
+    from dynatops.client.errors import CallbackError as CallbackError
+    from dynatops.client.errors import ClientFailedError as ClientFailedError
     from dynatops.client.errors import ClosedError as ClosedError
     from dynatops.client.errors import ConnectError as ConnectError
     from dynatops.client.errors import DynatopsError as DynatopsError
     from dynatops.client.errors import PublishError as PublishError
     from dynatops.client.errors import SubscribeError as SubscribeError
+    from dynatops.client.errors import WrongLoopError as WrongLoopError
     from dynatops.client.opening import connect as connect
     from dynatops.client.publications import Ack as Ack
     from dynatops.client.subscription import Event as Event
     from dynatops.client.subscription import Gap as Gap
     from dynatops.client.subscription import Subscription as Subscription
     from dynatops.client.sync import SyncClient as SyncClient
+    from dynatops.client.sync import SyncSubscription as SyncSubscription
     from dynatops.client.sync import connect_sync as connect_sync
+    from dynatops.filters import AttributesError as AttributesError
+    from dynatops.filters import Filter as Filter
     from dynatops.filters import FilterError as FilterError
     from dynatops.tls import Tls as Tls
     from dynatops.tls import TlsFileError as TlsFileError
@@ -38,20 +47,29 @@ if TYPE_CHECKING:
 _HOMES = {
     "AccessError": "dynatops.client.errors",
     "Ack": "dynatops.client.publications",
+    "ArgumentError": "dynatops.client.errors",
+    "ArgumentTypeError": "dynatops.client.errors",
+    "ArgumentValueError": "dynatops.client.errors",
+    "AttributesError": "dynatops.filters",
+    "CallbackError": "dynatops.client.errors",
     "Client": "dynatops.client.aio",
+    "ClientFailedError": "dynatops.client.errors",
     "ClosedError": "dynatops.client.errors",
     "ConnectError": "dynatops.client.errors",
     "DynatopsError": "dynatops.client.errors",
     "Event": "dynatops.client.subscription",
+    "Filter": "dynatops.filters",
     "FilterError": "dynatops.filters",
     "Gap": "dynatops.client.subscription",
     "PublishError": "dynatops.client.errors",
     "SubscribeError": "dynatops.client.errors",
     "Subscription": "dynatops.client.subscription",
     "SyncClient": "dynatops.client.sync",
+    "SyncSubscription": "dynatops.client.sync",
     "Tls": "dynatops.tls",
     "TlsFileError": "dynatops.tls",
     "TopicError": "dynatops.topics",
+    "WrongLoopError": "dynatops.client.errors",
     "connect": "dynatops.client.opening",
     "connect_sync": "dynatops.client.sync",
 }

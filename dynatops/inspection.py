@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import grpc
 
+from dynatops.client.arguments import checked_addresses
 from dynatops.client.errors import AccessError, ConnectError, DynatopsError
 from dynatops.tls import Tls, TlsFileError, explain, open_channel
 from dynatops.v1.inspection_pb2 import (
@@ -75,8 +76,8 @@ class Inspector:
     def __init__(
         self, addresses: str | Iterable[str], *, token: str = "", tls: Tls | None = None
     ) -> None:
-        parts = addresses.split(",") if isinstance(addresses, str) else addresses
-        self._seeds = [part.strip() for part in parts]
+        """Raises ArgumentError if that are no addresses."""
+        self._seeds = checked_addresses(addresses)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._tls = tls
         self._channels: dict[str, grpc.aio.Channel] = {}

@@ -127,7 +127,7 @@ def ask_network(arguments: argparse.Namespace, question: str, *details: object) 
 def run_async(work: Coroutine[Any, Any, Any]) -> Any:
     """Run until done; failures of the client and of brokers become messages."""
     from broker_agent.runtime.agent import StartError
-    from dynatops.client.errors import DynatopsError
+    from dynatops.client.errors import ArgumentError, DynatopsError
     from dynatops.filters import AttributesError, FilterError
     from dynatops.topics import TopicError
 
@@ -137,7 +137,7 @@ def run_async(work: Coroutine[Any, Any, Any]) -> Any:
         raise KeyboardInterrupt from None
     except FilterError as error:
         raise UsageError(explain_filter(error)) from None
-    except (AttributesError, TopicError) as error:
+    except (ArgumentError, AttributesError, TopicError) as error:
         raise UsageError(str(error)) from None
     except (DynatopsError, StartError) as error:
         raise CommandError(str(error)) from None

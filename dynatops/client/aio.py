@@ -17,10 +17,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from dynatops.client.arguments import (
+    check_attributes,
+    check_callback,
+    check_pattern_list,
+    check_patterns,
+    check_payloads,
+    check_text,
+    check_timeout,
+    checked_ack,
+    checked_payload,
+)
 from dynatops.client.core import SessionWishes
 from dynatops.client.engine import Engine, OnConnection
 from dynatops.client.errors import PublishError, SubscribeError
-from dynatops.client.publications import Ack
+from dynatops.client.publications import Ack, AckName, Payload
 from dynatops.client.reading import FilterKey
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
 from dynatops.filters import Filter, Value, attributes_to_wire
@@ -70,6 +81,7 @@ class Client:
         await self._engine.open(timeout_s)
 
     async def __aenter__(self) -> Self:
+        self._engine.check_usable()
         return self
 
     async def __aexit__(
@@ -78,9 +90,11 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None and self._engine.failure is None:
-            await self.flush()
-        await self.close()
+        try:
+            if kind is None and self._engine.failure is None:
+                await self.flush()
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Disconnect at once; what has not been handed to the broker is lost. See `flush`."""
@@ -91,42 +105,46 @@ class Client:
     async def publish(
         self,
         topic: str,
-        payload: bytes,
+        payload: Payload,
         *,
         attributes: Mapping[str, Value] | None = None,
-        ack: Ack = Ack.REPLICATED,
+        ack: Ack | AckName = Ack.REPLICATED,
         timeout_s: float = 30.0,
     ) -> None:
         """Publish one event, and wait until it has reached its level of acknowledgement.
 
         With `Ack.NONE` it returns as soon as the event is taken in for sending. `attributes` are
         what subscribers' conditions ask about.
+
+        Raises TopicError, AttributesError or ArgumentError if the call cannot be right, and
+        PublishError if the event is refused, or not acknowledged within `timeout_s` seconds.
         """
-        self._check_topic(topic)
-        wire = attributes_to_wire(attributes) if attributes else None
-        number = await self._take_for_sending(topic, payload, ack, wire)
-        if ack is not Ack.NONE:
+        level, wire = self._check_publishing(topic, attributes, ack, timeout_s)
+        number = await self._take_for_sending(topic, checked_payload(payload), level, wire)
+        if level is not Ack.NONE:
             await self._confirmation(topic, number, timeout_s)
 
     async def publish_many(
         self,
         topic: str,
-        payloads: Iterable[bytes],
+        payloads: Iterable[Payload],
         *,
         attributes: Mapping[str, Value] | None = None,
-        ack: Ack = Ack.REPLICATED,
+        ack: Ack | AckName = Ack.REPLICATED,
         timeout_s: float = 30.0,
     ) -> None:
         """Publish events in this order, and wait once, until the last has reached its level.
 
-        Each of them has these `attributes`.
+        Each of them has these `attributes`. Of a list, nothing is published if one of it is no
+        payload; of anything else that yields payloads, what comes before that one is.
         """
-        self._check_topic(topic)
-        wire = attributes_to_wire(attributes) if attributes else None
+        level, wire = self._check_publishing(topic, attributes, ack, timeout_s)
+        check_payloads(payloads)
         number = 0
         for payload in payloads:
-            number = await self._take_for_sending(topic, payload, ack, wire)
-        if number and ack is not Ack.NONE:
+            data = payload if type(payload) is bytes else checked_payload(payload)
+            number = await self._take_for_sending(topic, data, level, wire)
+        if number and level is not Ack.NONE:
             await self._confirmation(topic, number, timeout_s)
 
     async def _take_for_sending(
@@ -141,10 +159,20 @@ class Client:
         self._engine.wake()
         return number
 
-    def _check_topic(self, topic: str) -> None:
-        self._engine.raise_if_failed()
+    def _check_publishing(
+        self,
+        topic: str,
+        attributes: Mapping[str, Value] | None,
+        ack: Ack | AckName,
+        timeout_s: float,
+    ) -> tuple[Ack, list[Attribute] | None]:
+        self._engine.check_usable()
+        check_text(topic, "topic")
         welcome = self._core.welcome
         check_topic(topic, welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX)
+        check_attributes(attributes)
+        check_timeout(timeout_s)
+        return checked_ack(ack), attributes_to_wire(attributes) if attributes else None
 
     def _check_payload(self, topic: str, payload: bytes) -> None:
         welcome = self._core.welcome
@@ -163,6 +191,8 @@ class Client:
 
     async def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until a broker has taken everything published so far, acknowledged or not."""
+        self._engine.check_usable()
+        check_timeout(timeout_s)
         await self._engine.flush(timeout_s)
 
     # ---- subscribing ----------------------------------------------------------------------------
@@ -175,10 +205,16 @@ class Client:
         Patterns are topics, or have `+` for one level or a last `#` for all further ones; `where`
         is a condition on attributes. Once entered, every event published from then on will come.
         `on_gap` is called when events were missed, with how many and why.
+
+        Raises FilterError or ArgumentError if the call cannot be right; when entered or awaited,
+        SubscribeError if a broker refuses.
         """
+        self._engine.check_usable()
         if not patterns:
             raise SubscribeError((), "name at least one topic")
-        self._engine.raise_if_failed()
+        check_patterns(patterns)
+        check_text(where, "where")
+        check_callback(on_gap, "on_gap")
         welcome = self._core.welcome
         bytes_max = welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX
         filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
@@ -188,7 +224,7 @@ class Client:
         )
 
     async def _start_subscription(self, queue: EventQueue) -> None:
-        self._engine.raise_if_failed()
+        self._engine.check_usable()
         new = self._inbox.add(queue)
         if not new:
             return
@@ -229,11 +265,14 @@ class Client:
     async def _change_subscription(
         self, queue: EventQueue, add: Sequence[str], drop: Sequence[str]
     ) -> None:
-        self._engine.raise_if_failed()
+        self._engine.check_usable()
+        check_pattern_list(add, "add")
+        check_pattern_list(drop, "drop")
         where = queue.filters[0].where if queue.filters else ""
         added = [Filter.parse(pattern, where) for pattern in add]
+        gone_patterns = frozenset(drop)
         before = self._inbox.remove(queue)
-        queue.filters = [f for f in queue.filters if f.pattern not in drop] + added
+        queue.filters = [f for f in queue.filters if f.pattern not in gone_patterns] + added
         after = self._inbox.add(queue)
         new = [key for key in after if key not in before]
         gone = [key for key in before if key not in after]

@@ -13,10 +13,20 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 
+from google.protobuf.message import DecodeError
+
+from dynatops.client.callbacks import report_failing
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core import ClientCore, Item, SessionWishes
 from dynatops.client.destinations import Destination, Destinations
-from dynatops.client.errors import AccessError, ClosedError, ConnectError, PublishError
+from dynatops.client.errors import (
+    AccessError,
+    ClientFailedError,
+    ClosedError,
+    ConnectError,
+    PublishError,
+    WrongLoopError,
+)
 from dynatops.client.inbox import Inbox
 from dynatops.client.publications import Confirmed, Rejected
 from dynatops.client.reading import Arrived
@@ -42,7 +52,7 @@ _BACKOFF_MAX_S = 2.0
 TELL_PERIOD_S = 0.2
 # Before it goes to another broker, the client gives this one so long to take what is under way.
 _REDIRECT_PATIENCE_S = 2.0
-_CLOSED_BY_US = "the client is closed"
+CLOSED_BY_US = "the client is closed"
 
 # After these a session is not to be opened again.
 _FINAL = frozenset(
@@ -88,6 +98,8 @@ class Engine:
         # Set once a broker has said welcome.
         self._greeted = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        # The one that all of this belongs to.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._last_reason = ""
         # What the present broker said before it ended the connection.
         self._farewell = ""
@@ -104,14 +116,15 @@ class Engine:
                 self._tls.check()
             except TlsFileError as error:
                 raise ConnectError(self._seeds, str(error)) from None
-        self._running = asyncio.get_running_loop().create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._running = self._loop.create_task(self._run())
         greeted = asyncio.create_task(self._greeted.wait())
         await asyncio.wait(
             (greeted, self._running), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )
         if not greeted.done():
             greeted.cancel()
-            if isinstance(self.failure, AccessError):
+            if isinstance(self.failure, AccessError | ClientFailedError):
                 await self.close()
                 raise self.failure
             reason = self._last_reason or f"no answer within {timeout_s:g} s"
@@ -119,10 +132,12 @@ class Engine:
             raise ConnectError(self._seeds, reason)
 
     async def close(self) -> None:
-        self._fail(ClosedError(_CLOSED_BY_US))
+        """May be called again, and from anywhere in the client's event loop."""
+        self._fail(ClosedError(CLOSED_BY_US))
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
+            self.core.disconnected()
 
     def _fail(self, failure: Exception) -> None:
         """Nothing works any more; whoever waits is told."""
@@ -135,11 +150,29 @@ class Engine:
 
     def raise_if_failed(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            # The same for every caller, each with a traceback of its own.
+            raise self.failure.with_traceback(None)
+
+    def check_usable(self) -> None:
+        """Raises ClosedError, and what else forbids a call from here."""
+        self.raise_if_failed()
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongLoopError(connected=self._loop is not None)
 
     # ---- being connected ------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        """Nobody waits for this task: what ends it, every call says from then on."""
+        try:
+            await self._stay_with_the_network()
+        except Exception as error:
+            log.exception("the client %s has failed", self.core.client_id)
+            failure = ClientFailedError(f"the client has failed: {error!r}")
+            failure.__cause__ = error
+            self._fail(failure)
+            self.core.disconnected()
+
+    async def _stay_with_the_network(self) -> None:
         """Be connected to some broker, one after the other, until closed."""
         backoff_s = _BACKOFF_MIN_S
         now_s = asyncio.get_running_loop().time
@@ -170,12 +203,12 @@ class Engine:
     def _tell_lost(self) -> None:
         if self._on_connection is not None and self._greeted.is_set() and not self._is_lost:
             self._is_lost = True
-            self._on_connection("", self._last_reason)
+            report_failing(self._on_connection, "on_connection", "", self._last_reason)
 
     def _tell_connected(self, broker: str) -> None:
         if self._on_connection is not None and self._is_lost:
             self._is_lost = False
-            self._on_connection(broker, "")
+            report_failing(self._on_connection, "on_connection", broker, "")
 
     async def _stay_connected(self, destination: Destination) -> None:
         connection = Connection(destination.address, self._tls)
@@ -270,11 +303,15 @@ class Engine:
     # ---- what brokers say -----------------------------------------------------------------------
 
     def _take_in(self, frame: ServerFrame) -> None:
-        for item in self.core.on_frame(frame):
-            if isinstance(item, Arrived):
-                self.inbox.put(item)
-            else:
-                self._on_item(item)
+        try:
+            for item in self.core.on_frame(frame):
+                if isinstance(item, Arrived):
+                    self.inbox.put(item)
+                else:
+                    self._on_item(item)
+        except DecodeError as error:
+            reason = f"the broker sent events that cannot be read: {error}"
+            raise ConnectionLostError(reason) from error
         welcome = self.core.welcome
         self.inbox.end_of_frame(kept=welcome is not None and welcome.expiry_s > 0)
         self.core.taken(self.inbox.taken())

@@ -8,17 +8,49 @@ from dynatops.topics import TopicError
 
 __all__ = [
     "AccessError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "CallbackError",
+    "ClientFailedError",
     "ClosedError",
     "ConnectError",
     "DynatopsError",
     "PublishError",
     "SubscribeError",
     "TopicError",
+    "WrongLoopError",
 ]
 
 
 class DynatopsError(Exception):
-    """Anything that this client raises, but for TopicError (a ValueError)."""
+    """What this client raises, but for what is wrong with a topic, a filter, attributes or files of
+    certificates: TopicError, FilterError, AttributesError and TlsFileError are ValueErrors."""
+
+
+class ArgumentError(DynatopsError):
+    """A call that could not be right: nothing has been done. `argument` is the one to blame."""
+
+    def __init__(self, argument: str, message: str) -> None:
+        self.argument = argument
+        super().__init__(message)
+
+
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument is of a type that cannot be used there."""
+
+    def __init__(self, argument: str, value: object, wanted: str, *, kind: str = "") -> None:
+        self.wanted = wanted
+        kind = kind or type(value).__name__
+        super().__init__(argument, f"{argument} is {kind}; it should be {wanted}")
+
+
+class ArgumentValueError(ArgumentError, ValueError):
+    """An argument has a value that cannot be used there."""
+
+    def __init__(self, argument: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(argument, f"{argument}: {reason}")
 
 
 class ConnectError(DynatopsError):
@@ -36,6 +68,28 @@ class AccessError(DynatopsError):
 
 class ClosedError(DynatopsError):
     """The client was closed, or its session ended for good."""
+
+
+class ClientFailedError(ClosedError):
+    """A fault in this library has ended the client; `__cause__` says which. Please report it."""
+
+
+class WrongLoopError(DynatopsError, RuntimeError):
+    """A client, or its subscription, was used outside the event loop in which it was opened."""
+
+    def __init__(self, *, connected: bool) -> None:
+        here = "this client belongs to another event loop; connect one in each, or use connect_sync"
+        super().__init__(here if connected else "this client was never opened; use connect")
+
+
+class CallbackError(DynatopsError, RuntimeError):
+    """A callback of a synchronous client called that client, which would wait for itself."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a client cannot be called in a callback of its own (on_gap, on_connection): it would "
+            "wait for itself; hand the work to another thread"
+        )
 
 
 class PublishError(DynatopsError):

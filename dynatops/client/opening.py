@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Generator, Iterable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynatops.client.aio import Client
+from dynatops.client.arguments import check_connect, checked_addresses, checked_place
 from dynatops.client.core import SessionWishes
 from dynatops.client.engine import OnConnection
-from dynatops.client.errors import ConnectError
 from dynatops.tls import Tls
 from dynatops.v1.client_pb2 import SlowPolicy
 
@@ -30,6 +30,13 @@ class _Connecting:
     async def _connected(self) -> Client:
         await self._client.open(self._timeout_s)
         return self._client
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Whoever takes it for the client is told; type checkers see that themselves."""
+            hint = "there is no client yet: write `async with dynatops.connect(…) as client`, or"
+            raise AttributeError(f"{hint} `client = await dynatops.connect(…)`, then .{name}")
 
     async def __aenter__(self) -> Client:
         return await self._connected()
@@ -60,9 +67,10 @@ def connect(
     """Connect to a network of brokers: `async with connect(…) as client`, or `await connect(…)`.
 
     `addresses` are one or more brokers, host:port, as a comma-separated string or an iterable; any
-    of them will do, and the others of the network are learnt of. Raises ConnectError if none
-    answers, AccessError if one does not accept the token. With `tls`, such as `Tls(ca="ca.crt")`,
-    the connection is encrypted.
+    of them will do, and the others of the network are learnt of. Raises ArgumentError at once if
+    something cannot be meant; when entered or awaited, ConnectError if no broker answers within
+    `timeout_s`, AccessError if one does not accept the token. With `tls`, such as
+    `Tls(ca="ca.crt")`, the connection is encrypted.
 
     A `client_id` stands for one session; who connects with it takes it over. With `keep_s` the
     session, its subscriptions and what comes for them are kept for so many seconds without a
@@ -75,24 +83,28 @@ def connect(
     `on_connection` is called with ("", why) when the connection is lost, and with (broker, "") when
     there is one again, at the same broker or another; not when a broker sends the client elsewhere.
     """
-    parts = addresses.split(",") if isinstance(addresses, str) else addresses
-    seeds = [part.strip() for part in parts if part.strip()]
-    if not seeds:
-        raise ConnectError((), "no address given")
-    if keep_s and not client_id:
-        raise ConnectError(seeds, "a session to be kept needs a client_id to come back with")
+    seeds = checked_addresses(addresses)
+    check_connect(
+        client_id=client_id,
+        keep_s=keep_s,
+        clean=clean,
+        stay=stay,
+        token=token,
+        tls=tls,
+        timeout_s=timeout_s,
+        disconnect_when_slow=disconnect_when_slow,
+        on_connection=on_connection,
+    )
     policy = SlowPolicy.SLOW_POLICY_DROP_NEWEST
     if disconnect_when_slow:
         policy = SlowPolicy.SLOW_POLICY_DISCONNECT
-    if place is not None and not (abs(place[0]) <= 90.0 and abs(place[1]) <= 180.0):
-        raise ConnectError(seeds, f"{place} is no latitude and longitude in degrees")
     wishes = SessionWishes(
         slow_policy=policy,
-        expiry_s=keep_s,
+        expiry_s=int(keep_s),
         clean=clean,
         token=token,
         movable=not stay,
-        place=place,
+        place=checked_place(place),
     )
     name = client_id or f"client-{secrets.token_hex(8)}"
     return _Connecting(Client(seeds, name, wishes, tls, on_connection), timeout_s)

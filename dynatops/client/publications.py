@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Literal
 
 from dynatops.v1.client_pb2 import ClientFrame, Refused
 from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Attribute, Events, Publication
@@ -30,6 +31,10 @@ class Ack(IntEnum):
     RP = AckLevel.ACK_LEVEL_RP
     REPLICATED = AckLevel.ACK_LEVEL_REPLICATED
 
+
+# As they may be written in a call.
+AckName = Literal["none", "rp", "replicated"]
+Payload = bytes | bytearray | memoryview
 
 _WIRE_LEVELS = {
     Ack.NONE: AckLevel.ACK_LEVEL_NONE,

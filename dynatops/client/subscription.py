@@ -6,9 +6,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+from dynatops.client.callbacks import report_failing
+from dynatops.client.errors import SubscribeError
 from dynatops.filters import Filter, Value
 
 # Events that a subscription holds before the client stops reading from its broker.
@@ -57,6 +60,7 @@ class EventQueue:
         self.put_events = 0
         self._given_events = 0
         self._events: deque[Event] = deque()
+        # Whoever waits for events, several tasks perhaps, waits for this.
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self._failure: Exception | None = None
@@ -93,7 +97,7 @@ class EventQueue:
     def tell_gap(self, gap: Gap) -> None:
         self.missed += max(1, gap.count)
         if self._on_gap is not None:
-            self._on_gap(gap)
+            report_failing(self._on_gap, "on_gap", gap)
 
     def fail(self, failure: Exception) -> None:
         """Nothing more will come; said once what is here has been read."""
@@ -132,12 +136,10 @@ class EventQueue:
         if self._closed:
             return False
         if self._failure is not None:
-            raise self._failure
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+            raise self._failure.with_traceback(None)
+        if self._waiter is None or self._waiter.done():
+            self._waiter = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._waiter)
         return True
 
     def close(self) -> bool:
@@ -147,6 +149,18 @@ class EventQueue:
         self._given_events = self.put_events
         self._wake()
         return was_open
+
+
+class _State(Enum):
+    NEW = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+_NOT_ENTERED = (
+    "this subscription was not entered yet: write `async with client.subscribe(…) as events`, or "
+    "`events = await client.subscribe(…)`, and then `async for event in events`"
+)
 
 
 class Subscription:
@@ -166,6 +180,7 @@ class Subscription:
         self._start = start
         self._end = end
         self._change = change
+        self._state = _State.NEW
 
     @property
     def topics(self) -> list[str]:
@@ -181,8 +196,16 @@ class Subscription:
         return self._started().__await__()
 
     async def _started(self) -> Self:
-        await self._start(self._queue)
+        if self._state is _State.CLOSED:
+            raise SubscribeError(self.topics, "this subscription is closed; subscribe again")
+        if self._state is _State.NEW:
+            await self._start(self._queue)
+            self._state = _State.OPEN
         return self
+
+    def _check_entered(self) -> None:
+        if self._state is _State.NEW:
+            raise SubscribeError(self.topics, _NOT_ENTERED)
 
     async def __aenter__(self) -> Self:
         return await self._started()
@@ -192,12 +215,14 @@ class Subscription:
 
     async def change(self, *, add: Sequence[str] = (), drop: Sequence[str] = ()) -> None:
         """Take up patterns and give others up, as one change of mind."""
+        self._check_entered()
         await self._change(self._queue, add, drop)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
+        self._check_entered()
         event = await self._queue.get()
         if event is None:
             raise StopAsyncIteration
@@ -205,10 +230,12 @@ class Subscription:
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """All events that are there, as often as there are any: for consumers that must be fast."""
+        self._check_entered()
         while batch := await self._queue.get_all():
             yield batch
 
     async def close(self) -> None:
         """End the subscription. What is queued is dropped."""
-        if self._queue.close():
+        was_open, self._state = self._state is _State.OPEN, _State.CLOSED
+        if self._queue.close() and was_open:
             self._end(self._queue)

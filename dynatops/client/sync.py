@@ -9,14 +9,17 @@ with dynatops.connect_sync() as client:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from dynatops.client.aio import Client
-from dynatops.client.engine import OnConnection
+from dynatops.client.arguments import check_payloads, check_timeout
+from dynatops.client.engine import CLOSED_BY_US, OnConnection
+from dynatops.client.errors import CallbackError, ClosedError
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
-from dynatops.client.publications import Ack
+from dynatops.client.publications import Ack, AckName, Payload
 from dynatops.client.subscription import Event, OnGap, Subscription
 from dynatops.filters import Filter, Value
 from dynatops.tls import Tls
@@ -31,7 +34,10 @@ class _Runner(Protocol):
 
 
 class SyncSubscription:
-    """Iterate over it for events; it blocks until there are any."""
+    """Events of some topics: iterate over it, or ask for the `next`; both block until one comes.
+
+    Made by `SyncClient.subscribe`, and in place from then on. `with` closes it in the end.
+    """
 
     def __init__(self, run: _Runner, subscription: Subscription) -> None:
         self._run = run
@@ -45,15 +51,36 @@ class SyncSubscription:
                 return
 
     def next(self, timeout_s: float | None = None) -> Event:
-        """The next event; TimeoutError if none comes in time."""
-        return self._run(asyncio.wait_for(self._subscription.__anext__(), timeout_s))
+        """The next event; TimeoutError if none comes within so many seconds, ClosedError if none
+        will come any more."""
+        if timeout_s is not None:
+            check_timeout(timeout_s)
+        try:
+            return self._run(_next(self._subscription, timeout_s))
+        except StopAsyncIteration:
+            raise ClosedError("the subscription is closed") from None
+
+    def change(self, *, add: Sequence[str] = (), drop: Sequence[str] = ()) -> None:
+        """Take up patterns and give others up, as one change of mind."""
+        self._run(self._subscription.change(add=add, drop=drop))
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics and patterns subscribed to."""
+        return self._subscription.topics
 
     @property
     def missed(self) -> int:
+        """Events known to have been missed; a gap of unknown size counts as one."""
         return self._subscription.missed
 
     def close(self) -> None:
-        self._run(self._subscription.close())
+        """End the subscription. What is queued is dropped."""
+        with contextlib.suppress(ClosedError):
+            self._run(self._subscription.close())
+
+    def __repr__(self) -> str:
+        return repr(self._subscription).replace("<Subscription", "<SyncSubscription", 1)
 
     def __enter__(self) -> Self:
         return self
@@ -63,9 +90,13 @@ class SyncSubscription:
 
 
 class SyncClient:
-    """Made by `connect_sync`. May be used from any thread."""
+    """A connection to a network of brokers, for code that is not asynchronous.
 
-    def __init__(self, connecting: Callable[[], Awaitable[Client]]) -> None:
+    Made by `connect_sync`. May be used from any thread, but for the client's own: callbacks are
+    called there, and must not call the client. `with` flushes and closes it in the end.
+    """
+
+    def __init__(self, connecting: Awaitable[Client]) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="dynatops-client", daemon=True
@@ -73,16 +104,28 @@ class SyncClient:
         self._thread.start()
         self._client: Client
         try:
-            self._client = self._run(_await(connecting()))
+            self._client = self._run(_await(connecting))
         except BaseException:
             self._stop_loop()
             raise
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if self._loop.is_closed() or threading.current_thread() is self._thread:
+            work.close()
+            if self._loop.is_closed():
+                raise ClosedError(CLOSED_BY_US)
+            raise CallbackError
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C, perhaps: nobody waits for it any longer.
+            future.cancel()
+            raise
 
     @property
     def client_id(self) -> str:
+        """The name of the session."""
         return self._client.client_id
 
     @property
@@ -98,12 +141,20 @@ class SyncClient:
     def publish(
         self,
         topic: str,
-        payload: bytes,
+        payload: Payload,
         *,
         attributes: Mapping[str, Value] | None = None,
-        ack: Ack = Ack.REPLICATED,
+        ack: Ack | AckName = Ack.REPLICATED,
         timeout_s: float = 30.0,
     ) -> None:
+        """Publish one event, and block until it has reached its level of acknowledgement.
+
+        With `Ack.NONE` it returns as soon as the event is taken in for sending. `attributes` are
+        what subscribers' conditions ask about.
+
+        Raises TopicError, AttributesError or ArgumentError if the call cannot be right, and
+        PublishError if the event is refused, or not acknowledged within `timeout_s` seconds.
+        """
         self._run(
             self._client.publish(
                 topic, payload, attributes=attributes, ack=ack, timeout_s=timeout_s
@@ -113,12 +164,17 @@ class SyncClient:
     def publish_many(
         self,
         topic: str,
-        payloads: Iterable[bytes],
+        payloads: Iterable[Payload],
         *,
         attributes: Mapping[str, Value] | None = None,
-        ack: Ack = Ack.REPLICATED,
+        ack: Ack | AckName = Ack.REPLICATED,
         timeout_s: float = 30.0,
     ) -> None:
+        """Publish events in this order, and block once, until the last has reached its level.
+
+        Each of them has these `attributes`. Nothing is published if one of them is no payload.
+        """
+        check_payloads(payloads)
         self._run(
             self._client.publish_many(
                 topic, list(payloads), attributes=attributes, ack=ack, timeout_s=timeout_s
@@ -130,19 +186,29 @@ class SyncClient:
     ) -> SyncSubscription:
         """Subscribe; returns when every event published from now on will come.
 
-        `on_gap` is called in the client's own thread.
+        Patterns are topics, or have `+` for one level or a last `#` for all further ones; `where`
+        is a condition on attributes. `on_gap` is called, in the client's own thread, when events
+        were missed, with how many and why.
+
+        Raises FilterError or ArgumentError if the call cannot be right, SubscribeError if a broker
+        refuses.
         """
         return SyncSubscription(
             self._run, self._run(_subscribed(self._client, patterns, where, on_gap))
         )
 
     def flush(self, timeout_s: float = 30.0) -> None:
+        """Block until a broker has taken everything published so far, acknowledged or not."""
         self._run(self._client.flush(timeout_s))
 
     def close(self) -> None:
+        """Disconnect at once; what has not been handed to the broker is lost. See `flush`."""
         if self._loop.is_running():
             self._run(self._client.close())
             self._stop_loop()
+
+    def __repr__(self) -> str:
+        return repr(self._client).replace("<Client", "<SyncClient", 1)
 
     def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -150,12 +216,21 @@ class SyncClient:
         self._loop.close()
 
     def __enter__(self) -> Self:
+        if self._loop.is_closed():
+            raise ClosedError(CLOSED_BY_US)
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.flush()
-        self.close()
+        try:
+            if kind is None and not self._loop.is_closed():
+                self.flush()
+        finally:
+            self.close()
+
+
+async def _next(subscription: Subscription, timeout_s: float | None) -> Event:
+    async with asyncio.timeout(timeout_s):
+        return await subscription.__anext__()
 
 
 async def _await(awaitable: Any) -> Any:
@@ -191,7 +266,7 @@ def connect_sync(
     `on_connection` is called in the client's own thread.
     """
     return SyncClient(
-        lambda: connect(
+        connect(
             addresses,
             client_id=client_id,
             keep_s=keep_s,

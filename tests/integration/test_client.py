@@ -118,7 +118,7 @@ class TestErrors:
         asyncio.run(scenario())
 
     def test_no_address(self) -> None:
-        with pytest.raises(dynatops.ConnectError, match="no address given"):
+        with pytest.raises(dynatops.ArgumentValueError, match="no address given"):
             dynatops.connect(" , ")
 
     def test_what_can_be_refused_at_once_is(self) -> None:

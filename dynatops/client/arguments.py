@@ -1,0 +1,207 @@
+"""What applications hand in, checked where it enters, for both faces of the client.
+
+Each check returns what the rest of the client works with, or raises an error that names the
+argument, what it was, and what it should be. Nothing has happened by then: the next call is as good
+as if this one had not been made. Topics, patterns, conditions and attributes have checks and errors
+of their own (`dynatops.topics`, `dynatops.filters`); here they are only seen to be of the right
+type.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dynatops.addresses import split_address
+from dynatops.client.errors import ArgumentTypeError, ArgumentValueError
+from dynatops.client.publications import Ack
+from dynatops.tls import Tls
+
+CLIENT_ID_BYTES_MAX = 256
+KEEP_S_MAX = (1 << 32) - 1
+_PORT_MAX = 65_535
+_BINARY = (bytes, bytearray, memoryview)
+_ACKS = {ack.name.lower(): ack for ack in Ack}
+
+
+# ---- publishing ----------------------------------------------------------------------------------
+
+
+def checked_payload(payload: object, name: str = "payload") -> bytes:
+    """A copy if it could be changed, or is a view of something else."""
+    if type(payload) is bytes:
+        return payload
+    if isinstance(payload, _BINARY):
+        return bytes(payload)
+    if isinstance(payload, str):
+        raise ArgumentTypeError(name, payload, "bytes: call .encode() on a text")
+    raise ArgumentTypeError(name, payload, "bytes, bytearray or memoryview")
+
+
+def check_payloads(payloads: object) -> None:
+    """That it can be gone through; all of a list at once, what makes its items later as it does."""
+    wanted = "a list of payloads, or anything else to go through with `for`"
+    if isinstance(payloads, (str, *_BINARY)) or not isinstance(payloads, Iterable):
+        raise ArgumentTypeError("payloads", payloads, wanted)
+    if isinstance(payloads, (list, tuple)):
+        for index, payload in enumerate(payloads):
+            if type(payload) is not bytes:
+                checked_payload(payload, f"payloads[{index}]")
+
+
+def checked_ack(ack: object) -> Ack:
+    if isinstance(ack, Ack):
+        return ack
+    if not isinstance(ack, str):
+        raise ArgumentTypeError("ack", ack, f"an Ack, or its name ({', '.join(_ACKS)})")
+    if ack not in _ACKS:
+        raise ArgumentValueError("ack", f"{_shown(ack)} is none of {', '.join(_ACKS)}")
+    return _ACKS[ack]
+
+
+def check_attributes(attributes: object) -> None:
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise ArgumentTypeError("attributes", attributes, "a mapping of names to values")
+
+
+def check_timeout(timeout_s: object, name: str = "timeout_s") -> None:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)):
+        raise ArgumentTypeError(name, timeout_s, "a number of seconds")
+    if not timeout_s > 0:
+        raise ArgumentValueError(name, f"a number of seconds above 0, not {timeout_s}")
+
+
+# ---- subscribing ---------------------------------------------------------------------------------
+
+
+def check_patterns(patterns: Sequence[object]) -> None:
+    for pattern in patterns:
+        if isinstance(pattern, (list, tuple, set, frozenset)):
+            hint = "a text; spread several with a star: subscribe(*patterns)"
+            raise ArgumentTypeError("pattern", pattern, hint)
+        check_text(pattern, "pattern")
+
+
+def check_pattern_list(patterns: object, name: str) -> None:
+    if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+        raise ArgumentTypeError(name, patterns, "a list of patterns")
+    check_patterns(list(patterns))
+
+
+def check_callback(callback: object, name: str) -> None:
+    if callback is None:
+        return
+    if not callable(callback):
+        raise ArgumentTypeError(name, callback, "a function")
+    if inspect.iscoroutinefunction(callback):
+        hint = "a plain function: it is called, and is not awaited"
+        raise ArgumentTypeError(name, callback, hint)
+
+
+def check_text(text: object, name: str) -> None:
+    if not isinstance(text, str):
+        raise ArgumentTypeError(name, text, "a text")
+
+
+# ---- connecting ----------------------------------------------------------------------------------
+
+
+def checked_addresses(addresses: object) -> list[str]:
+    if isinstance(addresses, _BINARY) or not isinstance(addresses, Iterable):
+        raise ArgumentTypeError("addresses", addresses, "host:port, one or several")
+    parts = addresses.split(",") if isinstance(addresses, str) else list(addresses)
+    for part in parts:
+        if not isinstance(part, str):
+            kind = f"{type(addresses).__name__} of {type(part).__name__}"
+            raise ArgumentTypeError("addresses", addresses, "texts, host:port", kind=kind)
+    seeds = [part.strip() for part in parts if part.strip()]
+    if not seeds:
+        raise ArgumentValueError("addresses", "no address given")
+    for seed in seeds:
+        _check_address(seed)
+    return seeds
+
+
+def _check_address(address: str) -> None:
+    scheme, separator, rest = address.partition("://")
+    if separator:
+        hint = f"{_shown(address)}: write it without {scheme}://, {_shown(rest.strip('/'))}"
+        raise ArgumentValueError("addresses", hint)
+    try:
+        host, port = split_address(address)
+    except ValueError:
+        host, port = "", -1
+    if port == 0 or (port < 0 and address.rpartition(":")[2].isdigit() and ":" in address):
+        hint = f"{_shown(address)} has no port of 1 to {_PORT_MAX}; write host:port"
+        raise ArgumentValueError("addresses", hint)
+    if not host or any(c.isspace() or c in "/?#@" for c in host):
+        raise ArgumentValueError("addresses", f"{_shown(address)} is no address; write host:port")
+
+
+def check_connect(
+    *,
+    client_id: object,
+    keep_s: object,
+    clean: object,
+    stay: object,
+    token: object,
+    tls: object,
+    timeout_s: object,
+    disconnect_when_slow: object,
+    on_connection: object,
+) -> None:
+    _check_sendable(client_id, "client_id", CLIENT_ID_BYTES_MAX)
+    _check_sendable(token, "token", None)
+    _check_keep(keep_s)
+    if keep_s and not client_id:
+        raise ArgumentValueError(
+            "keep_s", "a session to be kept needs a client_id to come back with"
+        )
+    flags = {"clean": clean, "stay": stay, "disconnect_when_slow": disconnect_when_slow}
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ArgumentTypeError(name, flag, "True or False")
+    if tls is not None and not isinstance(tls, Tls):
+        raise ArgumentTypeError("tls", tls, "a Tls, such as Tls(ca='ca.crt'), or None")
+    check_timeout(timeout_s)
+    check_callback(on_connection, "on_connection")
+
+
+def _check_sendable(text: object, name: str, bytes_max: int | None) -> None:
+    check_text(text, name)
+    try:
+        size = len(str(text).encode())
+    except UnicodeEncodeError:
+        raise ArgumentValueError(name, "cannot be written as UTF-8") from None
+    if bytes_max is not None and size > bytes_max:
+        raise ArgumentValueError(name, f"has {size:,} bytes; the limit is {bytes_max:,}")
+
+
+def _check_keep(keep_s: object) -> None:
+    if isinstance(keep_s, bool) or not isinstance(keep_s, (int, float)):
+        raise ArgumentTypeError("keep_s", keep_s, "a number of whole seconds")
+    if keep_s != int(keep_s) if math.isfinite(keep_s) else True:
+        raise ArgumentValueError("keep_s", f"a number of whole seconds, not {keep_s}")
+    if not 0 <= keep_s <= KEEP_S_MAX:
+        raise ArgumentValueError("keep_s", f"from 0 to {KEEP_S_MAX:,} seconds, not {keep_s}")
+
+
+def checked_place(place: object) -> tuple[float, float] | None:
+    if place is None:
+        return None
+    if not isinstance(place, (tuple, list)) or len(place) != 2 or not all(map(_is_number, place)):
+        raise ArgumentTypeError("place", place, "a pair of numbers: latitude, longitude")
+    latitude, longitude = place
+    if not (abs(latitude) <= 90.0 and abs(longitude) <= 180.0):
+        raise ArgumentValueError("place", f"{place} is no latitude and longitude in degrees")
+    return float(latitude), float(longitude)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(text: str, characters_max: int = 60) -> str:
+    return repr(text if len(text) <= characters_max else text[:characters_max] + "…")
