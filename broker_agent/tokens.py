@@ -23,6 +23,7 @@ def rules_of(entries: Iterable[TokenEntry]) -> list[TokenRules]:
             name=entry.name,
             sha256=entry.sha256,
             client_ids=entry.client_ids,
+            claim_client_ids=entry.claim_client_ids,
             publish=entry.publish,
             subscribe=entry.subscribe,
             inspect=entry.inspect,

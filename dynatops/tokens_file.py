@@ -23,9 +23,16 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from dynatops.filters.pattern import FilterError, check_pattern
 from dynatops.tokens import CLIENT_ID, Role
@@ -57,8 +64,11 @@ class TokenLimits(BaseModel):
 
     publish_events_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     publish_bytes_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
+    connections: int | None = Field(None, gt=0)
     sessions: int | None = Field(None, gt=0)
     subscriptions: int | None = Field(None, ge=0)
+    filters: int | None = Field(None, ge=0)
+    topics: int | None = Field(None, gt=0)
     payload_bytes: int | None = Field(None, gt=0)
 
 
@@ -68,11 +78,20 @@ class TokenEntry(BaseModel):
     name: str = Field(min_length=1, max_length=200)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     client_ids: tuple[str, ...] = ("*",)
+    claim_client_ids: bool = False
     publish: tuple[_Rule, ...] = ()
     subscribe: tuple[_Rule, ...] = ()
     inspect: bool = False
     limits: TokenLimits = TokenLimits()
     role: Role | None = None
+
+    @model_validator(mode="after")
+    def _claims_some_ids(self) -> Self:
+        if self.claim_client_ids and any(not pattern.strip("*") for pattern in self.client_ids):
+            raise ValueError(
+                "claim_client_ids keeps client_ids for this token alone: name them, not all of them"
+            )
+        return self
 
 
 class _File(BaseModel):

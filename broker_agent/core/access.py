@@ -30,13 +30,16 @@ class RefusalReason(Enum):
     CLIENT_ID_NOT_ALLOWED = auto()
     CLIENT_ID_UNFIT = auto()
     CLIENT_ID_TAKEN = auto()
+    CLIENT_ID_CLAIMED = auto()
     TOO_MANY_SESSIONS = auto()
+    TOO_MANY_CONNECTIONS = auto()
     MAY_NOT_INSPECT = auto()
     RULES_CHANGED = auto()
 
 
 _CODES = {
     RefusalReason.TOO_MANY_SESSIONS: ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
+    RefusalReason.TOO_MANY_CONNECTIONS: ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
     RefusalReason.MAY_NOT_INSPECT: ErrorCode.ERROR_CODE_NOT_ALLOWED,
     # It may come again, and will be told which of its subscriptions it cannot have.
     RefusalReason.RULES_CHANGED: ErrorCode.ERROR_CODE_NOT_ALLOWED,
@@ -61,8 +64,13 @@ class Limits:
 
     publish_events_per_s: float | None = None
     publish_bytes_per_s: float | None = None
+    connections: int | None = None
     sessions: int | None = None
+    # Of one session, and of all sessions together.
     subscriptions: int | None = None
+    filters: int | None = None
+    # That its clients publish on.
+    topics: int | None = None
     payload_bytes: int | None = None
 
     @property
@@ -91,6 +99,8 @@ class TokenRules:
     sha256: str
     # `*` stands for any characters.
     client_ids: tuple[str, ...] = ("*",)
+    # Whether nobody else may use these.
+    claim_client_ids: bool = False
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     inspect: bool = False
@@ -101,10 +111,12 @@ class TokenRules:
         return any(CLIENT_ID in pattern for pattern in (*self.publish, *self.subscribe))
 
     def allows_client(self, client_id: str) -> bool:
-        return any(
-            re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), client_id, re.DOTALL)
-            for pattern in self.client_ids
-        )
+        return any(_id_pattern(pattern).fullmatch(client_id) for pattern in self.client_ids)
+
+
+@lru_cache(maxsize=10_000)
+def _id_pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 # Of whoever has not been let in yet.
@@ -146,9 +158,15 @@ class Access:
         """Without `tokens`, everyone may do everything; with none in it, nobody anything."""
         self._settings = settings
         self._by_hash = None if tokens is None else {rules.sha256: rules for rules in tokens}
+        self._claiming = [r for r in (self._by_hash or {}).values() if r.claim_client_ids]
         self._everything = Grant(settings, None)
         # The same client comes back, and all without %c share one.
         self._bound_to = lru_cache(maxsize=10_000)(self._bind)
+
+    @property
+    def names(self) -> set[str]:
+        """Of all tokens."""
+        return {rules.name for rules in (self._by_hash or {}).values()}
 
     @property
     def asks_for_tokens(self) -> bool:
@@ -165,7 +183,18 @@ class Access:
             shown = client_id[:_ID_CHARACTERS_SHOWN]
             message = f"the token {rules.name!r} is for client ids {allowed}, not {shown!r}"
             return Refusal(RefusalReason.CLIENT_ID_NOT_ALLOWED, message)
+        if self._is_claimed_from(rules, client_id):
+            shown = client_id[:_ID_CHARACTERS_SHOWN]
+            message = f"the client id {shown!r} is kept for the clients of another token"
+            return Refusal(RefusalReason.CLIENT_ID_CLAIMED, message)
         return self._grant(rules, client_id)
+
+    def _is_claimed_from(self, rules: TokenRules, client_id: str) -> bool:
+        """Whether only clients of other tokens may have it. Several may claim it: one token takes
+        the place of another for a while."""
+        if rules.claim_client_ids:
+            return False
+        return any(other.allows_client(client_id) for other in self._claiming)
 
     def renew(self, grant: Grant, client_id: str) -> Grant | None:
         """What the client of a grant by former rules may do by these; None: nothing any more."""
@@ -173,6 +202,8 @@ class Access:
             return self._everything
         rules = self._by_hash.get(grant.rules.sha256) if grant.rules is not None else None
         if rules is None or not rules.allows_client(client_id):
+            return None
+        if self._is_claimed_from(rules, client_id):
             return None
         renewed = self._grant(rules, client_id)
         return renewed if isinstance(renewed, Grant) else None

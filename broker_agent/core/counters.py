@@ -57,6 +57,15 @@ class BrokerCounters:
         "Publications refused because the token does not allow them."
     )
     subscribe_not_allowed: int = counter("Subscriptions refused for the same reason.")
+    connections_over_quota: int = counter(
+        "Clients not let in because their token has so many connections, or sessions, already."
+    )
+    filters_over_quota: int = counter(
+        "Filters refused: too many of a session or token, too many tests, or too wide."
+    )
+    topics_over_quota: int = counter(
+        "Publications refused because their token has published on so many other topics."
+    )
     publish_too_fast: int = counter("Publications refused because too many waited for their turn.")
     throttle_pauses: int = counter("Times a publisher was made to wait for its token's rate.")
     client_errors: int = counter("Client messages refused: bad topic, payload, or order.")

@@ -24,6 +24,8 @@ class TopicNames:
     def __init__(self) -> None:
         self._root: dict[str, Any] = {}
         self._count = 0
+        # Levels of names looked at so far, in search of what matches.
+        self.looked_at = 0
 
     def __len__(self) -> int:
         return self._count
@@ -51,25 +53,27 @@ class TopicNames:
         stack = [(self._root, 0)]
         while stack:
             node, depth = stack.pop()
+            self.looked_at += 1
             if depth == len(levels):
                 if _END in node:
                     yield node[_END]
             elif levels[depth] == "#":
-                yield from _all_below(node)
+                yield from self._all_below(node)
             elif levels[depth] == "+":
                 stack.extend((node[below], depth + 1) for below in node if below != _END)
             elif (below_node := node.get(levels[depth])) is not None:
                 stack.append((below_node, depth + 1))
 
-
-def _all_below(root: dict[str, Any]) -> Iterator[str]:
-    stack = [root]
-    while stack:
-        for level, below in stack.pop().items():
-            if level == _END:
-                yield below
-            else:
-                stack.append(below)
+    def _all_below(self, root: dict[str, Any]) -> Iterator[str]:
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            self.looked_at += len(node)
+            for level, below in node.items():
+                if level == _END:
+                    yield below
+                else:
+                    stack.append(below)
 
 
 class Following:

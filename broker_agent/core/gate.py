@@ -1,4 +1,4 @@
-"""Who is inside, and how fast: what the clients of each token use, against the token's limits.
+"""Who is inside, with what, and how fast: what the clients of each token use, against its limits.
 
 Limits of rates are kept by not reading from a publisher until its token's bucket allows more. What
 its clients had sent before they felt that is accepted, up to a bound of waiting; past it, it is
@@ -8,7 +8,7 @@ refused as too fast. All limits are those of one broker, and the clients of a to
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 
 from broker_agent.core.access import NOBODY, Access, Grant, Limits, Refusal, RefusalReason
@@ -21,6 +21,9 @@ from broker_agent.core.validation import Problem
 from dynatops.filters import Filter
 from dynatops.v1.client_pb2 import ErrorCode, Hello, TopicProblem
 from dynatops.v1.overlay_pb2 import Publication
+
+# A topic that a token has left alone for so long is not counted as one of its own any more.
+TOPIC_COUNTS_S = 3_600.0
 
 
 class _Pace:
@@ -40,6 +43,29 @@ class _Pace:
         return max(self._events.wait_s(now_s), self._bytes.wait_s(now_s))
 
 
+class TopicsInUse:
+    """Which topics the clients of one token publish on, lately."""
+
+    __slots__ = ("_used_s",)
+
+    def __init__(self) -> None:
+        # Since when each has been left alone; longest first.
+        self._used_s: OrderedDict[str, float] = OrderedDict()
+
+    def use(self, topic: str, topics_max: int, now_s: float) -> bool:
+        """Whether there is room for it."""
+        used = self._used_s
+        if topic in used:
+            used.move_to_end(topic)
+        else:
+            while len(used) >= topics_max:
+                if next(iter(used.values())) > now_s - TOPIC_COUNTS_S:
+                    return False
+                used.popitem(last=False)
+        used[topic] = now_s
+        return True
+
+
 class Gate:
     def __init__(self, access: Access, settings: CoreSettings, counters: BrokerCounters) -> None:
         self.access = access
@@ -47,6 +73,12 @@ class Gate:
         self._counters = counters
         # By names of tokens.
         self._sessions: Counter[str] = Counter()
+        self._connections: Counter[str] = Counter()
+        self._filters: Counter[str] = Counter()
+        self._topics: dict[str, TopicsInUse] = {}
+        # Of which token a connection is, and how many filters of a session are counted.
+        self._connected: dict[ConnectionId, str] = {}
+        self._counted: dict[Session, int] = {}
         self._paces: dict[str, _Pace] = {}
         # Connections not read from, until when; and the same by time, some of it out of date.
         self._waiting: dict[ConnectionId, float] = {}
@@ -63,36 +95,64 @@ class Gate:
         if isinstance(outcome, Grant) and present is not None and present.owner != outcome.name:
             message = f"the client id {hello.client_id!r} is that of another token's client"
             outcome = Refusal(RefusalReason.CLIENT_ID_TAKEN, message)
-        if isinstance(outcome, Grant) and outcome.rules is not None and present is None:
-            limit = outcome.rules.limits.sessions
-            if limit is not None and self._sessions[outcome.name] >= limit:
-                message = (
-                    f"the token {outcome.name!r} has {limit:,} sessions on this broker already"
-                )
-                outcome = Refusal(RefusalReason.TOO_MANY_SESSIONS, message)
+        if isinstance(outcome, Grant) and outcome.rules is not None:
+            outcome = self._over_quota(outcome, outcome.rules.limits, present) or outcome
         if isinstance(outcome, Refusal):
             self._counters.authentication_refused += 1
         return outcome
+
+    def _over_quota(self, grant: Grant, limits: Limits, present: Session | None) -> Refusal | None:
+        name = grant.name
+        # A client that comes for its session takes the place of its former connection.
+        connections = self._connections[name]
+        connections -= present is not None and present.connection is not None
+        if limits.connections is not None and connections >= limits.connections:
+            self._counters.connections_over_quota += 1
+            have = f"{limits.connections:,} connections with this broker"
+            message = f"the token {name!r} has {have} already"
+            return Refusal(RefusalReason.TOO_MANY_CONNECTIONS, message)
+        sessions = self._sessions[name]
+        if limits.sessions is not None and present is None and sessions >= limits.sessions:
+            self._counters.connections_over_quota += 1
+            message = f"the token {name!r} has {limits.sessions:,} sessions on this broker already"
+            return Refusal(RefusalReason.TOO_MANY_SESSIONS, message)
+        return None
 
     def let_in(self, session: Session, grant: Grant) -> None:
         """The session has come, or come back."""
         self.release(session)
         session.grant, session.owner = grant, grant.name
         self._sessions[grant.name] += 1
+        self.count_filters(session)
+        if session.connection is not None and grant.rules is not None:
+            self._connected[session.connection] = grant.name
+            self._connections[grant.name] += 1
+
+    def count_filters(self, session: Session) -> None:
+        """The session may have others than before."""
+        if session.grant.rules is None:
+            return
+        count, counted = len(session.filters), self._counted.get(session, 0)
+        if count != counted:
+            self._filters[session.grant.name] += count - counted
+            self._counted[session] = count
 
     def release(self, session: Session) -> None:
         """The session has gone for good."""
         if session.grant.rules is not NOBODY:
-            self._forget(session.grant)
+            self._forget(session)
             session.grant = Grant(self._settings)
 
     def disconnected(self, connection: ConnectionId) -> None:
         self._waiting.pop(connection, None)
+        name = self._connected.pop(connection, None)
+        if name is not None:
+            _take_off(self._connections, name, 1)
 
-    def _forget(self, grant: Grant) -> None:
-        self._sessions[grant.name] -= 1
-        if not self._sessions[grant.name]:
-            del self._sessions[grant.name]
+    def _forget(self, session: Session) -> None:
+        name = session.grant.name
+        _take_off(self._sessions, name, 1)
+        _take_off(self._filters, name, self._counted.pop(session, 0))
 
     def replace(
         self, access: Access, sessions: Iterable[Session]
@@ -100,6 +160,7 @@ class Gate:
         """Let other rules hold from now on: which sessions must go, and why."""
         self.access = access
         self._paces.clear()
+        self._topics = {n: t for n, t in self._topics.items() if n in access.names}
         for session in sessions:
             if session.closing or session.grant.rules is NOBODY:
                 continue
@@ -108,9 +169,10 @@ class Gate:
                 message = "this broker does not know the client's token any more"
                 yield session, Refusal(RefusalReason.TOKEN_UNKNOWN, message)
                 continue
-            self._forget(session.grant)
+            self._forget(session)
             session.grant = renewed
             self._sessions[renewed.name] += 1
+            self.count_filters(session)
             if not all(renewed.may_subscribe(pattern) for pattern in session.filters):
                 message = (
                     f"the token {renewed.name!r} does not allow all its subscriptions any more"
@@ -120,9 +182,10 @@ class Gate:
     # ---- what is allowed ------------------------------------------------------------------------
 
     def sort_filters(
-        self, grant: Grant, filters: Iterable[Filter]
+        self, session: Session, filters: Iterable[Filter]
     ) -> tuple[list[Filter], list[TopicProblem]]:
         """Which of these the client may subscribe with, and what is wrong with the others."""
+        grant = session.grant
         allowed: list[Filter] = []
         problems: list[TopicProblem] = []
         for wanted in filters:
@@ -134,19 +197,42 @@ class Gate:
             code = ErrorCode.ERROR_CODE_NOT_ALLOWED
             problems.append(TopicProblem(topic=pattern, code=code, message=message))
         self._counters.subscribe_not_allowed += len(problems)
-        return allowed, problems
+        limit = grant.rules.limits.filters if grant.rules is not None else None
+        if limit is None:
+            return allowed, problems
+        room = max(0, limit - self._filters[grant.name])
+        new = dict.fromkeys(f.pattern for f in allowed if f.pattern not in session.filters)
+        excess = set(list(new)[room:])
+        code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
+        message = f"the token {grant.name!r} has {limit:,} filters on this broker at most"
+        problems += [TopicProblem(topic=p, code=code, message=message) for p in excess]
+        self._counters.filters_over_quota += len(excess)
+        return [f for f in allowed if f.pattern not in excess], problems
 
-    def forbids(self, grant: Grant, publication: Publication) -> Problem | None:
+    def forbids(self, grant: Grant, publication: Publication, now_s: float) -> Problem | None:
         """Why the client may not publish this; None if it may.
 
         Nothing of it reaches the network, not even its numbers: they might be another's. The
         client knows from the refusal that they are settled.
         """
         if grant.may_publish(publication.topic):
-            return None
+            return self._over_topics(grant, publication.topic, now_s)
         self._counters.publish_not_allowed += 1
         message = f"the token {grant.name!r} does not allow publishing on it"
         return Problem(ErrorCode.ERROR_CODE_NOT_ALLOWED, message, uses_up_numbers=False)
+
+    def _over_topics(self, grant: Grant, topic: str, now_s: float) -> Problem | None:
+        if grant.rules is None:
+            return None
+        topics = self._topics.get(grant.name)
+        if topics is None:
+            topics = self._topics[grant.name] = TopicsInUse()
+        limit = grant.rules.limits.topics or self._settings.topics_per_token_max
+        if topics.use(topic, limit, now_s):
+            return None
+        self._counters.topics_over_quota += 1
+        message = f"the token {grant.name!r} has published on {limit:,} other topics here lately"
+        return Problem(ErrorCode.ERROR_CODE_TOO_MANY_TOPICS, message, uses_up_numbers=False)
 
     # ---- how fast -------------------------------------------------------------------------------
 
@@ -199,3 +285,9 @@ class Gate:
                 continue
             del self._waiting[connection]
             yield connection
+
+
+def _take_off(counts: Counter[str], name: str, count: int) -> None:
+    counts[name] -= count
+    if not counts[name]:
+        del counts[name]

@@ -134,11 +134,12 @@ class Serving:
             self._reception.fail(session.connection, message)
 
     def _subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
-        accepted, problems = sort_filters(message.filters, session.filters, session.grant.settings)
-        accepted, forbidden = self._gate.sort_filters(session.grant, accepted)
+        accepted, problems = sort_filters(message.filters, session, self._counters)
+        accepted, forbidden = self._gate.sort_filters(session, accepted)
         problems += forbidden
         dropped = readable_filters(message.drop, self._settings)
         follows_less = self._subscriptions.unsubscribe(session, dropped, now_s)
+        self._gate.count_filters(session)
         if session.redirected or self._cluster.redirect(
             session, accepted, now_s, follows_less=follows_less
         ):
@@ -150,10 +151,12 @@ class Serving:
         if message.resume:
             cursors = cursors_of(message)
         self._subscriptions.subscribe(session, message.request, accepted, problems, cursors, now_s)
+        self._gate.count_filters(session)
 
     def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:
         gone = readable_filters(message.filters, self._settings)
         follows_less = self._subscriptions.unsubscribe(session, gone, now_s)
+        self._gate.count_filters(session)
         session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
         if not session.redirected:
             self._cluster.redirect(session, (), now_s, follows_less=follows_less)
@@ -165,7 +168,7 @@ class Serving:
             self._fail(session, "the publisher of a publication is the one that Welcome names")
             return
         problem = (
-            self._gate.forbids(session.grant, publication)
+            self._gate.forbids(session.grant, publication, now_s)
             or problem_with(publication, session.grant.settings)
             or self._gate.overtaxed(session.grant, publication, now_s)
         )

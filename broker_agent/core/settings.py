@@ -22,6 +22,27 @@ class CoreSettings:
     filters_per_session_max: int = setting(
         10_000, "Filters that one session subscribes with; further ones are refused."
     )
+    wildcards_per_session_max: int = setting(
+        1_000,
+        "Of these, those with + or #: each is looked at for every topic that another one brings "
+        "in. Further ones are refused.",
+    )
+    condition_tests_max: int = setting(
+        1_000,
+        "Tests in conditions that one event may have to pass for one session: in those of one "
+        "topic, and in those of all wildcards together. A filter with more is refused.",
+    )
+    wildcard_names_max: int = setting(
+        3_000_000,
+        "Names of topics that the wildcards of one request are compared with, once for each that "
+        "the session has where they match; the wildcards beyond that are refused.",
+    )
+    topics_per_token_max: int = setting(
+        250_000,
+        "Topics that the clients of one token publish on here, where its limits name no other "
+        "number; events on further ones are refused. A topic that they leave alone for an hour "
+        "does not count any more.",
+    )
     followed_topics_max: int = setting(
         50_000,
         "Topics that one session's wildcards bring in; of further ones it is told that it misses "

@@ -22,7 +22,7 @@ from broker_agent.core.settings import CoreSettings
 from broker_agent.core.summaries import LocalTopics
 from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
-from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
+from dynatops.v1.client_pb2 import ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run
 from overlay.catalogue import is_system
 from overlay.identifiers import key_of
@@ -96,6 +96,8 @@ class Subscriptions:
         request = Request(session, number, problems, session.connection, cursors)
         self._unsaved.session(session)
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
+            if self._costs_too_much(wanted, request):
+                continue
             if wanted not in session.filters.get(wanted.pattern, ()):
                 request.new.append(wanted)
             elif session.claim(wanted):
@@ -149,8 +151,25 @@ class Subscriptions:
 
     def _expand(self, wildcard: Filter, request: Request, now_s: float) -> None:
         """Join all topics that exist and match."""
-        for topic in list(self.following.names.matching(wildcard.pattern)):
-            self._follow(request.session, topic, request, now_s)
+        session, names = request.session, self.following.names
+        before = names.looked_at
+        topics = list(names.matching(wildcard.pattern))
+        # For each, all wildcards of the session are asked.
+        request.names_compared += names.looked_at - before + len(topics) * len(session.wildcards)
+        for topic in topics:
+            self._follow(session, topic, request, now_s)
+
+    def _costs_too_much(self, wanted: Filter, request: Request) -> bool:
+        """Whether the wildcards before this one have been compared with enough names."""
+        limit = self._settings.wildcard_names_max
+        if not wanted.is_wildcard or request.names_compared <= limit:
+            return False
+        self._counters.filters_over_quota += 1
+        message = f"the wildcards of one request are compared with {limit:,} names at most"
+        code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
+        problem = TopicProblem(topic=wanted.pattern, code=code, message=message)
+        request.problems.append(problem)
+        return True
 
     def _follow(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
         followed = session.followed = session.followed if session.followed is not None else {}
@@ -173,9 +192,10 @@ class Subscriptions:
             self.readers.enter(entry, session, start, now_s)
         entry.set_condition(session)
         if request is not None and not entry.live.reader.started:
+            if topic not in request.missing:
+                waiting = self._waiting.setdefault(topic, {})
+                waiting.setdefault(session, []).append(request)
             request.missing[topic] = None
-            waiting = self._waiting.setdefault(topic, {})
-            waiting.setdefault(session, []).append(request)
 
     def _start_of(self, session: Session, topic: str, request: Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
@@ -295,7 +315,13 @@ class Subscriptions:
             for request in chain.from_iterable(waiting.values()):
                 held, request.held = request.held, []
                 for wanted in held:
-                    self._bring_in(wanted, request, now_s)
+                    if self._costs_too_much(wanted, request):
+                        request.held.append(wanted)
+                    else:
+                        self._bring_in(wanted, request, now_s)
+                if request.held:
+                    self.unsubscribe(request.session, request.held, now_s)
+                    request.held = []
                 self._confirm_if_complete(request)
 
     # ---- what comes along the tree --------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from google.protobuf.message import DecodeError
 
+from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.frame_bounds import EVENTS, FrameError, check_parts
+from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from dynatops.filters import Filter, FilterError
 from dynatops.topics import TopicError, check_topic
@@ -80,30 +82,67 @@ def void(publication: Publication) -> Publication:
 
 
 def sort_filters(
-    wanted: Iterable[WireFilter], present: Mapping[str, tuple[Filter, ...]], settings: CoreSettings
+    wanted: Iterable[WireFilter], session: Session, counters: BrokerCounters
 ) -> tuple[list[Filter], list[TopicProblem]]:
-    """Which filters a session that has those present may add, and what is wrong with the others."""
+    """Which filters the session may add, and what is wrong with the others."""
+    settings = session.grant.settings
     accepted: list[Filter] = []
     problems: list[TopicProblem] = []
-    room = settings.filters_per_session_max - len(present)
-    new: set[str] = set()
+    load = _Load(session)
     for pattern, where in dict.fromkeys((f.pattern, f.where) for f in wanted):
         try:
             parsed = parse_filter(pattern, where, settings.topic_bytes_max)
         except FilterError as error:
             problems.append(TopicProblem(topic=pattern, code=error.code, message=str(error)))
             continue
-        conditions = len(present.get(pattern, ()))
-        is_new = pattern not in present and pattern not in new
-        if (is_new and room == 0) or conditions >= CONDITIONS_MAX:
-            message = f"a session has at most {settings.filters_per_session_max:,} filters"
+        if message := load.add(parsed, settings):
+            counters.filters_over_quota += 1
             code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
             problems.append(TopicProblem(topic=pattern, code=code, message=message))
-            continue
-        room -= is_new
-        new.add(pattern)
-        accepted.append(parsed)
+        else:
+            accepted.append(parsed)
     return accepted, problems
+
+
+class _Load:
+    """What the filters of a session cost: how many there are, how many with wildcards, and how many
+    tests an event may have to pass."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._new: dict[str, set[Filter]] = {}
+        self._patterns = len(session.filters)
+        self._wildcards = len({f.pattern for f in session.wildcards})
+        self._wildcard_tests = sum(f.tests for f in session.wildcards)
+
+    def add(self, wanted: Filter, settings: CoreSettings) -> str:
+        """Why there is no room for it; empty if there was."""
+        present = self._session.filters.get(wanted.pattern, ())
+        added = self._new.get(wanted.pattern, set())
+        if wanted in present or wanted in added:
+            return ""
+        is_new = not present and not added
+        tests = wanted.tests
+        if is_new and self._patterns >= settings.filters_per_session_max:
+            return f"a session has at most {settings.filters_per_session_max:,} filters"
+        if len(present) + len(added) >= CONDITIONS_MAX:
+            return f"a session has at most {CONDITIONS_MAX} conditions on one pattern"
+        if wanted.is_wildcard:
+            if is_new and self._wildcards >= settings.wildcards_per_session_max:
+                limit = f"{settings.wildcards_per_session_max:,}"
+                return f"a session has at most {limit} filters with wildcards"
+            others = self._wildcard_tests
+        else:
+            others = sum(f.tests for f in (*present, *added))
+        if tests and others + tests > settings.condition_tests_max:
+            limit = f"{settings.condition_tests_max:,}"
+            return f"the conditions that one event may have to pass have at most {limit} tests"
+        self._patterns += is_new
+        if wanted.is_wildcard:
+            self._wildcards += is_new
+            self._wildcard_tests += tests
+        self._new.setdefault(wanted.pattern, set()).add(wanted)
+        return ""
 
 
 @lru_cache(maxsize=65_536)

@@ -19,8 +19,11 @@ _BYTES = 32
 _LIMITS = {
     "publish_events_per_s": (float, "events published a second"),
     "publish_bytes_per_s": (float, "bytes published a second"),
-    "sessions": (int, "sessions at a time"),
+    "connections": (int, "connections at a time"),
+    "sessions": (int, "sessions at a time, with those that are kept"),
     "subscriptions": (int, "subscriptions of a session"),
+    "filters": (int, "subscriptions of all sessions"),
+    "topics": (int, "topics that are published on"),
     "payload_bytes": (int, "bytes of one event"),
 }
 
@@ -71,6 +74,11 @@ def _add_create(kinds: Commands) -> None:
         default=[],
         dest="client_ids",
         help="client ids it is for, with * (default: any); repeat for more",
+    )
+    parser.add_argument(
+        "--claim-client-ids",
+        action="store_true",
+        help="refuse the ids of --client-id to all tokens that do not claim them, on every broker",
     )
     parser.add_argument(
         "--inspect", action="store_true", help="allow looking into brokers: brokers, topics, …"
@@ -136,6 +144,8 @@ def _table(arguments: argparse.Namespace, sha256: str) -> str:
     entries: dict[str, Any] = {"name": arguments.name, "sha256": sha256}
     if arguments.client_ids:
         entries["client_ids"] = arguments.client_ids
+    if arguments.claim_client_ids:
+        entries["claim_client_ids"] = True
     entries |= {"publish": arguments.publish, "subscribe": arguments.subscribe}
     if arguments.inspect:
         entries["inspect"] = True
@@ -182,6 +192,7 @@ def run_check(arguments: argparse.Namespace) -> int:
                 {
                     "name": rules.name,
                     "client_ids": rules.client_ids,
+                    "claim_client_ids": rules.claim_client_ids,
                     "publish": rules.publish,
                     "subscribe": rules.subscribe,
                     "inspect": rules.inspect,
@@ -200,7 +211,7 @@ def run_check(arguments: argparse.Namespace) -> int:
         [
             (
                 rules.name,
-                " ".join(rules.client_ids),
+                " ".join(rules.client_ids) + (" (claimed)" if rules.claim_client_ids else ""),
                 " ".join(rules.publish) or "-",
                 " ".join(rules.subscribe) or "-",
                 "yes" if rules.inspect else "no",

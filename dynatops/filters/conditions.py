@@ -150,3 +150,14 @@ def is_control(character: str) -> bool:
 
 def _in_parentheses_if(part: Condition, looser: tuple[type, ...]) -> str:
     return f"({part})" if isinstance(part, looser) else str(part)
+
+
+def number_of_tests(condition: Condition) -> int:
+    """What it costs at most to ask it of an event."""
+    match condition:
+        case Not(part):
+            return number_of_tests(part)
+        case AllOf(parts) | AnyOf(parts):
+            return sum(number_of_tests(part) for part in parts)
+        case _:
+            return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dynatops.filters.conditions import Attributes
+from dynatops.filters.conditions import Attributes, number_of_tests
 from dynatops.filters.pattern import check_pattern, is_wildcard, pattern_matches
 from dynatops.filters.predicate import Predicate
 from dynatops.topics import TOPIC_BYTES_MAX
@@ -39,6 +39,11 @@ class Filter:
         if not pattern_matches(self.pattern, topic):
             return False
         return self.predicate is None or self.predicate.holds(attributes)
+
+    @property
+    def tests(self) -> int:
+        """How many tests its condition consists of."""
+        return number_of_tests(self.predicate.condition) if self.predicate is not None else 0
 
     def __str__(self) -> str:
         return f"{self.pattern} where {self.where}" if self.where else self.pattern
