@@ -119,12 +119,13 @@ def measure_start() -> dict[str, Any]:
 def measure_quality(quick: bool) -> Iterable[dict[str, Any]]:
     points = ((100, 100, 0.5, 2),) if quick else QUALITY
     for brokers, topics, seconds, instances in points:
-        totals = {"before": 0.0, "ssbr-greedy": 0.0, "lsap": 0.0, "refine": 0.0, "bound": 0.0}
+        greedy = ("ssbr-greedy", "ssbr-greedy-overhead")
+        totals = dict.fromkeys(("before", *greedy, "lsap", "refine", "bound"), 0.0)
         for seed in range(1, instances + 1):
             problem = problem_of(brokers, topics, seed)
             totals["before"] += problem.model.evaluate(problem.place).total
-            totals["ssbr-greedy"] += SOLVERS["ssbr-greedy"](problem, Task()).after.total
-            totals["lsap"] += SOLVERS["lsap"](problem, Task()).after.total
+            for name in (*greedy, "lsap"):
+                totals[name] += SOLVERS[name](problem, Task()).after.total
             refined = SOLVERS["refine"](problem, Task(time_limit_s=seconds))
             totals["refine"] += refined.after.total
             totals["bound"] += refined.bound or 0.0

@@ -19,7 +19,9 @@ from dynatops.cli.planning import (
 if TYPE_CHECKING:
     from reconfig_manager.problem import Problem, Solution, Task
 
-COMPARED = ("ssbr-greedy", "dynatops-greedy", "lsap", "exact", "refine")
+COMPARED = (
+    "ssbr-greedy", "ssbr-greedy-overhead", "dynatops-greedy", "lsap", "exact", "refine",
+)  # fmt: skip
 
 
 def add_commands(commands: Commands) -> None:

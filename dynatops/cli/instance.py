@@ -34,6 +34,13 @@ def add_commands(commands: Commands) -> None:
         metavar="N",
         help="on average (default: a tenth of the topics, 100 at most)",
     )
+    parser.add_argument(
+        "--sigma",
+        type=positive(float),
+        default=1.0,
+        metavar="X",
+        help="of zipf: topic i, from 1, has the weight (i + 1) ** -X (default: 1)",
+    )
     parser.add_argument("--output", metavar="FILE", help="a file instead; .gz is compressed")
 
 
@@ -50,6 +57,7 @@ def run_instance(arguments: argparse.Namespace) -> int:
         Pattern(arguments.pattern),
         arguments.seed,
         arguments.topics_per_broker,
+        arguments.sigma,
     )
     if arguments.output is None:
         sys.stdout.write(dump_instance(instance))

@@ -59,8 +59,10 @@ class Destinations:
     def __init__(self, seeds: Iterable[str], rng: Random) -> None:
         self.failed = FailedLately()
         self._seeds = list(dict.fromkeys(seeds))
-        self._known = list(self._seeds)
         self._rng = rng
+        # The first is anyone of those given (DYNATOPS Algorithm 1, step 1): clients that are all
+        # told the same do not all come to the same.
+        self._known = rng.sample(self._seeds, len(self._seeds))
         # The broker that the client is connected to, or was last; where that sent it; and whether
         # it is on its way back from there.
         self._here = ""

@@ -3,7 +3,8 @@
 | name | for |
 |---|---|
 | ssbr-greedy | the published algorithm: quick, modest |
-| dynatops-greedy | the same, stopping where moving further does not pay |
+| ssbr-greedy-overhead | the same in its other reading, to compare with |
+| dynatops-greedy | ssbr-greedy, stopping where moving further does not pay |
 | lsap | least delay, relays or not; milliseconds up to a thousand brokers |
 | exact | proof, on ten brokers at most |
 | refine | the best placement for the time there is |
@@ -23,6 +24,7 @@ Solver = Callable[[Problem, Task], Solution]
 SOLVERS: Mapping[str, Solver] = MappingProxyType(
     {
         "ssbr-greedy": ssbr_greedy.solve,
+        "ssbr-greedy-overhead": ssbr_greedy.solve_by_overhead,
         "dynatops-greedy": dynatops_greedy.solve,
         "lsap": lsap.solve,
         "exact": exact.solve,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from overlay.cost import Placement
 from reconfig_manager.problem import (
     Problem,
@@ -13,10 +11,15 @@ from reconfig_manager.problem import (
     UnsuitableProblemError,
     least_gain,
 )
-from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits
+from reconfig_manager.solvers.ssbr_greedy import Grade, bottleneck_of, refuse_move_limits
 
 
 def solve(problem: Problem, task: Task) -> Solution:
+    return solve_literally(problem, task, Grade.BROKER_COST)
+
+
+def solve_literally(problem: Problem, task: Task, grade: Grade) -> Solution:
+    """In either reading of which broker is to change places."""
     refuse_move_limits(task, "reference")
     if task.objective is not task.objective.COST:
         raise UnsuitableProblemError("reference minds cost alone")
@@ -24,8 +27,7 @@ def solve(problem: Problem, task: Task) -> Solution:
     finished = False
     while not run.over:
         place = run.place
-        overhead, delay = Placement.of(problem.model, place).broker_costs()
-        bottleneck = int(np.argmax(overhead + delay))
+        bottleneck = bottleneck_of(Placement.of(problem.model, place), grade)
         best, best_total = None, run.total - least_gain(problem.model, run.total)
         for other in range(problem.brokers):
             neighbour = place.copy()

@@ -1,12 +1,17 @@
 """SSBR-Greedy, DYNATOPS Algorithm 2, as published.
 
-Take the broker with the highest cost (eq. 7 to 9), find the best of the |V| - 1 placements in which
-it changes places with another, go there if it is better, else stop. Among equals the first broker
-wins, so that a run can be repeated.
+Take one broker, find the best of the |V| - 1 placements in which it changes places with another, go
+there if it is better, else stop. Among equals the first broker wins, so that a run can be repeated.
+
+Which broker, the paper says in two ways: "the broker with the highest broker cost" (eq. 7 to 9),
+and, in the same sentence, "the broker with the highest external overhead grade" (eq. 7 alone). The
+former is taken, as the text then speaks of "the bottleneck broker who has the worst broker cost";
+the latter is there to compare with.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,11 +28,25 @@ from reconfig_manager.problem import (
 from reconfig_manager.solvers.search_kernels import best_swap
 
 
-def improvement_path(model: CostModel, placement: Placement) -> Iterator[tuple[int, int]]:
+class Grade(enum.Enum):
+    """By what the broker is chosen that is to change places."""
+
+    BROKER_COST = "broker cost"
+    EXTERNAL_OVERHEAD = "external overhead"
+
+
+def bottleneck_of(placement: Placement, grade: Grade) -> int:
+    """The broker with the highest grade, which is C_b or C_b^O (eq. 7, 8)."""
+    overhead, delay = placement.broker_costs()
+    return int(np.argmax(overhead if grade is Grade.EXTERNAL_OVERHEAD else overhead + delay))
+
+
+def improvement_path(
+    model: CostModel, placement: Placement, grade: Grade = Grade.BROKER_COST
+) -> Iterator[tuple[int, int]]:
     """Improve the placement swap by swap; yields which two brokers changed places."""
     while True:
-        overhead, delay = placement.broker_costs()
-        bottleneck = int(np.argmax(overhead + delay))
+        bottleneck = bottleneck_of(placement, grade)
         other, delta = best_swap(model.tables, placement.state, bottleneck)
         if other < 0 or -delta <= least_gain(model, placement.total):
             return
@@ -40,10 +59,10 @@ def refuse_move_limits(task: Task, name: str) -> None:
         raise UnsuitableProblemError(f"{name} cannot limit how many brokers move; refine can")
 
 
-def walk(problem: Problem, run: Run) -> bool:
+def walk(problem: Problem, run: Run, grade: Grade = Grade.BROKER_COST) -> bool:
     """Offer every placement on the improvement path; False if a limit cut it short."""
     placement = Placement.of(problem.model, problem.place)
-    for _ in improvement_path(problem.model, placement):
+    for _ in improvement_path(problem.model, placement, grade):
         run.iterations += 1
         run.offer(placement.place, placement.total)
         if run.over:
@@ -52,9 +71,17 @@ def walk(problem: Problem, run: Run) -> bool:
 
 
 def solve(problem: Problem, task: Task) -> Solution:
-    refuse_move_limits(task, "ssbr-greedy")
+    return _solve(problem, task, "ssbr-greedy", Grade.BROKER_COST)
+
+
+def solve_by_overhead(problem: Problem, task: Task) -> Solution:
+    return _solve(problem, task, "ssbr-greedy-overhead", Grade.EXTERNAL_OVERHEAD)
+
+
+def _solve(problem: Problem, task: Task, name: str, grade: Grade) -> Solution:
+    refuse_move_limits(task, name)
     if task.objective is not task.objective.COST:
-        raise UnsuitableProblemError("ssbr-greedy minds cost alone; dynatops-greedy minds moving")
+        raise UnsuitableProblemError(f"{name} minds cost alone; dynatops-greedy minds moving")
     run = Run(problem, task)
-    finished = walk(problem, run)
-    return run.solution("ssbr-greedy", finished=finished)
+    finished = walk(problem, run, grade)
+    return run.solution(name, finished=finished)

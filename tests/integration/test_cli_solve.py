@@ -183,7 +183,14 @@ class TestCompare:
         code, out, _ = run(capsys, "compare", instance, *QUICK)
         assert code == 0
         names = [line.split()[0] for line in out.splitlines() if line and line[0] in "drsl("]
-        assert names == ["(as", "ssbr-greedy", "dynatops-greedy", "lsap", "refine"]
+        assert names == [
+            "(as",
+            "ssbr-greedy",
+            "ssbr-greedy-overhead",
+            "dynatops-greedy",
+            "lsap",
+            "refine",
+        ]
         assert "exact: too large" in out
 
     def test_as_json_for_several(self, instance: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -121,9 +121,8 @@ async def network() -> AsyncIterator[Network]:
 
 
 async def listen(here: Network, broker: BrokerProcess, topics: list[str]) -> None:
-    """A user of this broker; should the broker die, of another."""
-    others = [address for address in here.cluster.addresses if address != broker.address]
-    async with dynatops.connect([broker.address, *others], timeout_s=60.0) as client:
+    """A user of this broker; should the broker die, of another that it knows of."""
+    async with dynatops.connect(broker.address, timeout_s=60.0) as client:
         events = await client.subscribe(*topics)
         heard = here.heard.setdefault(broker.name, [])
         async for event in events:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,17 @@ class TestMadeUp:
         instance = make_instance(400, 100, Pattern.ZIPF, 1)
         followers = [sum(f"t{i}" in ts for ts in instance.brokers.values()) for i in (0, 10, 90)]
         assert followers[0] > 2 * followers[1] > 4 * followers[2]
+
+    @pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0])
+    def test_zipf_is_as_printed(self, sigma: float) -> None:
+        """(i + 1) ** -sigma with i from 1 (DYNATOPS IV-A), not 1 / i."""
+        brokers, topics = 30_000, 10
+        instance = make_instance(brokers, topics, Pattern.ZIPF, 1, 1, sigma)
+        drawn = Counter(topic for chosen in instance.brokers.values() for topic in chosen)
+        assert drawn.total() == brokers
+        weights = [(i + 1) ** -sigma for i in range(1, topics + 1)]
+        for number, weight in enumerate(weights):
+            assert drawn[f"t{number}"] / brokers == pytest.approx(weight / sum(weights), abs=0.01)
 
     def test_modes_are_shared(self) -> None:
         instance = make_instance(100, 100, Pattern.MULTIMODAL, 1)

@@ -13,8 +13,9 @@ from overlay.cost import CostModel, Placement, Prices
 from reconfig_manager.decision import MovingCost
 from reconfig_manager.problem import Objective, Problem, Run, Task, UnsuitableProblemError
 from reconfig_manager.solvers import SOLVERS, blocks, lsap, refine
+from reconfig_manager.solvers.reference import solve_literally
 from reconfig_manager.solvers.search_kernels import lift, settling_costs
-from reconfig_manager.solvers.ssbr_greedy import improvement_path
+from reconfig_manager.solvers.ssbr_greedy import Grade, bottleneck_of, improvement_path
 from reconfig_manager.workloads import Pattern, make_instance
 from tests.support.problems import Spec, all_places, plain_costs, random_spec
 
@@ -81,6 +82,30 @@ class TestSsbrGreedy:
         first, _ = next(improvement_path(problem.model, placement))
         assert first == costs.argmax()
         assert placement.total == before + min(deltas)
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_in_the_other_reading_it_is_the_broker_with_the_highest_overhead(
+        self, seed: int
+    ) -> None:
+        """DYNATOPS III-C picks by broker cost in one sentence, by overhead in another."""
+        rng = Random(seed)
+        spec = random_spec(
+            rng, rng.randint(2, 20), rng.randint(2, 15), rtt=seed % 4 == 1, weights=seed % 4 == 2
+        )
+        problem = spec.problem()
+        quick = SOLVERS["ssbr-greedy-overhead"](problem, Task())
+        literal = solve_literally(problem, Task(), Grade.EXTERNAL_OVERHEAD)
+        assert quick.place.tolist() == literal.place.tolist()
+        steps = [step.total for step in quick.progress]
+        assert steps == pytest.approx([step.total for step in literal.progress])
+
+    def test_the_two_readings_begin_with_different_brokers(self) -> None:
+        problem = multimodal(40, 40)
+        placement = Placement.of(problem.model, problem.place)
+        overhead, delay = placement.broker_costs()
+        assert bottleneck_of(placement, Grade.BROKER_COST) == int((overhead + delay).argmax())
+        assert bottleneck_of(placement, Grade.EXTERNAL_OVERHEAD) == int(overhead.argmax())
+        assert int(overhead.argmax()) != int((overhead + delay).argmax())
 
     def test_can_be_cut_short(self) -> None:
         solution = SOLVERS["ssbr-greedy"](multimodal(60, 60), Task(iterations_max=3))
@@ -308,7 +333,9 @@ class TestAll:
         assert solution.progress[-1].total == solution.after.total
 
 
-@pytest.mark.parametrize("name", ["ssbr-greedy", "dynatops-greedy", "lsap", "reference"])
+@pytest.mark.parametrize(
+    "name", ["ssbr-greedy", "ssbr-greedy-overhead", "dynatops-greedy", "lsap", "reference"]
+)
 def test_limits_that_a_solver_cannot_keep_are_refused(name: str) -> None:
     with pytest.raises(UnsuitableProblemError, match="refine can"):
         SOLVERS[name](multimodal(9, 10), Task(max_moves=2))
