@@ -7,7 +7,6 @@ could not be done (what was done counts, and the next run goes on), 2 the comman
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from dynatops.redis_access import (
     exposed_password,
     read_password,
 )
+from dynatops.strict_json import write_json
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
@@ -171,7 +171,7 @@ def _run_jobs(
         if not arguments.json:
             print(_sentence(summaries[-1]), flush=True)
     if arguments.json:
-        print(json.dumps({"jobs": summaries}, ensure_ascii=False))
+        print(write_json({"jobs": summaries}))
     statuses = {summary["status"] for summary in summaries}
     if "failed" in statuses:
         return FAILED

@@ -20,7 +20,8 @@ from analytics.errors import AnalyticsError
 from analytics.job import Advice
 from analytics.settings import RunSettings
 from dynatops.advice_keys import table_key
-from dynatops.redis_access import RedisPasswordError, password_options, without_password
+from dynatops.logs import without_passwords
+from dynatops.redis_access import RedisPasswordError, password_options
 
 _AT_ONCE = 1_000
 # Tables outlive their head: a reader may be halfway through.
@@ -70,7 +71,7 @@ def publish(
             pipeline.execute()
     except (RedisError, OSError) as error:
         raise AnalyticsError(
-            f"advice could not be written to {without_password(redis_url)}: {error}; results are "
+            f"advice could not be written to {without_passwords(redis_url)}: {error}; results are "
             "kept, run it again"
         ) from error
     finally:

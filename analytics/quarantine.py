@@ -11,7 +11,6 @@ one batch puts here it puts here again, in the same place, if it is repeated.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from analytics.files import Files
 from analytics.transforms.validity import REASON
+from dynatops.strict_json import write_json
 
 # What Spark says of a file that cannot be read, as opposed to a machine that cannot go on.
 _FILE_CONDITIONS = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
@@ -49,7 +49,7 @@ class Quarantine:
         if self._files.exists(bad.path):
             self._files.copy(bad.path, f"{path}.parquet")
         record = {"file": bad.path, "reason": bad.reason}
-        self._files.write(f"{path}.json", json.dumps(record, ensure_ascii=False))
+        self._files.write(f"{path}.json", write_json(record))
 
     def take_rows(self, judged: DataFrame, batch: str) -> None:
         """Those that have a reason."""

@@ -26,7 +26,7 @@ DEFAULT_PORT = 7400
 class RuntimeSettings(BaseModel):
     """How the process deals with time, connections and its own end."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     tick_s: float = Field(0.05, gt=0, le=1, description="How often the core looks at the time.")
     join_timeout_s: float = Field(
@@ -92,7 +92,7 @@ class RuntimeSettings(BaseModel):
 class ManagerLinkSettings(BaseModel):
     """The reconfiguration managers of the network."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     addresses: tuple[str, ...] = Field(
         (),
@@ -122,7 +122,7 @@ class HttpSettings(BaseModel):
     """Probes and metrics, for whoever looks after the process. There is nothing secret in them, and
     nothing that changes anything: no token is asked for, and no TLS spoken."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     listen: str = Field(
         "",
@@ -160,7 +160,7 @@ class HttpSettings(BaseModel):
 class BrokerSettings(BaseModel):
     """One broker process."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     broker_id: str = Field(
         "",

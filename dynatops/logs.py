@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from dynatops.strict_json import write_json
+
 Format = Literal["text", "json"]
 FORMATS: tuple[Format, ...] = ("text", "json")
 
@@ -84,7 +86,7 @@ class JsonFormatter(logging.Formatter):
             line |= {"operation": operation, **getattr(record, _VALUES)}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return without_passwords(json.dumps(line, ensure_ascii=False, default=str))
+        return without_passwords(write_json(line, default=str))
 
 
 def without_passwords(text: str) -> str:

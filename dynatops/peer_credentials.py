@@ -25,7 +25,7 @@ class CredentialsError(Exception):
 class PeerSecurity(BaseModel):
     """Files are named here, and read when the process starts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     tls_cert: str = Field(
         "",

@@ -47,12 +47,6 @@ def password_options(url: str, path: str) -> dict[str, Any]:
     return {"password": password} if password else {}
 
 
-def without_password(url: str) -> str:
-    """For messages."""
-    scheme, slashes, rest = url.partition("://")
-    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
-
-
 def exposed_password(values: Iterable[str], instead: str) -> str:
     """A warning if one of these, from a command line, is a URL with a password; or nothing."""
     if not any(_holds_password(value) for value in values):

@@ -60,7 +60,7 @@ _Rule = Annotated[str, AfterValidator(_rule)]
 
 
 class TokenLimits(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     publish_events_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
     publish_bytes_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -73,7 +73,7 @@ class TokenLimits(BaseModel):
 
 
 class TokenEntry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(min_length=1, max_length=200)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
@@ -95,7 +95,7 @@ class TokenEntry(BaseModel):
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     token: tuple[TokenEntry, ...] = ()
 

@@ -16,7 +16,7 @@ def setting(default: Any, doc: str) -> Any:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlaySettings:
     # Read by pydantic where these settings are nested in a process's: unknown keys are refused.
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     successors_max: int = setting(
         8,

@@ -9,13 +9,14 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dynatops.strict_json import JsonError, parse_json
 from overlay.cost import CostModel, Demand, Prices
 from overlay.cost_kernels import Floats, Ints
 from overlay.geometry import RingGeometry
@@ -194,17 +195,12 @@ def read_instance(path: Path) -> Instance:
 def parse_instance(raw: bytes) -> Instance:
     try:
         text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        document = json.loads(text, object_pairs_hook=_without_repeats)
-        return Instance.model_validate(document)
+        return Instance.model_validate(parse_json(text, check_numbers=False))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InstanceError("", f"truncated or damaged gzip: {error}") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise InstanceError("", f"no valid JSON, or cut off: {error.msg} at {where}") from None
-    except UnicodeError as error:
-        raise InstanceError("", f"not UTF-8: {error}") from None
-    except RecursionError:
-        raise InstanceError("", "nested too deeply") from None
+    except JsonError as error:
+        problem = error.problem if error.field else f"no valid JSON, or cut off: {error}"
+        raise InstanceError(error.field, problem) from None
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -216,17 +212,6 @@ def _explain(error: Mapping[str, Any]) -> str:
     text = text[0].lower() + text[1:]
     value = error["input"]
     return f"{text}, not {value!r}" if isinstance(value, str | int | float) else text
-
-
-def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                raise InstanceError(name, "is there twice")
-            seen.add(name)
-    return document
 
 
 def write_instance(instance: Instance, path: Path) -> None:

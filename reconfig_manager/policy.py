@@ -52,7 +52,7 @@ _NUMBERS = (int, float, int | None, float | None)
 class Written(BaseModel):
     """What a person writes, in JSON: unknown keys are rejected, `true` and `"7"` are no numbers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

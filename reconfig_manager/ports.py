@@ -31,7 +31,7 @@ class AgentId(NamedTuple):
 class ProposalRequest(BaseModel):
     """What a person asks for; what is not said is as the policy has it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     actor: str = "anonymous"
     reason: str = Field("", max_length=1000)

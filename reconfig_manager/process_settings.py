@@ -23,7 +23,7 @@ _SCHEMES = ("redis", "rediss", "unix")
 
 
 class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class StoreSettings(_Group):

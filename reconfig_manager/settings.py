@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class MonitorSettings(BaseModel):
     """What brokers report, and how it becomes rates."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     report_period_s: float = Field(10.0, gt=0, description="How often brokers report.")
     period_s: float = Field(
@@ -58,7 +58,7 @@ class MonitorSettings(BaseModel):
 class ExecutionSettings(BaseModel):
     """How long each side waits for the other."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     resend_s: float = Field(0.5, gt=0, description="An unanswered command is repeated after this.")
     frozen_max_s: float = Field(
@@ -100,7 +100,7 @@ class ExecutionSettings(BaseModel):
 class MeasuringSettings(BaseModel):
     """What was gained and spent, beside what was predicted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     settle_s: float = Field(
         5.0, ge=0, description="After a plan, counting begins again this much later: queues drain."
@@ -126,7 +126,7 @@ class MeasuringSettings(BaseModel):
 class ManagerSettings(BaseModel):
     """The manager's core."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     proposal_ttl_s: float = Field(
         1800.0, gt=0, description="A proposal nobody approved expires after this."

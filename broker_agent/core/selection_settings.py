@@ -20,7 +20,7 @@ _NOT_NEGATIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionSettings:
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     enabled: bool = setting(
         True, "Tell other brokers of the cluster what is subscribed to here, and send users there."
@@ -108,7 +108,7 @@ class SelectionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceSettings:
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     redis_url: str = setting(
         "", "Where advice is, such as redis://10.0.0.9:6379/0. Empty: no advice is read."

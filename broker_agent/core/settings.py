@@ -11,7 +11,7 @@ from overlay.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     payload_bytes_max: int = setting(
         1 << 20, "Largest payload of one event; a larger one is refused to its publisher."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -46,7 +47,10 @@ def _read_value(text: str, value: str) -> Value:
     if _WHOLE.fullmatch(value):
         return int(value)
     if _NUMBER.fullmatch(value):
-        return float(value)
+        number = float(value)
+        if not math.isfinite(number):
+            raise UsageError(f"--attribute {text!r}: that is too large a number")
+        return number
     if value.startswith('"'):
         return _read_quoted(text, value)
     return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import math
 import os
 import signal
 import sys
@@ -14,6 +14,7 @@ from typing import Any
 from dynatops.cli.access import access_options, add_access
 from dynatops.cli.errors import CommandError, UsageError, explain_filter
 from dynatops.logs import FORMATS
+from dynatops.strict_json import write_json
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 ADDRESS_VARIABLE = "DYNATOPS_BROKER"
@@ -75,15 +76,27 @@ def positive(kind: type[int | float]) -> Callable[[str], int | float]:
             value = kind(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-        if not value > 0:
-            raise argparse.ArgumentTypeError(f"{text} is not above zero")
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is not above zero, and finite")
         return value
 
     return parse
 
 
+def finite(text: str) -> float:
+    """An argparse type: any number that is one."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not finite")
+    return value
+
+
 def print_json(document: object) -> None:
-    print(json.dumps(document, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+    """One document; numbers that JSON does not have are null."""
+    print(write_json(document, indent=2 if sys.stdout.isatty() else None))
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from dynatops.cli.common import Commands, add_command, print_json, print_table
+from dynatops.cli.common import Commands, add_command, finite, print_json, print_table
 from dynatops.cli.errors import CommandError, UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _add_generate(kinds: Commands) -> None:
         )  # fmt: skip
     for option, name, meaning, default in _RATES:
         parser.add_argument(
-            option, dest=name, type=float, default=float(default), metavar="X",
+            option, dest=name, type=finite, default=float(default), metavar="X",
             help=f"{meaning} (default: {default})",
         )  # fmt: skip
     parser.add_argument("--seed", type=_count, default=0, metavar="N", help="(default: 0)")

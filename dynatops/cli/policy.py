@@ -10,6 +10,7 @@ from typing import Any
 from dynatops.cli.common import Commands, add_command, print_json
 from dynatops.cli.errors import UsageError
 from dynatops.cli.manager_client import ManagerClient, add_manager
+from dynatops.strict_json import JsonError, parse_json, write_json
 
 _PATH = "/v1/policy"
 _EXAMPLES = """\
@@ -80,7 +81,7 @@ def flat(policy: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else write_json(value)
 
 
 def changed(policy: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
@@ -103,6 +104,6 @@ def changed(policy: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, 
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return parse_json(text)
+    except JsonError:
         return text

@@ -4,7 +4,6 @@ they gained."""
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -12,10 +11,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from dynatops.cli.common import Commands, add_command, positive, print_json, print_table
+from dynatops.cli.common import Commands, add_command, finite, positive, print_json, print_table
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.cli.manager_client import ManagerClient, ManagerProblem, UnreachableError, add_manager
 from dynatops.cli.plan_text import describe_plan, headline, when
+from dynatops.strict_json import write_json
 
 ALGORITHMS = ("refine", "dynatops-greedy", "ssbr-greedy", "lsap")
 _PATH = "/v1/reconfigurations"
@@ -100,7 +100,7 @@ def _add_plan(commands: Commands) -> None:
         "--max-moves", type=positive(int), metavar="N", help="brokers that may move at most"
     )
     parser.add_argument(
-        "--delay-weight", type=float, metavar="W", help="what a unit of delay counts (w_d)"
+        "--delay-weight", type=finite, metavar="W", help="what a unit of delay counts (w_d)"
     )
     parser.add_argument("--objective", choices=("net", "cost"), help="what to make small")
     parser.add_argument("--seed", type=int, metavar="N", help="of the solver's own dice")
@@ -297,7 +297,7 @@ def _amount(value: float | None) -> str:
 def _audit(arguments: argparse.Namespace, client: ManagerClient) -> int:
     entries = list(client.pages("/v1/audit", arguments.limit))
     if arguments.json:
-        print(json.dumps(entries, ensure_ascii=False))
+        print(write_json(entries))
         return 0
     rows = [
         (

@@ -23,6 +23,7 @@ from dynatops.cli.errors import CommandError
 from dynatops.cli.manager_client import ManagerClient, add_manager
 from dynatops.cli.network import describe_cluster
 from dynatops.cli.plan_text import headline, table, when
+from dynatops.strict_json import write_json
 
 _POLL_S = 2.0
 _DRAW_MIN_S = 0.2
@@ -87,7 +88,7 @@ _DESCRIPTIONS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def _brief(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else write_json(value)
     return text if len(text) <= _TEXT_SHOWN else f"{text[: _TEXT_SHOWN - 1]}…"
 
 
@@ -164,7 +165,7 @@ def _print_lines(
         if happening is None:
             continue
         if as_json:
-            line = json.dumps({"at_s": round(happening.at_s, 3), **happening.data})
+            line = write_json({"at_s": round(happening.at_s, 3), **happening.data})
         else:
             line = happening.text
         print(line, flush=True)

@@ -12,7 +12,7 @@ from dynatops.lake.fields import HOUR_S
 class LakeSettings(BaseModel):
     """Where a broker writes what happens at it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     url: str = Field(
         "",

@@ -18,7 +18,9 @@ _SCHEME = "bearer "
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="dynatops"'}
 # For the schema; `Gatekeeper` (admission.py) does the work before anything else is looked at.
 bearer = HTTPBearer(
-    auto_error=False, scheme_name="token", description="A token with a role, if managers ask."
+    auto_error=False,
+    scheme_name="token",
+    description="A token with a role, if managers ask for one.",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Security
+from fastapi import APIRouter, Depends, FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, RedirectResponse, Response
@@ -25,8 +25,8 @@ from reconfig_manager.rest.problems import (
     on_refusal,
     response_of,
 )
-from reconfig_manager.rest.reading import network, process, stored
-from reconfig_manager.rest.requests import ElsewhereError, settings_of
+from reconfig_manager.rest.reading import figures, network, process, stored
+from reconfig_manager.rest.requests import ElsewhereError, known_parameters, settings_of
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.rest.watching import events
 
@@ -49,15 +49,15 @@ def create_app(facade: Facade, settings: RestSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(known_parameters)],
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.facade = facade
     app.state.settings = settings
     app.state.tokens = tokens
     app.state.traffic = traffic = Traffic()
-    asked = [Security(bearer)] if tokens.asked_for else []
-    guarded = APIRouter(prefix=PREFIX, dependencies=asked)
-    for router in (network, events, stored, commands):
+    guarded = APIRouter(prefix=PREFIX, dependencies=[Security(bearer)])
+    for router in (network, events, stored, commands, figures):
         guarded.include_router(router)
     app.include_router(guarded)
     app.include_router(process, prefix=PREFIX)
@@ -97,5 +97,15 @@ def _schema(app: FastAPI) -> dict[str, Any]:
         schemas = schema.setdefault("components", {}).setdefault("schemas", {})
         schemas |= problem.pop("$defs", {})
         schemas["Problem"] = problem
+        if not app.state.tokens.asked_for:
+            _make_tokens_optional(schema)
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _make_tokens_optional(schema: dict[str, Any]) -> None:
+    """Of a manager that asks for none: one that is sent is not looked at."""
+    for path in schema["paths"].values():
+        for operation in path.values():
+            if "security" in operation:
+                operation["security"].append({})

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from dynatops.strict_json import write_json
 from reconfig_manager.refusals import RefusalError
 
 OVERFLOW = "overflow"
@@ -135,7 +136,7 @@ class Broadcast:
     def tell(self, event: Mapping[str, Any]) -> None:
         """`type` is the kind of event."""
         self.told += 1
-        text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        text = write_json(event)
         told = Event(str(event["type"]), text, f"{self._instance}-{self.told}")
         self._kept.append(told)
         for watcher in self._watchers:

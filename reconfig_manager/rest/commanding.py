@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from dynatops.strict_json import JsonError, parse_json
 from dynatops.tokens import Role
 from reconfig_manager.plan import Plan
 from reconfig_manager.refusals import StoreError
@@ -21,6 +21,9 @@ from reconfig_manager.rest.facade import Command
 from reconfig_manager.rest.problems import ProblemError, problems, redirect, refusal_of, takes
 from reconfig_manager.rest.requests import Admin, Manager, Operator, facade_of, tag_of
 from reconfig_manager.rest.views import PlanView, PolicyView
+
+JSON_TYPE = "application/json"
+_TYPE_SHOWN = 60
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ class CommandRoute(APIRoute):
 
         async def audited(request: Request) -> Response:
             try:
+                await _check_body(request)
                 return await handle(request)
             except (ProblemError, RequestValidationError, HTTPException) as error:
                 await _write_down(request, action, refusal_of(error))
@@ -64,11 +68,28 @@ async def _write_down(request: Request, action: str, problem: ProblemError) -> N
         log.warning("a refused command could not be written to the audit log: %s", error)
 
 
+async def _check_body(request: Request) -> None:
+    """Before the framework reads it, which takes bytes for a text, and NaN for a number. Raises
+    ProblemError."""
+    raw = await request.body()
+    if not raw:
+        # Missing, as every field may be.
+        return
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != JSON_TYPE:
+        given = f"not {media_type[:_TYPE_SHOWN]}" if media_type else "and say so"
+        raise ProblemError(415, f"send JSON, {given}: Content-Type: {JSON_TYPE}")
+    try:
+        parse_json(raw)
+    except JsonError as error:
+        raise ProblemError(400, f"the body is no JSON: {error}") from None
+
+
 def _reason(body: bytes) -> str:
     """What the body says, whatever else is wrong with it."""
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
+        document = parse_json(body)
+    except JsonError:
         return ""
     reason = document.get("reason") if isinstance(document, dict) else None
     if not isinstance(reason, str):
@@ -95,7 +116,7 @@ def _follow(request: Request, response: Response, plan: Plan) -> PlanView:
     "/reconfigurations",
     status_code=202,
     openapi_extra=takes(Role.OPERATOR),
-    responses={**_ACCEPTED, **problems(400, 403, 408, 409, 413), **redirect()},
+    responses={**_ACCEPTED, **problems(400, 403, 408, 409, 413, 415), **redirect()},
 )
 async def propose_reconfiguration(
     request: Request,
@@ -122,7 +143,7 @@ async def propose_reconfiguration(
     "/reconfigurations/{plan_id}/approve",
     status_code=202,
     openapi_extra=takes(Role.OPERATOR),
-    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413), **redirect()},
+    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
 )
 async def approve_reconfiguration(
     request: Request,
@@ -140,7 +161,7 @@ async def approve_reconfiguration(
     "/reconfigurations/{plan_id}/cancel",
     status_code=202,
     openapi_extra=takes(Role.OPERATOR),
-    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413), **redirect()},
+    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
 )
 async def cancel_reconfiguration(
     request: Request,
@@ -157,7 +178,7 @@ async def cancel_reconfiguration(
 @commands.put(
     "/policy",
     openapi_extra=takes(Role.ADMIN),
-    responses={**problems(400, 403, 408, 409, 412, 413, 428), **redirect()},
+    responses={**problems(400, 403, 408, 409, 412, 413, 415, 428), **redirect()},
 )
 async def set_policy(
     response: Response,

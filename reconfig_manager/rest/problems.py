@@ -208,7 +208,7 @@ def _explain(problem: Mapping[str, Any]) -> str:
 # ---- for the schema ------------------------------------------------------------------------------
 
 _DESCRIPTIONS = {
-    400: "The body is no JSON at all.",
+    400: "The body is no JSON: NaN, Infinity and two fields of one name are none, either.",
     401: "No token, or an unknown one.",
     403: "The token's role does not allow it.",
     404: "It does not exist.",
@@ -216,6 +216,7 @@ _DESCRIPTIONS = {
     409: "Not as things are now; `code` says why.",
     412: "Changed since it was read.",
     413: "The body is too large.",
+    415: "The body is not `application/json`.",
     421: "Without tokens, only requests to a loopback address are answered.",
     422: "The request makes no sense; `errors` says where.",
     428: "If-Match is missing.",

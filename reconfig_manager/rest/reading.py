@@ -48,6 +48,7 @@ _PAGED: dict[int | str, dict[str, Any]] = {200: {"headers": _NEXT}}
 network = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
 stored = APIRouter(tags=["plans"], dependencies=[Viewing])
 process = APIRouter(tags=["manager"])
+figures = APIRouter(tags=["manager"])
 
 # ---- the network, as the leader knows it ---------------------------------------------------------
 
@@ -171,7 +172,7 @@ async def get_readiness(manager: Manager) -> ReadyView:
     return ReadyView(leads=(await manager.leadership()).here)
 
 
-@process.get(
+@figures.get(
     "/metrics",
     dependencies=[Viewing],
     response_class=PlainTextResponse,

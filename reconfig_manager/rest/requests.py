@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Header, Query, Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from dynatops.tokens import Role
@@ -16,6 +18,9 @@ from reconfig_manager.rest.facade import Caller, Facade, PageRequest
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.rest.views import PageView
 
+# Of what was wrong with parameters.
+_NAME_SHOWN = 60
+_PROBLEMS_MAX = 10
 PAGE_ITEMS = 50
 PAGE_MAX = 500
 View = TypeVar("View", bound=BaseModel)
@@ -52,6 +57,32 @@ async def leading(request: Request) -> None:
     path = request.scope.get("raw_path", url.path.encode()).decode("ascii", "replace")
     query = f"?{url.query}" if url.query else ""
     raise ElsewhereError(f"{leadership.url}{path.partition('?')[0]}{query}")
+
+
+def known_parameters(request: Request) -> None:
+    """A query parameter that an endpoint does not have is a mistake, and not nothing. Raises
+    RequestValidationError."""
+    known = set(_parameters(request.scope["route"].dependant))
+    seen: set[str] = set()
+    problems: list[dict[str, Any]] = []
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            takes = ", ".join(sorted(known))
+            message = (
+                f"no such parameter; there are: {takes}" if known else "there are no parameters"
+            )
+            problems.append({"loc": ("query", name[:_NAME_SHOWN]), "msg": message})
+        elif name in seen:
+            problems.append({"loc": ("query", name), "msg": "given twice"})
+        seen.add(name)
+    if problems:
+        raise RequestValidationError(problems[:_PROBLEMS_MAX])
+
+
+def _parameters(dependant: Dependant) -> Iterator[str]:
+    yield from (parameter.alias for parameter in dependant.query_params)
+    for part in dependant.dependencies:
+        yield from _parameters(part)
 
 
 def _commander(role: Role) -> Callable[[Request], Coroutine[Any, Any, Caller]]:

@@ -14,7 +14,7 @@ DEFAULT_PORT = 7480
 class RestSettings(BaseModel):
     """Files are named here, and read when the manager starts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     listen: str = Field(
         f"127.0.0.1:{DEFAULT_PORT}",

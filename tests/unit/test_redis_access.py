@@ -11,7 +11,6 @@ from dynatops.redis_access import (
     RedisPasswordError,
     exposed_password,
     password_options,
-    without_password,
 )
 
 URL = "redis://host:6379/0"
@@ -61,8 +60,3 @@ def test_what_a_command_line_shows(value: str, is_exposed: bool) -> None:
     warning = exposed_password(["", value], "store.password")
     assert ("(store.password)" in warning) == is_exposed
     assert "pw" not in warning
-
-
-def test_messages_show_none() -> None:
-    assert without_password(WITH_PASSWORD) == "redis://host:6379/0"
-    assert without_password(URL) == URL

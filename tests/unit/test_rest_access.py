@@ -189,7 +189,7 @@ class TestTheDoor:
                 answer = await client.post(
                     "/v1/reconfigurations", content=b'{"reason": "x"}', headers=headers
                 )
-                is_problem(answer, 422, "invalid")
+                is_problem(answer, 415, "unsupported_media_type")
             assert not driver.plans
 
         with_manager(test)

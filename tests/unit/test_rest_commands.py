@@ -225,13 +225,49 @@ class TestRefusals:
 
         with_manager(test)
 
-    @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 30_000])
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"{",
+            b"\xff\xfe",
+            b"[" * 30_000,
+            b'{"reason": "x", "weights": {"delay": NaN}}',
+            b'{"reason": "x", "budget_s": Infinity}',
+            b'{"reason": "x", "budget_s": 1e999}',
+            b'{"reason": "x", "reason": "y"}',
+        ],
+    )
     def test_what_is_no_json(self, content: bytes) -> None:
         async def test(_: ManagerDriver, client: httpx.AsyncClient) -> None:
             headers = {"Content-Type": "application/json"}
             answer = await client.post(PLANS, content=content, headers=headers)
-            assert answer.status_code in (400, 422)
-            assert answer.headers["content-type"] == "application/problem+json"
+            problem = is_problem(answer, 400, "malformed")
+            assert problem["detail"].startswith("the body is no JSON: ")
+            assert await audited(client) == [("propose", "", "Malformed")]
+
+        with_manager(test)
+
+    def test_no_body_at_all(self) -> None:
+        async def test(_: ManagerDriver, client: httpx.AsyncClient) -> None:
+            is_problem(await client.post(PLANS), 422, "invalid")
+
+        with_manager(test)
+
+    @pytest.mark.parametrize("kind", ["Application/JSON", "application/json; charset=utf-8"])
+    def test_other_ways_to_say_json(self, kind: str) -> None:
+        async def test(_: ManagerDriver, client: httpx.AsyncClient) -> None:
+            headers = {"Content-Type": kind}
+            answer = await client.post(PLANS, content=b'{"reason": "x"}', headers=headers)
+            assert answer.status_code == 202
+
+        with_manager(test)
+
+    def test_a_parameter_that_there_is_not(self) -> None:
+        async def test(driver: ManagerDriver, client: httpx.AsyncClient) -> None:
+            answer = await client.post(f"{PLANS}?execute=true", json=ASK)
+            is_problem(answer, 422, "invalid")
+            assert not driver.plans
+            assert await audited(client) == [("propose", "", "Invalid")]
 
         with_manager(test)
 

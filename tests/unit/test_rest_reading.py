@@ -12,6 +12,7 @@ import pytest
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
 from reconfig_manager.rest import problems
+from reconfig_manager.rest.admission import OPEN_PATHS
 from reconfig_manager.rest.settings import RestSettings
 from tests.support.manager_driver import (
     ManagerDriver,
@@ -20,6 +21,7 @@ from tests.support.manager_driver import (
     serving,
     with_manager,
 )
+from tests.support.security import table
 
 PLANS = "/v1/reconfigurations"
 
@@ -323,3 +325,40 @@ def test_there_are_so_many_watchers_at_most() -> None:
             is_problem(answer, 503, "too_many_watchers")
 
     with_manager(test, RestSettings(watchers_max=1))
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/v1/cluster?x=1", "query.x: there are no parameters"),
+        ("/v1/brokers?limt=5", "query.limt: no such parameter; there are: cursor, limit"),
+        ("/v1/brokers?limit=5&limit=6", "query.limit: given twice"),
+        ("/v1/topics?a=1&b=2&prefix=x", "query.a: no such parameter; there are: cursor, limit"),
+        ("/v1/healthz?verbose", "query.verbose: there are no parameters"),
+        ("/v1/metrics?name[]=x", "query.name[]: there are no parameters"),
+    ],
+)
+def test_parameters_that_there_are_not_are_refused(path: str, detail: str) -> None:
+    async def test(_: ManagerDriver, client: httpx.AsyncClient) -> None:
+        problem = is_problem(await client.get(path), 422, "invalid")
+        assert problem["detail"].startswith(detail)
+
+    with_manager(test)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_schema_says_what_asks_for_a_token(tmp_path: Path, *, asks: bool) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(table("ops", "t" * 20, role='"admin"'))
+    settings = RestSettings(tokens=str(tokens) if asks else "")
+
+    async def test(_: ManagerDriver, client: httpx.AsyncClient) -> None:
+        schema = (await client.get("/v1/openapi.json")).json()
+        assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+        wanted: list[dict[str, Any]] = [{"token": []}] if asks else [{"token": []}, {}]
+        for path, operations in schema["paths"].items():
+            is_open = path in OPEN_PATHS
+            for operation in operations.values():
+                assert operation.get("security") == (None if is_open else wanted), path
+
+    with_manager(test, settings)
