@@ -74,6 +74,8 @@ _HOMES = {
     "connect_sync": "dynatops.client.sync",
 }
 
+_OF_EVERY_MODULE = ("__all__", "__doc__", "__file__", "__name__", "__path__", "__version__")
+
 __version__ = VERSION
 __all__ = sorted(_HOMES)  # noqa: PLE0605  # one list of names, not two
 
@@ -82,3 +84,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'dynatops' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not; not the parts of the package that happen to be loaded."""
+    return [*__all__, *_OF_EVERY_MODULE]

@@ -56,8 +56,15 @@ class Client:
         self._inbox = self._engine.inbox
         self._waiting = self._engine.waiting
 
+    def __repr__(self) -> str:
+        where = f"at {self.broker}" if self.broker else "not connected"
+        if self._engine.failure is not None:
+            where = f"ended: {self._engine.failure}"
+        return f"<Client {self.client_id!r}, {where}>"
+
     @property
     def client_id(self) -> str:
+        """The name of the session."""
         return self._core.client_id
 
     @property

@@ -15,7 +15,7 @@ class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dynatops.client.publications import FRAME_MESSAGES_MAX, Ack, Confirmed, Publications, Rejected
 from dynatops.client.reading import Arrived, FilterKey, Reading, to_wire
@@ -53,7 +53,7 @@ class SessionWishes:
     expiry_s: int = 0
     # Not to go on with what there was of this client's.
     clean: bool = False
-    token: str = ""
+    token: str = field(default="", repr=False)
     # To go where a broker sends it.
     movable: bool = True
     # Latitude and longitude of its user, in degrees.

@@ -31,6 +31,9 @@ class _Connecting:
         await self._client.open(self._timeout_s)
         return self._client
 
+    def __repr__(self) -> str:
+        return f"<connect(…) of {self._client.client_id!r}, not awaited or entered>"
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

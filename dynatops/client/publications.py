@@ -25,11 +25,15 @@ _POSITION_KNOWN_US = 60_000_000
 
 
 class Ack(IntEnum):
-    """When a publication counts as done."""
+    """When a publication counts as done: taken in for sending (NONE), stamped by the topic's
+    rendezvous point (RP), or stamped and on two brokers (REPLICATED)."""
 
     NONE = AckLevel.ACK_LEVEL_NONE
     RP = AckLevel.ACK_LEVEL_RP
     REPLICATED = AckLevel.ACK_LEVEL_REPLICATED
+
+    def __repr__(self) -> str:
+        return f"Ack.{self.name}"
 
 
 # As they may be written in a call.

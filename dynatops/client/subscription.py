@@ -16,20 +16,38 @@ from dynatops.filters import Filter, Value
 
 # Events that a subscription holds before the client stops reading from its broker.
 QUEUE_EVENTS_MAX = 50_000
+# Of a payload, where an event is shown.
+_SHOWN_BYTES = 40
+# Of a subscription's filters, likewise.
+_SHOWN_FILTERS = 3
 NO_ATTRIBUTES: Mapping[str, Value] = MappingProxyType({})
 
 
 class Event(NamedTuple):
-    """One event, as a subscriber gets it."""
+    """One event, as a subscriber gets it.
+
+    `topic`, `payload` and `attributes` are what the publisher gave; `published_us` is its wall
+    clock then, in microseconds since 1970. `term` and `seq` are the event's place in the topic's
+    history: no two events of a topic have the same, and within a topic they ascend.
+    """
 
     topic: str
     payload: bytes
-    # Wall clock of the publisher, microseconds since 1970.
     published_us: int
-    # Its place in the topic's history.
     term: int
     seq: int
     attributes: Mapping[str, Value] = NO_ATTRIBUTES
+
+    def __repr__(self) -> str:
+        """With the beginning of the payload."""
+        payload = repr(self.payload)
+        if len(self.payload) > _SHOWN_BYTES:
+            payload = f"{self.payload[:_SHOWN_BYTES]!r}… ({len(self.payload):,} bytes)"
+        attributes = f", attributes={dict(self.attributes)}" if self.attributes else ""
+        return (
+            f"Event(topic={self.topic!r}, payload={payload}, published_us={self.published_us}, "
+            f"term={self.term}, seq={self.seq}{attributes})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +251,14 @@ class Subscription:
         self._check_entered()
         while batch := await self._queue.get_all():
             yield batch
+
+    def __repr__(self) -> str:
+        filters = ", ".join(str(f) for f in self._queue.filters[:_SHOWN_FILTERS])
+        if len(self._queue.filters) > _SHOWN_FILTERS:
+            filters += f", … ({len(self._queue.filters):,} filters)"
+        state = "not entered" if self._state is _State.NEW else self._state.name.lower()
+        missed = f", {self.missed:,} missed" if self.missed else ""
+        return f"<Subscription {filters}: {state}, {len(self._queue):,} waiting{missed}>"
 
     async def close(self) -> None:
         """End the subscription. What is queued is dropped."""
