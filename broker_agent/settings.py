@@ -60,7 +60,14 @@ class RuntimeSettings(BaseModel):
     keepalive_s: float = Field(
         5.0,
         gt=0,
-        description="A connection whose other host has vanished is noticed after twice this.",
+        description="A link with a broker whose host has vanished, or whose process hangs, is "
+        "given up after twice this.",
+    )
+    client_keepalive_s: float = Field(
+        30.0,
+        gt=0,
+        description="The same for connections of clients, which are many: their sessions count as "
+        "absent from then on.",
     )
     session_flush_s: float = Field(
         0.25,

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
+from dynatops.keepalive import keepalive_options
 from dynatops.peer_credentials import LinkCredentials, ServerCertificates
 from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide
 from dynatops.v1.manager_pb2 import (
@@ -147,15 +148,12 @@ class AgentServer:
         # The last step sent, and how it is written: most go to many.
         self._step: Step | None = None
         self._raw_step = b""
-        keepalive_ms = round(settings.keepalive_s * 1000)
         options: list[tuple[str, Any]] = [
             # Two managers on one port would each get some of the brokers.
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", settings.message_bytes_max),
             ("grpc.max_send_message_length", settings.message_bytes_max),
-            ("grpc.keepalive_time_ms", keepalive_ms),
-            ("grpc.keepalive_timeout_ms", keepalive_ms),
-            ("grpc.http2.max_pings_without_data", 0),
+            *keepalive_options(settings.keepalive_s),
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.keepalive_permit_without_calls", 1),

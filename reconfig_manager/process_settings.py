@@ -111,7 +111,8 @@ class ServiceSettings(_Group):
     keepalive_s: float = Field(
         3.0,
         gt=0,
-        description="A connection whose other host has vanished is noticed after twice this.",
+        description="A broker whose host has vanished, or whose process hangs, is noticed after "
+        "twice this.",
     )
     records_max: int = Field(
         1_000,

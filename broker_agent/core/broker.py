@@ -60,6 +60,8 @@ from overlay.peers import Peer
 from overlay.settings import OverlaySettings
 from overlay.status import Status
 
+_FOR_BROKERS = CONCERNED | {"session_moved"}
+
 
 class Broker:
     def __init__(
@@ -185,13 +187,24 @@ class Broker:
         if frame.HasField("to") and frame.to != self.node.me.node_id:
             self._pass_on(frame)
             return self._finish([], now_s)
-        if frame.messages and frame.messages[0].WhichOneof("body") in CONCERNED:
-            self.reconfiguration.on_peer(frame.sender, frame.messages[0], now_s)
-            return self._finish([], now_s)
-        if frame.messages and frame.messages[0].HasField("session_moved"):
-            self.reception.moved(frame.messages[0].session_moved, now_s)
-            return self._finish([], now_s)
+        if any(message.WhichOneof("body") in _FOR_BROKERS for message in frame.messages):
+            frame = self._take_own(frame, now_s)
         return self._finish(self.node.handle(frame, now_s), now_s)
+
+    def _take_own(self, frame: PeerFrame, now_s: float) -> PeerFrame:
+        """What is said to the broker, in whichever place; what is left is for its node."""
+        left = PeerFrame()
+        left.CopyFrom(frame)
+        del left.messages[:]
+        for message in frame.messages:
+            kind = message.WhichOneof("body")
+            if kind in CONCERNED:
+                self.reconfiguration.on_peer(frame.sender, message, now_s)
+            elif kind == "session_moved":
+                self.reception.moved(message.session_moved, now_s)
+            else:
+                left.messages.append(message)
+        return left
 
     def _pass_on(self, frame: PeerFrame) -> None:
         """The node that this is meant for is not here: it went to another broker, will come, or is

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from broker_agent.core.cluster_names import cluster_of
 from broker_agent.core.identity import BrokerOptions, Identity
 from broker_agent.core.node_hosting import NodeHosting
+from broker_agent.core.run_events import events_of
 from broker_agent.core.selection import Choice, Selection, User
 from broker_agent.core.sessions import Session
 from dynatops.filters import Filter
@@ -62,7 +63,11 @@ class Cluster:
 
     def take(self, parts: list[Part], now_s: float) -> None:
         for part in parts:
-            for event in Events.FromString(part.run.events).events:
+            events = events_of(part.run)
+            if events is None:
+                self.selection.counters.summaries_ignored += 1
+                continue
+            for event in events:
                 try:
                     summary = BrokerSummary.FromString(event.payload)
                 except DecodeError:

@@ -86,6 +86,10 @@ class BrokerCounters:
         "Topics entered in the catalogue, whose rendezvous point is or was here."
     )
     announcement_retries: int = counter("Announcements of topics to the catalogue sent again.")
+    runs_unreadable: int = counter(
+        "Runs of events that this broker had to look into and could not read; whoever may have "
+        "wanted them is told."
+    )
     inputs_failed: int = counter(
         "Frames of clients, brokers or managers that made this broker fail: a bug. The connection "
         "that they came on was ended."

@@ -2,19 +2,21 @@
 
 A run is serialised once for all who want all of it, and once more for each distinct condition on
 attributes. A session whose condition no event meets is sent nothing, but now and then how far the
-topic has got: its cursor must not fall out of what is retained.
+topic has got: its cursor must not fall out of what is retained. What cannot be read meets no
+condition, and might have: the session is told that it misses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.feeds import Feed
+from broker_agent.core.run_events import events_of
 from broker_agent.core.sessions import Session, piece_of
 from dynatops.filters import Filter, Value, attributes_of
 from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage
-from dynatops.v1.overlay_pb2 import Events, Run
+from dynatops.v1.overlay_pb2 import Event, Events, Run
 from overlay.publishers import Part
 
 # Events passed over until a session is told how far the topic is; a small part of what is retained.
@@ -30,8 +32,11 @@ class _Selection:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.whole = piece_of(ServerMessage(run=run))
-        self._attributes: list[Mapping[str, Value]] | None = None
+        self._events: Sequence[Event] | None = None
+        self._attributes: list[Mapping[str, Value]] = []
         self._pieces: dict[Condition, tuple[bytes, int]] = {}
+        # Whether somebody wanted to know what is in it, and nobody can.
+        self.is_unreadable = False
 
     def of(self, condition: Condition) -> tuple[bytes, int]:
         """The piece for whoever has this condition, and how many events are in it."""
@@ -41,9 +46,16 @@ class _Selection:
         return found
 
     def _select(self, condition: Condition) -> tuple[bytes, int]:
-        events = Events.FromString(self.run.events).events
-        if self._attributes is None:
-            self._attributes = [attributes_of(event.attributes) for event in events]
+        if self._events is None:
+            events = events_of(self.run)
+            self.is_unreadable = events is None
+            self._events = events or ()
+            self._attributes = [attributes_of(event.attributes) for event in self._events]
+        run, events = self.run, self._events
+        if self.is_unreadable:
+            unreadable = MissCause.MISS_CAUSE_UNREADABLE
+            missed = Missed(topic=run.topic, cause=unreadable, count=run.count)
+            return piece_of(ServerMessage(missed=missed)), 0
         selected = [
             offset
             for offset, attributes in enumerate(self._attributes)
@@ -87,7 +99,8 @@ class Delivery:
                 piece, count = selection.whole, run.count
                 if conditions and (condition := conditions.get(session)) is not None:
                     piece, count = selection.of(condition)
-                    if not count and not self._must_tell(session, run):
+                    must_tell = count or selection.is_unreadable or self._must_tell(session, run)
+                    if not must_tell:
                         continue
                 outcome = session.offer(run.topic, piece, count, now_s)
                 if outcome is None:
@@ -97,6 +110,7 @@ class Delivery:
                 else:
                     dropped += count
                 self.touched[session] = None
+            self._counters.runs_unreadable += selection.is_unreadable
             self._counters.delivered_events += taken
             self._counters.dropped_events += dropped
 

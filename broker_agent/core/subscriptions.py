@@ -8,7 +8,7 @@ it can go on at any broker. What is lost for good is told to every subscriber.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from broker_agent.core.confirming import Confirming, Request
@@ -17,13 +17,14 @@ from broker_agent.core.feeds import CursorKey
 from broker_agent.core.following import Following
 from broker_agent.core.logbook import Logbook
 from broker_agent.core.readers import Consumer, Readers, ReadTopic
+from broker_agent.core.run_events import events_of
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.summaries import LocalTopics
 from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import ErrorCode, MissCause, Missed, TopicProblem
-from dynatops.v1.overlay_pb2 import Events, Fetched, Position, Run
+from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run
 from overlay.catalogue import is_system
 from overlay.identifiers import key_of
 from overlay.publishers import Part
@@ -300,11 +301,18 @@ class Subscriptions:
         names = (
             event.payload.decode(errors="replace")
             for part in parts
-            for event in Events.FromString(part.run.events).events
+            for event in self._readable(part.run)
         )
         for topic, sessions in self.following.learn(names):
             for session in sessions:
                 self._follow(session, topic, None, now_s)
+
+    def _readable(self, run: Run) -> Sequence[Event]:
+        events = events_of(run)
+        if events is None:
+            self._counters.runs_unreadable += 1
+            return ()
+        return events
 
     def _note_catalogue(self, shard: ReadTopic, now_s: float) -> None:
         reader = shard.live.reader

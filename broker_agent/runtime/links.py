@@ -38,6 +38,7 @@ from broker_agent.runtime.streams import (
 )
 from broker_agent.settings import RuntimeSettings
 from dynatops.background import Supervisor, Work
+from dynatops.keepalive import keepalive_options
 from dynatops.peer_credentials import LinkCredentials
 from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide, DiallingSide, NotBelievedError
 from dynatops.tls import explain
@@ -263,14 +264,11 @@ class Links:
         self._first_reads = FirstReads(
             settings.unnamed_bytes_max, settings.message_bytes_max, self._note_lost_place
         )
-        keepalive_ms = round(settings.keepalive_s * 1000)
         self.options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", settings.message_bytes_max),
             ("grpc.max_send_message_length", settings.message_bytes_max),
             NOTHING_COMPRESSED,
-            ("grpc.keepalive_time_ms", keepalive_ms),
-            ("grpc.keepalive_timeout_ms", keepalive_ms),
-            ("grpc.http2.max_pings_without_data", 0),
+            *keepalive_options(settings.keepalive_s),
             # Each attempt to connect stands for itself: back-off is done here.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_retries", 0),

@@ -15,6 +15,7 @@ from broker_agent.runtime.first_reads import FirstReads, host_of
 from broker_agent.runtime.inspection import InspectionGuard, InspectionService
 from broker_agent.runtime.streams import NOTHING_COMPRESSED, InputFailedError, unchanged
 from broker_agent.settings import RuntimeSettings
+from dynatops.keepalive import keepalive_options
 from dynatops.peer_credentials import ServerCertificates
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
@@ -42,6 +43,7 @@ class RpcServer:
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.keepalive_permit_without_calls", 1),
+            *keepalive_options(settings.client_keepalive_s),
         ]
         self._first_reads = FirstReads(
             settings.unnamed_bytes_max, settings.message_bytes_max, agent.on_place_lost

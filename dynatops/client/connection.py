@@ -7,12 +7,14 @@ import asyncio
 import grpc
 from google.protobuf.message import DecodeError
 
+from dynatops.keepalive import keepalive_options
 from dynatops.tls import Tls, explain, open_channel
 from dynatops.v1.client_pb2 import ClientFrame, ServerFrame
 
 METHOD = "/dynatops.v1.PubSub/Connect"
 MESSAGE_BYTES_MAX = 32 << 20
-KEEPALIVE_MS = 10_000
+# A broker that hangs is left after twice this.
+_KEEPALIVE_S = 10.0
 
 
 class ConnectionLostError(Exception):
@@ -28,8 +30,7 @@ class Connection:
             options=[
                 ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
                 ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-                ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+                *keepalive_options(_KEEPALIVE_S),
                 # Each attempt stands for itself: when to try again is the client's business.
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.enable_retries", 0),

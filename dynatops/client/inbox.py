@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import DecodeError
+
 from dynatops.client.errors import SubscribeError
 from dynatops.client.routes import Routes
 from dynatops.client.subscription import (
@@ -29,6 +31,7 @@ _MISS_REASONS = {
     MissCause.MISS_CAUSE_NOT_RETAINED: "the events are no longer retained",
     MissCause.MISS_CAUSE_EXPIRED: "the events waited too long for this client",
     MissCause.MISS_CAUSE_TOO_MANY_TOPICS: "the session's wildcards match too many topics",
+    MissCause.MISS_CAUSE_UNREADABLE: "the events cannot be read",
 }
 
 
@@ -129,6 +132,11 @@ class Inbox:
 
     def put(self, arrived: Arrived) -> None:
         events = _events_of(arrived)
+        if events is None:
+            run = arrived.run
+            cause = MissCause.MISS_CAUSE_UNREADABLE
+            self.tell_gap(Missed(topic=run.topic, cause=cause, count=run.count))
+            return
         if self._reading.unclaimed:
             self._keep(events)
         for queue, condition in self._routes.to(arrived.run.topic):
@@ -169,11 +177,17 @@ class Inbox:
         return self._taking.taken() if not self._unclaimed else 0
 
 
-def _events_of(arrived: Arrived) -> list[Event]:
+def _events_of(arrived: Arrived) -> list[Event] | None:
+    """None if they cannot be read: the broker did not look into them, or is broken."""
     run = arrived.run
     topic, term, first = run.topic, run.term, run.first_seq
-    events = Events.FromString(run.events)
+    try:
+        events = Events.FromString(run.events)
+    except DecodeError:
+        return None
     messages = events.events
+    if len(messages) != (len(run.selected) if run.partial else run.count):
+        return None
     if run.partial or events.attributed:
         return [
             Event(

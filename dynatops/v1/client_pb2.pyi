@@ -101,6 +101,8 @@ class _MissCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissCause.V
     """They waited for an absent client for too long."""
     MISS_CAUSE_TOO_MANY_TOPICS: _MissCause.ValueType  # 4
     """The session's wildcards match more topics than a session may have."""
+    MISS_CAUSE_UNREADABLE: _MissCause.ValueType  # 5
+    """They came, and cannot be read: whoever sent them is broken."""
 
 class MissCause(_MissCause, metaclass=_MissCauseEnumTypeWrapper): ...
 
@@ -113,6 +115,8 @@ MISS_CAUSE_EXPIRED: MissCause.ValueType  # 3
 """They waited for an absent client for too long."""
 MISS_CAUSE_TOO_MANY_TOPICS: MissCause.ValueType  # 4
 """The session's wildcards match more topics than a session may have."""
+MISS_CAUSE_UNREADABLE: MissCause.ValueType  # 5
+"""They came, and cannot be read: whoever sent them is broken."""
 Global___MissCause: _TypeAlias = MissCause  # noqa: Y015
 
 @_typing.final

@@ -13,6 +13,7 @@ from broker_agent.settings import BrokerSettings
 from dynatops import Ack
 from dynatops.client.subscription import QUEUE_EVENTS_MAX
 from dynatops.cluster import LocalCluster
+from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, PeerMessage, Publication, Publish
 from tests.support.waiting import until
 
 TOPIC = "quake/ca"
@@ -317,3 +318,27 @@ def test_the_package_offers_what_it_says() -> None:
         assert getattr(dynatops, name)
     with pytest.raises(AttributeError):
         _ = dynatops.nonsense
+
+
+def test_events_that_cannot_be_read_are_told_and_the_next_ones_come() -> None:
+    async def scenario() -> None:
+        gaps: list[dynatops.Gap] = []
+        async with LocalCluster(1) as cluster:
+            stranger = NodeRef(node_id=1, broker_id="x", address="127.0.0.1:1", incarnation=1)
+            async with (
+                dynatops.connect(cluster.addresses) as client,
+                client.subscribe(TOPIC, on_gap=gaps.append) as events,
+            ):
+                broken = Publication(
+                    topic=TOPIC, publisher=9, first_number=1, count=2, events=b"\x0a\x7f"
+                )
+                frame = PeerFrame(
+                    sender=stranger,
+                    messages=[PeerMessage(publish=Publish(publications=[broken]))],
+                )
+                cluster.agents[0].on_peer_frame(frame)
+                await client.publish(TOPIC, b"sound")
+                assert (await anext(events)).payload == b"sound"
+        assert [(gap.count, gap.reason) for gap in gaps] == [(2, "the events cannot be read")]
+
+    asyncio.run(scenario())

@@ -8,8 +8,22 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.effects import ConnectionId
-from dynatops.v1.client_pb2 import ClientFrame
-from dynatops.v1.overlay_pb2 import PeerFrame, Publish, Run, Runs
+from broker_agent.core.selection_settings import SelectionSettings
+from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Subscribe
+from dynatops.v1.overlay_pb2 import (
+    Fetched,
+    NodeRef,
+    Outcome,
+    PeerFrame,
+    PeerMessage,
+    Ping,
+    Publication,
+    Publish,
+    Run,
+    Runs,
+    SessionMoved,
+)
+from overlay.catalogue import shard_topics
 from overlay.identifiers import NUMBER_MAX
 from overlay.soundness import is_sound
 from tests.support.brokers import LoneBroker
@@ -17,6 +31,7 @@ from tests.support.garbage import mutated, random_message
 from tests.support.nodes import publication
 
 FRAMES = 500
+TOPICS = ("quake/ca", "quake/nv", "news")
 
 
 def _serves(broker: LoneBroker) -> None:
@@ -82,3 +97,114 @@ def test_numbers_that_cannot_be() -> None:
     assert not is_sound(Runs(runs=[Run(first_seq=beyond)]))
     assert is_sound(Publish(publications=[publication("t", 1, publisher=beyond)]))
     assert not is_sound(Publish(publications=[publication("t", beyond)]))
+
+
+GARBAGE = (b"\xff", b"\x0a\x7f", b"\x0a\x02\x0a\x7f", b"\x08\x01", b"\x0a\x00\x0a\x00\x0a\x00")
+
+
+def _listening() -> LoneBroker:
+    """Somebody there for everything, in every way there is."""
+    broker = LoneBroker(selection=SelectionSettings(enabled=True))
+    broker.run(0.3)
+    broker.connect("exact")
+    broker.subscribe("exact", *TOPICS)
+    broker.connect("wild")
+    broker.subscribe("wild", "#", "+/+", "quake/+")
+    broker.connect("choosy", keep_s=60)
+    wanted = [Filter(pattern=t, where="price < 5") for t in (*TOPICS, "#")]
+    broker.say("choosy", subscribe=Subscribe(request=1, filters=wanted))
+    broker.run(3.0)
+    assert broker.core.subscriptions.following.is_complete
+    return broker
+
+
+def _sent(rng: Random, broker: LoneBroker, number: int) -> PeerMessage:
+    """What a broker may say of events, with events that are none."""
+    topic = rng.choice((*TOPICS, *shard_topics(), broker.core.cluster.topic))
+    events = rng.choice(GARBAGE)
+    count = rng.choice((1, 1, 1, 3, 1_000))
+    if rng.random() < 0.6:
+        return PeerMessage(
+            publish=Publish(
+                publications=[
+                    Publication(
+                        topic=topic, publisher=number, first_number=1, count=count, events=events
+                    )
+                ]
+            )
+        )
+    reader = broker.core.subscriptions.readers.get(topic)
+    term, seq = reader.live.reader.position if reader is not None else (1, 0)
+    run = Run(
+        topic=topic, term=max(term, 1), first_seq=seq + 1, count=count, publisher=number,
+        first_number=1, prev_term=term, prev_seq=seq, events=events,
+    )  # fmt: skip
+    if rng.random() < 0.5:
+        return PeerMessage(runs=Runs(runs=[run]))
+    return PeerMessage(fetched=Fetched(topic=topic, runs=[run]))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_events_that_are_none(seed: int) -> None:
+    rng = Random(seed)
+    broker = _listening()
+    sender = NodeRef(node_id=1, broker_id="b1", address="b1", incarnation=1)
+    for number in range(1, FRAMES // 5):
+        frame = PeerFrame(sender=sender, messages=[_sent(rng, broker, number)])
+        broker.keep(broker.core.on_peer_frame(frame, broker.now_s))
+        broker.run(0.05)
+        for client in ("exact", "wild", "choosy"):
+            broker.hear(client)
+    assert broker.core.counters.runs_unreadable > 0
+    broker.run(60.0)
+    _serves(broker)
+
+
+def test_who_may_have_wanted_what_nobody_can_read_is_told() -> None:
+    broker = _listening()
+    sender = NodeRef(node_id=1, broker_id="b1", address="b1", incarnation=1)
+    broken = Publication(topic="quake/ca", publisher=5, first_number=1, count=3, events=b"\x0a\x7f")
+    broker.hear("choosy")
+    message = PeerMessage(publish=Publish(publications=[broken]))
+    broker.keep(
+        broker.core.on_peer_frame(PeerFrame(sender=sender, messages=[message]), broker.now_s)
+    )
+    broker.run(0.5)
+    told = [m.missed for m in broker.hear("choosy") if m.HasField("missed")]
+    assert [(m.topic, m.count, m.cause) for m in told] == [
+        ("quake/ca", 3, MissCause.MISS_CAUSE_UNREADABLE)
+    ]
+
+
+def test_each_message_of_a_frame_goes_to_whom_it_concerns() -> None:
+    """A frame whose first message was the broker's lost the others."""
+    broker = LoneBroker()
+    broker.run(0.3)
+    broker.connect("ann")
+    broker.subscribe("ann", "sane")
+    broker.run(1.0)
+    sender = NodeRef(node_id=1, broker_id="b1", address="b1", incarnation=1)
+    published = Publish(publications=[publication("sane", 1, publisher=77)])
+    moved = SessionMoved(client_id="nobody")
+    for first in (PeerMessage(session_moved=moved), PeerMessage(outcome=Outcome(plan="p"))):
+        frame = PeerFrame(sender=sender, messages=[first, PeerMessage(publish=published)])
+        broker.keep(broker.core.on_peer_frame(frame, broker.now_s))
+        broker.run(0.5)
+        published.publications[0].first_number += 1
+        published.publications[0].events = publication("sane", 2).events
+    assert [run.count for run in broker.runs("ann")] == [1, 1]
+
+
+def test_the_brokers_message_is_heard_in_any_place() -> None:
+    broker = LoneBroker()
+    broker.run(0.3)
+    broker.connect("ann", keep_s=60)
+    session = broker.core.registry.clients["ann"]
+    broker.disconnect("ann")
+    sender = NodeRef(node_id=1, broker_id="b1", address="b1", incarnation=1)
+    moved = SessionMoved(client_id="ann", session_id=session.session_id)
+    frame = PeerFrame(
+        sender=sender, messages=[PeerMessage(ping=Ping(nonce=1)), PeerMessage(session_moved=moved)]
+    )
+    broker.keep(broker.core.on_peer_frame(frame, broker.now_s))
+    assert "ann" not in broker.core.registry.clients
