@@ -258,7 +258,6 @@ def _check_completeness(world: World) -> Iterable[str]:
             and wanted.matches(event.topic, {"size": event.size})
         ]
         lost = [e for e in owed if (e.topic, e.publisher, e.number) not in heard]
-        lost = [event for event in lost if not _is_unknown_name(event, subscription, world)]
         kept = [event for event in lost if not _may_be_gone(event, world)]
         untold = [event for event in lost if not _is_told(event, subscription)]
         if kept:
@@ -295,14 +294,6 @@ def _is_told(event: PublishedEvent, subscription: Subscription) -> bool:
     return newest_s >= event.at_s
 
 
-def _is_unknown_name(event: PublishedEvent, subscription: Subscription, world: World) -> bool:
-    """Until names that were taken away are announced again: whether the subscriber could not learn
-    of the topic."""
-    return subscription.filter.is_wildcard and any(
-        known.topic == event.topic and _may_be_gone(known, world) for known in world.published
-    )
-
-
 def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str]:
     """In the end every publication is acknowledged: publishers do not give up in a simulation."""
     open_events = [event for event in published if event.acknowledged_s is None]
@@ -329,12 +320,10 @@ def check_listed(brokers: Iterable[SimulatedBroker], topic: str) -> list[str]:
 
 
 def check_catalogue(world: World) -> list[str]:
-    """INV-13, in the end: every topic with an acknowledged event is in the catalogue."""
+    """INV-13, in the end: every topic with an acknowledged event that is there is in the catalogue."""
     reigns = [broker.core.node.reigns.by_topic for broker in world.brokers.values() if broker.alive]
     acknowledged = [event for event in world.published if event.acknowledged_s is not None]
-    # Until names that were taken away are announced again, those of before are not asked for.
-    gone = {event.topic for event in acknowledged if _may_be_gone(event, world)}
-    owed = {event.topic for event in acknowledged} - gone
+    owed = {event.topic for event in acknowledged if not _may_be_gone(event, world)}
     return [
         f"{topic!r} has acknowledged events, but is not in the catalogue"
         for topic in sorted(owed)
