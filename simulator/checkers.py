@@ -320,7 +320,7 @@ def check_listed(brokers: Iterable[SimulatedBroker], topic: str) -> list[str]:
 
 
 def check_catalogue(world: World) -> list[str]:
-    """INV-13, in the end: a topic is in the catalogue if it has an acknowledged event that is there."""
+    """INV-13, in the end: topics with acknowledged events that are there are in the catalogue."""
     reigns = [broker.core.node.reigns.by_topic for broker in world.brokers.values() if broker.alive]
     acknowledged = [event for event in world.published if event.acknowledged_s is not None]
     owed = {event.topic for event in acknowledged if not _may_be_gone(event, world)}
