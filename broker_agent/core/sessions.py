@@ -339,9 +339,13 @@ class Session:
         return self._sent_bytes + queued <= self._settings.session_window_bytes
 
     def _positions(self) -> Iterable[Cursor]:
-        """Where topics begin whose beginnings wait to be sent."""
+        """Where topics begin whose beginnings wait to be sent; not those of which events wait
+        before, as they would be taken for repeats."""
+        begun: set[str] = set()
         for piece in self._pieces or ():
-            if piece.serial and not piece.events:
+            if piece.events:
+                begun.add(piece.topic)
+            elif piece.serial and piece.topic not in begun:
                 for message in ServerFrame.FromString(piece.data).messages:
                     run = message.run
                     if message.HasField("run") and run.count == 0:

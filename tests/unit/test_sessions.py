@@ -99,6 +99,23 @@ class TestComingBack:
         assert (position.term, position.count) == (delivered[-1].term, 0)
         assert position.first_seq == delivered[-1].first_seq + 1
 
+    def test_but_not_before_what_waits_of_them(self) -> None:
+        """With more than a window waiting answers go first: a position among them would make
+        repeats of the events before it."""
+        broker = LoneBroker(CoreSettings(session_window_bytes=10))
+        broker.run(0.3)
+        broker.connect("pub")
+        broker.connect("c1", client_id="ann", keep_s=60)
+        broker.subscribe("c1", TOPIC)
+        broker.hear("c1")
+        broker.disconnect("c1")
+        publish(broker, 1, 2)
+        broker.connect("c2", client_id="ann", keep_s=60)
+        broker.subscribe("c2", TOPIC)
+        subscribed = [m.subscribed for m in broker.hear_all("c2") if m.HasField("subscribed")]
+        (positions,) = (answer.positions for answer in subscribed)
+        assert [stamp.seq for position in positions for stamp in position.seen] == [0]
+
     def test_without_a_wish_to_be_kept_it_ends(self, broker: LoneBroker) -> None:
         broker.connect("c1", client_id="ann")
         broker.subscribe("c1", TOPIC)
