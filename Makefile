@@ -67,7 +67,6 @@ bench: setup  ## measure (minutes)
 	$(BIN)/python -m benchmarks.manager
 	$(BIN)/python -m benchmarks.metrics
 	$(BIN)/python -m benchmarks.analytics --scale 0.1
-	$(BIN)/python -m benchmarks.metrics
 
 lock:  ## resolve dependencies anew and pin them in constraints.txt
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

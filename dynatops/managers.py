@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 import weakref
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from reconfig_manager.service import ManagerService
 
 HOST = "127.0.0.1"
+_PORT_MAX = 65_535
 _LEAD_TIMEOUT_S = 15.0
 _STOP_TIMEOUT_S = 15.0
 # Sockets have short paths.
@@ -88,6 +90,22 @@ class _Store:
             self._temporary = None
 
 
+def _http_port(first: int, index: int) -> int:
+    """Ports follow each other from the first. Where one is taken, by a manager of another network
+    perhaps, any will do: who looks for it is told."""
+    port = first + index
+    if not first or port > _PORT_MAX:
+        return 0
+    with socket.socket() as trial:
+        # As a server would.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((HOST, port))
+        except OSError:
+            return 0
+    return port
+
+
 class LocalManagers:
     """Managers in this process, in one event loop."""
 
@@ -136,7 +154,7 @@ class LocalManagers:
 
         await self._store.start(supervisor)
         for i, name in enumerate(self._names):
-            http_port = self._http_port + i if self._http_port else 0
+            http_port = _http_port(self._http_port, i)
             values = {
                 **self._values,
                 "manager_id": name,
@@ -263,7 +281,7 @@ class ProcessManagers:
             await self.add(name)
 
     async def add(self, name: str, *, listen: str = f"{HOST}:0") -> ManagerProcess:
-        port = self._http_port + len(self.managers) if self._http_port else 0
+        port = _http_port(self._http_port, len(self.managers))
         manager = await ManagerProcess.start(
             name, self.store.url, listen=listen, http=f"{HOST}:{port}", options=self._options
         )

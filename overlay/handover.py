@@ -1,4 +1,4 @@
-"""A node's whole state as messages: how it changes hands (`DESIGN`: what moves and what stays).
+"""A node's whole state as messages: how it changes hands.
 
     parts = parts_of(node)                   # at its former host, which has sealed it
     state = put_together(parts)              # at its next one

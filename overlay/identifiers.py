@@ -36,7 +36,7 @@ class TermOwner(NamedTuple):
 
 
 def key_of(name: str) -> Key:
-    """The first 8 bytes, big-endian, of the SHA-1 of the UTF-8 name (DESIGN: key of a topic)."""
+    """The key of a topic: the first 8 bytes, big-endian, of the SHA-1 of the UTF-8 name."""
     return Key(
         int.from_bytes(hashlib.sha1(name.encode(), usedforsecurity=False).digest()[:8], "big")
     )

@@ -17,6 +17,7 @@ from dynatops.cli.common import (
     run_async,
 )
 from dynatops.cli.errors import UsageError
+from dynatops.cli.manager_client import DEFAULT_URL, MANAGER_VARIABLE
 from dynatops.cli.planning import require_manager
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def add_commands(commands: Commands) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="reconfiguration managers beside them, the first at http://127.0.0.1:7480 "
-        "(default: none)",
+        help="reconfiguration managers beside them, the first at http://127.0.0.1:7480, or where "
+        "there is room if something else listens there (default: none)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -133,6 +134,9 @@ def _announce(cluster: LocalCluster | ProcessCluster, lake: str, *, as_json: boo
         print(f"For other commands: export {ADDRESS_VARIABLE}={first}")
     if cluster.managers.urls:
         print(f"{len(cluster.managers.urls)} managers: {', '.join(cluster.managers.urls)}")
+        if cluster.managers.urls[0] != DEFAULT_URL:
+            # Something else is there, another network perhaps.
+            print(f"For their commands: export {MANAGER_VARIABLE}={cluster.managers.urls[0]}")
     if lake:
         redis = f" --redis {cluster.managers.store_url}" if cluster.managers.urls else ""
         print(f"For advice: dynatops analytics run all --lake {lake} --output DIR{redis}")
