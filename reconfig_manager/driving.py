@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -93,6 +94,10 @@ class Driver:
         self._writes_stirred = asyncio.Event()
         self._entries: deque[AuditEntry] = deque()
         self._entries_stirred = asyncio.Event()
+        self._appending = asyncio.Lock()
+        # It may have arrived although no answer came, under this key.
+        self._tried: AuditEntry | None = None
+        self._tried_key = ""
         self._ticked_s = 0.0
         self.chronicle: Chronicle = Chronicle()
         self.lag_s: Histogram = Histogram(_LAG_BOUNDS_S)
@@ -320,15 +325,22 @@ class Driver:
                     pause_s = min(2 * pause_s, _AUDIT_RETRY_MAX_S)
 
     async def _append_one(self) -> bool:
-        entry = self._entries[0]
-        try:
-            await self.store.append_audit(entry)
-        except StoreAway:
-            return False
-        # While that took, the oldest may have been lost.
-        if self._entries and self._entries[0] is entry:
-            self._entries.popleft()
-        return True
+        """One at a time, also when the last ones are written at the end: each is written once."""
+        async with self._appending:
+            if not self._entries:
+                return True
+            entry = self._entries[0]
+            again = entry is self._tried
+            if not again:
+                self._tried, self._tried_key = entry, secrets.token_hex(8)
+            try:
+                await self.store.append_audit(entry, self._tried_key, again=again)
+            except StoreAway:
+                return False
+            # While that took, the oldest may have been lost.
+            if self._entries and self._entries[0] is entry:
+                self._entries.popleft()
+            return True
 
     async def _flush_audit(self) -> None:
         while self._entries and await self._append_one():

@@ -216,7 +216,9 @@ class Store(Protocol):
         """The newest first."""
         ...
 
-    async def append_audit(self, entry: AuditEntry) -> None: ...
+    async def append_audit(self, entry: AuditEntry, key: str = "", *, again: bool = False) -> None:
+        """`again`: it may have arrived already, with this key; then it is not written twice."""
+        ...
 
     async def audit(self, cursor: str | None, limit: int) -> Page[AuditEntry]:
         """The newest first."""

@@ -46,6 +46,8 @@ FENCE_MAX = (1 << 53) - 1
 _LARGE = 5.0
 _MANAGERS_MAX = 100
 _KEPT_RATES_BYTES_MAX = 64 << 20
+# An entry that was thought lost is looked for among so many.
+_AUDIT_LOOK_BACK = 10_000
 
 
 class StoreSettingsError(Exception):
@@ -231,13 +233,13 @@ class RedisStore:
                 f"({_number(cursor)}" if cursor is not None else "+inf",
                 "-inf",
                 start=0,
-                num=limit,
+                num=limit + 1,
                 withscores=True,
             )
         )
+        found, more = found[:limit], len(found) > limit
         raw = await self._raw_plans([plan_id for plan_id, _ in found])
         items = await asyncio.to_thread(lambda: [_parse(Plan, one) for one in raw])
-        more = len(found) == limit
         return Page(items, str(int(found[-1][1])) if more else None)
 
     async def _raw_plans(self, ids: Sequence[bytes]) -> list[bytes]:
@@ -247,10 +249,11 @@ class RedisStore:
         found: Iterable[bytes | None] = await self._ask(self._redis.mget(keys), _LARGE)
         return [raw for raw in found if raw is not None]
 
-    async def append_audit(self, entry: AuditEntry) -> None:
+    async def append_audit(self, entry: AuditEntry, key: str = "", *, again: bool = False) -> None:
         raw = entry.model_dump_json(exclude={"number"})
         keys = self._keys("audit-number", "audit")
-        await self._ask(self._append(keys, [raw, self._settings.audit_max]))
+        look_back = _AUDIT_LOOK_BACK if again else 0
+        await self._ask(self._append(keys, [raw, self._settings.audit_max, key, look_back]))
 
     async def audit(self, cursor: str | None, limit: int) -> Page[AuditEntry]:
         """The newest first. Raises UnknownCursorError."""
@@ -258,18 +261,23 @@ class RedisStore:
         last = "+"
         if cursor is not None:
             last = str(max(_number(cursor) - 1, 0))
-        question = self._redis.xrevrange(self._key("audit"), max=last, min="-", count=limit)
+        question = self._redis.xrevrange(self._key("audit"), max=last, min="-", count=limit + 1)
         found = await self._ask(question)
+        found, more = found[:limit], len(found) > limit
         items: list[AuditEntry] = []
         for entry_id, fields in found:
             number = int(entry_id.split(b"-")[0])
             items.append(_parse(AuditEntry, fields[b"entry"]).model_copy(update={"number": number}))
-        more = len(items) == limit
         return Page(items, str(items[-1].number) if more else None)
 
     async def plan_for_key(self, key: str) -> str | None:
-        holder = await self._ask(self._redis.hget(self._key("keys"), key))
-        return None if holder is None else holder.decode()
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hget(self._key("keys"), key)
+            pipeline.zscore(self._key("keys-end"), key)
+            holder, end_s = await self._ask(pipeline.execute())
+        if holder is None or end_s is None or end_s <= time.time():
+            return None
+        return cast("bytes", holder).decode()
 
     async def remember_key(self, key: str, plan_id: str, ttl_s: float) -> str:
         now_s = time.time()

@@ -111,12 +111,20 @@ return {'ok'}
 """
 )
 
-# KEYS number, stream; ARGV entry, most entries. The entry's number.
+# KEYS number, stream; ARGV entry, most entries, its key, among how many of the last it may be
+# already (0 for one that is new).
 APPEND_AUDIT = """\
+if ARGV[4] ~= '0' then
+  for _, there in ipairs(redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', ARGV[4])) do
+    if there[2][4] == ARGV[3] then
+      return {'there'}
+    end
+  end
+end
 local number = redis.call('INCR', KEYS[1])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], string.format('%.0f-1', number),
-  'entry', ARGV[1])
-return number
+  'entry', ARGV[1], 'key', ARGV[3])
+return {'ok'}
 """
 
 # KEYS plans by key, ends by key; ARGV key, plan id, now in s, end in s, most keys. The plan that

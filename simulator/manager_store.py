@@ -45,9 +45,10 @@ class SimulatedStore:
 
     def renew(self, me: str, fence: int, ttl_s: float, now_s: float) -> None:
         self._reach()
-        if self.leader != me or fence != self.fence or now_s >= self.lease_until_s:
+        # A lease that has run out while nobody else led is taken up again.
+        if fence != self.fence:
             raise Deposed(fence, self.fence)
-        self.lease_until_s = now_s + ttl_s
+        self.leader, self.lease_until_s = me, now_s + ttl_s
 
     def release(self, me: str, fence: int) -> None:
         self._reach()
@@ -70,7 +71,9 @@ class SimulatedStore:
         self._reach()
         if fence != self.fence:
             raise Deposed(fence, self.fence)
-        plan = record.plan
+        plan, policy = record.plan, record.policy
+        if policy is not None and self.policy.version and self.policy.version >= policy.version:
+            return
         if plan is not None:
             stored = self.plans.get(plan.id)
             if stored is not None and stored.version >= plan.version:

@@ -24,7 +24,9 @@ from dynatops.v1.manager_pb2 import (
 from reconfig_manager.agents import METHOD
 from reconfig_manager.embedded import EmbeddedServer
 from reconfig_manager.plan import Phase, PlanState
+from reconfig_manager.ports import Audit, AuditEntry
 from reconfig_manager.process_settings import ManagerProcessSettings
+from reconfig_manager.refusals import StoreAway
 from reconfig_manager.service import ManagerService, ManagerStartError
 from tests.support.agents import QUICK, FakeAgent, attending, managing
 from tests.support.manager_store import executing
@@ -332,3 +334,37 @@ class TestUplink:
                 assert agent.uplink.counters.manager_failures >= 1
 
         asyncio.run(scenario())
+
+
+class TestAudit:
+    @pytest.mark.parametrize("is_lost", [False, True])
+    def test_an_entry_under_way_at_the_end_is_written_once(
+        self, tmp_path: Path, *, is_lost: bool
+    ) -> None:
+        """It has arrived, and the answer comes late, or not at all."""
+
+        async def scenario(server: EmbeddedServer) -> None:
+            async with managing(server.url) as service:
+                store, arrived, answered = service.store, asyncio.Event(), asyncio.Event()
+                append = store.append_audit
+
+                async def slow(*arguments: Any, **options: Any) -> None:
+                    await append(*arguments, **options)
+                    if not arrived.is_set():
+                        arrived.set()
+                        await answered.wait()
+                        if is_lost:
+                            raise StoreAway("no answer")
+
+                store.append_audit = slow  # type: ignore[method-assign]
+                entry = AuditEntry(at_s=1.0, actor="ann", action="approve", subject="p1")
+                await service.driver.carry_out([Audit(entry)])
+                await arrived.wait()
+                stopping = asyncio.create_task(service.driver.stop())
+                await asyncio.sleep(0)
+                answered.set()
+                await stopping
+                found = await store.audit(None, 10)
+                assert [e.subject for e in found.items if e.subject] == ["p1"]
+
+        run(tmp_path, scenario)

@@ -18,14 +18,13 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.refusals import Deposed, StoreAway
 
-FINISHED_READ = 100
-
 
 class MemoryStore:
     """`now_s` is the store's own clock: leases end by it, and idempotency keys."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
+    def __init__(self, now_s: Callable[[], float], plans_read: int = 100) -> None:
         self._now_s = now_s
+        self._plans_read = plans_read
         self.away = False
         self.lose = False
         self._leader: tuple[str, int, float] | None = None
@@ -38,14 +37,15 @@ class MemoryStore:
         self._rates_at_s = 0.0
         self._epoch = 0
         self._audit: list[AuditEntry] = []
+        self._audit_keys: set[str] = set()
         self._keys: dict[str, tuple[str, float]] = {}
 
     # ---- who leads -------------------------------------------------------------------------------
 
     async def acquire(self, me: str, ttl_s: float, fence_min: int = 0) -> int | None:
         self._reach()
-        leader = self._leads()
-        if leader is not None and leader[0] != me:
+        # Not even itself: it may be a former life of the same name.
+        if self._leads() is not None:
             return None
         self.fence = max(self.fence + 1, fence_min)
         self._leader = (me, self.fence, self._now_s() + ttl_s)
@@ -53,9 +53,8 @@ class MemoryStore:
 
     async def renew(self, me: str, fence: int, ttl_s: float) -> None:
         self._reach()
+        # A lease that has run out while nobody else led is taken up again.
         self._check(fence)
-        if self._leader is None or self._leader[:2] != (me, fence):
-            raise Deposed(fence, self.fence)
         self._leader = (me, fence, self._now_s() + ttl_s)
 
     async def release(self, me: str, fence: int) -> None:
@@ -76,10 +75,14 @@ class MemoryStore:
 
     async def read_state(self) -> LeaderState:
         self._reach()
-        newest = sorted(self._plans.values(), key=_newest, reverse=True)
-        finished = [plan for plan in newest if plan.state.over][:FINISHED_READ]
+        newest = list(self._plans)[-self._plans_read :]
+        former = sorted(
+            plan.id
+            for plan in self._plans.values()
+            if not plan.state.over and plan.id not in newest
+        )
         return LeaderState(
-            plans=tuple([plan for plan in newest if not plan.state.over] + finished),
+            plans=tuple(self._plans[plan_id] for plan_id in (*former, *newest)),
             placement=self._placement,
             policy=self._policy,
             constants=self._constants,
@@ -91,7 +94,9 @@ class MemoryStore:
     async def write(self, fence: int, record: Record) -> None:
         self._reach()
         self._check(fence)
-        plan = record.plan
+        plan, policy = record.plan, record.policy
+        if policy is not None and self._policy.version and self._policy.version >= policy.version:
+            return
         if plan is not None:
             stored = self._plans.get(plan.id)
             if stored is not None and stored.version >= plan.version:
@@ -100,7 +105,6 @@ class MemoryStore:
             self._epoch = max(self._epoch, plan.epoch)
         if record.placement is not None:
             self._placement = record.placement
-            self._epoch = max(self._epoch, record.placement.epoch)
         if record.policy is not None:
             self._policy = record.policy
         if record.constants is not None:
@@ -143,8 +147,11 @@ class MemoryStore:
         newest = list(self._plans.values())[:end][::-1][:limit]
         return Page(newest, str(end - limit) if end > limit else None)
 
-    async def append_audit(self, entry: AuditEntry) -> None:
+    async def append_audit(self, entry: AuditEntry, key: str = "", *, again: bool = False) -> None:
         self._reach()
+        if again and key in self._audit_keys:
+            return
+        self._audit_keys.add(key)
         self._audit.append(entry.model_copy(update={"number": len(self._audit) + 1}))
 
     async def audit(self, cursor: str | None, limit: int) -> Page[AuditEntry]:
@@ -167,10 +174,6 @@ class MemoryStore:
             return first
         self._keys[key] = (plan_id, self._now_s() + ttl_s)
         return plan_id
-
-
-def _newest(plan: Plan) -> tuple[float, str]:
-    return plan.created_s, plan.id
 
 
 def _number(cursor: str) -> int:
