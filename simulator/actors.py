@@ -12,13 +12,15 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from simulator.hostile import plan_hostile_clients
+
 if TYPE_CHECKING:
     from simulator.run import Run
 
 Actor = Callable[["Run", Random], None]
 
 # By name, which seeds its generator.
-ACTORS: Mapping[str, Actor] = MappingProxyType({})
+ACTORS: Mapping[str, Actor] = MappingProxyType({"hostile clients": plan_hostile_clients})
 
 
 def plan_actors(run: Run) -> None:

@@ -18,13 +18,27 @@ from dynatops.client.destinations import FailedLately
 from dynatops.client.publications import Ack, Confirmed
 from dynatops.client.reading import Arrived, FilterKey
 from dynatops.filters import Filter, attributes_to_wire, pattern_matches
-from dynatops.v1.client_pb2 import ClientFrame, Missed, Redirect, ServerFrame, Subscribed, Welcome
+from dynatops.v1.client_pb2 import (
+    ClientFrame,
+    ErrorCode,
+    Goodbye,
+    Missed,
+    Redirect,
+    ServerFrame,
+    Subscribed,
+    Welcome,
+)
 from dynatops.v1.overlay_pb2 import Events
+from simulator.tokens import is_claimed, token_of
 
 if TYPE_CHECKING:
     from simulator.world import SimulatedBroker, World
 
 CLIENT_DELAY_S = 0.002
+# What no client publishes.
+FORGED = b"forged"
+# With these a broker ends what an honest client has done nothing to end.
+_UNDESERVED = (ErrorCode.ERROR_CODE_PROTOCOL, ErrorCode.ERROR_CODE_NOT_AUTHENTICATED)
 OUTPUT_BYTES_MAX = 256 << 10
 KEPT_S = 600
 TELL_PERIOD_S = 0.2
@@ -99,7 +113,7 @@ class SimulatedClient:
         self._tell()
 
     def _be_born(self) -> None:
-        wishes = SessionWishes(expiry_s=KEPT_S if self.kept else 0)
+        wishes = SessionWishes(expiry_s=KEPT_S if self.kept else 0, token=token_of(self.name))
         self._lives += 1
         self.core = ClientCore(self.name, self._world.rng.randbytes(16), wishes)
 
@@ -138,6 +152,8 @@ class SimulatedClient:
             return
         self._broker = None
         self._failed.note(broker.address, self._now())
+        if broker.alive and not broker.leaving:
+            self._disturbed(f"was cut off by {broker.address}")
         # What was not confirmed, the broker need not know of when it is back.
         may_forget = self.core.is_settled and not self._unacknowledged
         self.core.disconnected()
@@ -264,7 +280,23 @@ class SimulatedClient:
                 self._redirected(item.address)
                 move = partial(self.send_to, item.address)
                 self._world.scheduler.after(REDIRECT_PATIENCE_S, move)
+            elif isinstance(item, Goodbye):
+                self._sent_away(item)
         self._flush()
+
+    def _sent_away(self, goodbye: Goodbye) -> None:
+        not_let_in = goodbye.code == ErrorCode.ERROR_CODE_NOT_AUTHENTICATED
+        if not_let_in and not is_claimed(self.name):
+            # Somebody else has its id there, which nobody claims: it goes elsewhere.
+            self._connection = ConnectionId("")
+            self._broker = None
+            self.core.disconnected()
+            self._world.scheduler.after(self._world.rng.uniform(0.1, 0.5), self.connect)
+        elif goodbye.code in _UNDESERVED:
+            self._disturbed(f"was sent away: {goodbye.message}")
+
+    def _disturbed(self, how: str) -> None:
+        self._world.disturbed.append(f"{self.name} {how}, at {self._now():.3f} s")
 
     def _welcomed(self, welcome: Welcome) -> None:
         for event in self._unacknowledged.values():
@@ -322,6 +354,8 @@ class SimulatedClient:
         for index, offset in item.places:
             size = events[index].attributes[0].whole
             number = run.first_number + offset
+            if events[index].payload == FORGED:
+                self._disturbed(f"heard event {number} of {run.publisher} that was forged")
             is_late = (run.topic, run.publisher, number) in self._said_missing
             heard = HeardEvent(
                 run.topic, run.publisher, number, run.term,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+from typing import Protocol
 
 from broker_agent.core.broker import Broker
 from broker_agent.core.effects import (
@@ -32,12 +33,21 @@ from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, S
 from simulator.disk import SimulatedDisk
 from simulator.network import Network
 from simulator.scheduler import Scheduler, Trace
+from simulator.tokens import simulated_access
 
 TICK_S = 0.1
 FLUSH_S = 0.25
 # A write to disk takes so long; a broker that crashes meanwhile has not written.
 WRITE_MAX_S = 0.05
 OUTPUT_BYTES_MAX = 256 << 10
+
+
+class Connected(Protocol):
+    """Whoever has a connection to a broker."""
+
+    def on_frame(self, connection: ConnectionId, raw: bytes) -> None: ...
+
+    def lost_connection(self, connection: ConnectionId) -> None: ...
 
 
 class SimulatedBroker:
@@ -51,7 +61,7 @@ class SimulatedBroker:
         self.alive = True
         self.leaving = False
         self._world = world
-        self._connections: dict[ConnectionId, SimulatedClient] = {}
+        self._connections: dict[ConnectionId, Connected] = {}
         self._disk = world.disks.setdefault(broker_id, SimulatedDisk())
         self._writing = False
         self.core = Broker(
@@ -59,7 +69,7 @@ class SimulatedBroker:
             world.overlay_settings,
             world.core_settings,
             Random(world.rng.getrandbits(64)),
-            BrokerOptions(saving=True),
+            BrokerOptions(world.access, saving=True),
         )
         self.core.restore(self._disk.read(), self._now())
         world.network.attach(self.address, self._on_frame)
@@ -119,7 +129,7 @@ class SimulatedBroker:
             arrive = partial(client.on_frame, connection, raw)
             self._world.scheduler.after(CLIENT_DELAY_S, arrive)
 
-    def connect(self, connection: ConnectionId, client: SimulatedClient) -> None:
+    def connect(self, connection: ConnectionId, client: Connected) -> None:
         self._connections[connection] = client
         self._perform(self.core.open_connection(connection, self._now()))
 
@@ -190,6 +200,7 @@ class World:
         self.trace = trace
         self.overlay_settings = overlay_settings
         self.core_settings = core_settings
+        self.access = simulated_access(core_settings)
         self.brokers: dict[str, SimulatedBroker] = {}
         self.disks: dict[str, SimulatedDisk] = {}
         # Crashed brokers that will be started again.
@@ -197,6 +208,8 @@ class World:
         self.clients: list[SimulatedClient] = []
         self.subscriptions: list[Subscription] = []
         self.published: list[PublishedEvent] = []
+        # What honest clients have noticed of hostile ones: sentences.
+        self.disturbed: list[str] = []
         # When a fault took events away that had been acknowledged: both copies of topics, or all.
         self.taken_away: list[float] = []
         # Called when a publisher is told that an event is safe.
