@@ -17,6 +17,8 @@ and handed on like any topic's history.
   acknowledged as `replicated`. Events themselves flow at once.
 - A name is the one event, number 1, of a publisher that is a hash of the name. To announce it again
   is a repeat: acknowledged, not entered twice.
+- With the name goes the term that the topic began in. Whoever learns of the topic reads it from
+  there, and is told if its rendezvous point does not know that term: what the topic had is lost.
 - That a topic is announced is part of its state (`announced`), which its replica is told and its
   next rendezvous point inherits: acknowledgements wait for the catalogue once in a topic's life. It
   does not say that the name is still there. A part loses names when both its holders die, and when
@@ -39,12 +41,14 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Event, Events, Publication, Run
-from overlay.identifiers import RING_BITS, PublisherId, key_of
+from overlay.identifiers import NUMBER_MAX, RING_BITS, PublisherId, key_of
 
 CATALOGUE_SHARDS = 32
 # Topics of the system's own begin like this; clients neither publish nor subscribe to them.
 SYSTEM_PREFIX = "$"
 _CATALOGUE_PREFIX = "$topics/"
+# The attribute of a name that says in which term the topic began.
+_BEGAN = "began"
 _SHARD_SHIFT = RING_BITS - CATALOGUE_SHARDS.bit_length() + 1
 
 
@@ -76,17 +80,21 @@ def announcer_of(topic: str) -> PublisherId:
     return PublisherId(int.from_bytes(digest[8:16], "big"))
 
 
-def announcement_of(topic: str, known: tuple[int, int] = (0, 0)) -> Publication:
-    """What enters the name in the catalogue; always the same event. Its announcer knows that this
-    part of the catalogue stood at `known` when it had all that was announced before."""
+def announcement_of(topic: str, known: tuple[int, int] = (0, 0), began: int = 0) -> Publication:
+    """What enters the name in the catalogue, with the term that the topic began in. Its announcer
+    knows that this part of the catalogue stood at `known` when it had all that was announced
+    before."""
     known_term, known_seq = known
+    name = Event(payload=topic.encode())
+    if began:
+        name.attributes.add(name=_BEGAN, whole=began)
     return Publication(
         topic=shard_topic(topic),
         publisher=announcer_of(topic),
         first_number=1,
         count=1,
         ack=AckLevel.ACK_LEVEL_REPLICATED,
-        events=Events(events=[Event(payload=topic.encode())]).SerializeToString(),
+        events=Events(events=[name]).SerializeToString(),
         known_term=known_term,
         known_seq=known_seq,
     )
@@ -110,3 +118,9 @@ def names_in(runs: Iterable[Run]) -> list[str]:
         except (DecodeError, UnicodeDecodeError):
             continue
     return names
+
+
+def began_in(event: Event) -> int:
+    """The term that the topic of this name began in; 0 if that is not said."""
+    said = next((each.whole for each in event.attributes if each.name == _BEGAN), 0)
+    return said if 0 < said <= NUMBER_MAX else 0

@@ -102,6 +102,10 @@ class TopicReader:
     def is_behind(self) -> bool:
         return self.started and self._known > self.position
 
+    def has_followed(self, term: int) -> bool:
+        """Whether this term is of the one history that it has read without a break."""
+        return not self._broken_at and any(term == each for each, _ in self.cursor)
+
     @property
     def newest_term(self) -> int:
         return max(self.position[0], self._known[0])

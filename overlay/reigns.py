@@ -190,6 +190,11 @@ class Reigns:
             reign.announcing = True
             self._listing.announce(reign.log.topic, now_s)
 
+    def began(self, topic: str) -> int:
+        """The term that the topic began in, as far as that is remembered; 0 if it is not here."""
+        reign = self.by_topic.get(topic)
+        return reign.log.began if reign is not None else 0
+
     def announced(self, entry: Entered, now_s: float) -> None:
         """The catalogue has the topic's name, safely."""
         reign = self.by_topic.get(entry.topic)

@@ -100,6 +100,11 @@ class TopicLog:
         )
 
     @property
+    def began(self) -> Term:
+        """The oldest term that is remembered: all events are of it, or newer."""
+        return Term(self.lineage[0][0]) if self.lineage else self.term
+
+    @property
     def is_unannounced(self) -> bool:
         """Whether the topic has events, but is not known to be in the catalogue."""
         return not self.announced and not self.is_blank

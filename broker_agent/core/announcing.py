@@ -44,7 +44,7 @@ class Announcing:
         self._counters = counters
         self._topics: set[str] = set()
         # Not published yet, in order.
-        self._waiting: deque[Announce] = deque()
+        self._waiting: deque[tuple[Announce, int]] = deque()
         # By publisher and catalogue topic, which is what acknowledgements name.
         self._open: dict[tuple[int, str], _Open] = {}
 
@@ -52,11 +52,11 @@ class Announcing:
         """Topics not yet announced."""
         return len(self._topics)
 
-    def announce(self, wanted: Announce) -> None:
-        """Take a topic in."""
+    def announce(self, wanted: Announce, began: int = 0) -> None:
+        """Take in a topic that began in this term."""
         if wanted.topic not in self._topics:
             self._topics.add(wanted.topic)
-            self._waiting.append(wanted)
+            self._waiting.append((wanted, began))
 
     def acknowledged(self, acks: Iterable[Acknowledged]) -> list[Entered]:
         """Which topics these say are announced."""
@@ -86,8 +86,8 @@ class Announcing:
         """What to publish for the first time, as far as there is room."""
         announcements: list[Publication] = []
         while self._waiting and len(self._open) < self._settings.announcements_open_max:
-            wanted = self._waiting.popleft()
-            publication = announcement_of(wanted.topic, wanted.known)
+            wanted, began = self._waiting.popleft()
+            publication = announcement_of(wanted.topic, wanted.known, began)
             pause_s = self._settings.publish_retry_s
             key = (publication.publisher, publication.topic)
             self._open[key] = _Open(wanted, publication, now_s + pause_s, pause_s)

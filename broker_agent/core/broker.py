@@ -417,7 +417,7 @@ class Broker:
                 if announced := self.announcing.acknowledged(ack.acknowledged):
                     self._node_effects.extend(self.node.announced(announced, now_s))
             case Announce():
-                self.announcing.announce(effect)
+                self.announcing.announce(effect, self.node.reigns.began(effect.topic))
             case Repaired(by=peer, answer=answer):
                 self.publishing.note_rendezvous_point(answer.topic, peer)
                 self.subscriptions.on_repair(answer, now_s)

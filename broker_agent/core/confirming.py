@@ -14,7 +14,7 @@ from broker_agent.core.effects import ConnectionId
 from broker_agent.core.feeds import CursorKey
 from broker_agent.core.sessions import Session
 from dynatops.filters import Filter
-from dynatops.v1.client_pb2 import ServerMessage, Subscribed, TopicProblem
+from dynatops.v1.client_pb2 import Cursor, ServerMessage, Subscribed, TopicProblem
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +30,10 @@ class Request:
     new: list[Filter] = field(default_factory=list)
     # Topics without a position.
     missing: dict[str, None] = field(default_factory=dict)
+    # Whether there are wildcards in it, and where the catalogue stands for them: with that the
+    # client is told, wherever it goes on, if names of topics were lost.
+    is_wild: bool = False
+    catalogue: list[Cursor] = field(default_factory=list)
     # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
     # back with some, so that no topic begins later than they would have it.
     held: list[Filter] = field(default_factory=list)
@@ -76,7 +80,9 @@ class Confirming:
         session = request.session
         if request.connection is None or session.connection != request.connection:
             return False
-        confirmation = Subscribed(request=request.number, problems=request.problems)
+        confirmation = Subscribed(
+            request=request.number, problems=request.problems, positions=request.catalogue
+        )
         session.confirm(ServerMessage(subscribed=confirmation))
         return True
 

@@ -7,6 +7,7 @@ with a matching filter read it from its first event.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from overlay.catalogue import shard_topics
 
 # In a tree of names: a topic ends here. No level contains it.
 _END = "\0"
+# Beside that: the term that it began in.
+_BEGAN = "\0began"
+_NO_LEVELS = (_END, _BEGAN)
 
 
 class TopicNames:
@@ -36,16 +40,26 @@ class TopicNames:
             node = node.get(level) if node is not None else None
         return node is not None and _END in node
 
-    def add(self, topic: str) -> bool:
-        """Whether it is new."""
+    def add(self, topic: str, began: int = 0) -> bool:
+        """A topic, and the term that it began in (0 if that is not known); whether it is new."""
         node = self._root
         for level in topic.split("/"):
             node = node.setdefault(level, {})
         if _END in node:
             return False
         node[_END] = topic
+        if began:
+            node[_BEGAN] = began
         self._count += 1
         return True
+
+    def began(self, topic: str) -> int:
+        """The term that the topic began in; 0 if that is not known."""
+        node: dict[str, Any] | None = self._root
+        for level in topic.split("/"):
+            node = node.get(level) if node is not None else None
+        found: int = node.get(_BEGAN, 0) if node is not None else 0
+        return found
 
     def matching(self, pattern: str) -> Iterator[str]:
         """The topics that the pattern matches."""
@@ -60,7 +74,7 @@ class TopicNames:
             elif levels[depth] == "#":
                 yield from self._all_below(node)
             elif levels[depth] == "+":
-                stack.extend((node[below], depth + 1) for below in node if below != _END)
+                stack.extend((node[below], depth + 1) for below in node if below not in _NO_LEVELS)
             elif (below_node := node.get(levels[depth])) is not None:
                 stack.append((below_node, depth + 1))
 
@@ -72,7 +86,7 @@ class TopicNames:
             for level, below in node.items():
                 if level == _END:
                     yield below
-                else:
+                elif level != _BEGAN:
                     stack.append(below)
 
 
@@ -80,6 +94,8 @@ class Following:
     def __init__(self) -> None:
         self.names = TopicNames()
         self._filters: FilterTrie[Session] = FilterTrie()
+        # Sessions with wildcards, and how many patterns of each.
+        self._sessions: Counter[Session] = Counter()
         # Catalogue shards not read to their end yet.
         self._unread: set[str] = set()
         self._active = False
@@ -108,9 +124,18 @@ class Following:
 
     def add(self, session: Session, pattern: str) -> None:
         self._filters.add(pattern, session)
+        self._sessions[session] += 1
 
     def remove(self, session: Session, pattern: str) -> None:
         self._filters.remove(pattern, session)
+        self._sessions[session] -= 1
+        if self._sessions[session] <= 0:
+            del self._sessions[session]
+
+    @property
+    def sessions(self) -> Iterable[Session]:
+        """Those with wildcards."""
+        return self._sessions
 
     @property
     def is_idle(self) -> bool:
@@ -123,10 +148,11 @@ class Following:
         self._unread.remove(shard)
         return not self._unread
 
-    def learn(self, topics: Iterable[str]) -> Iterator[tuple[str, list[Session]]]:
-        """Topics from the catalogue: those that are new, and the sessions whose filters match."""
-        for topic in topics:
-            if self.names.add(topic) and self.is_complete:
+    def learn(self, topics: Iterable[tuple[str, int]]) -> Iterator[tuple[str, list[Session]]]:
+        """Topics from the catalogue, and the terms that they began in: those that are new, and the
+        sessions whose filters match."""
+        for topic, began in topics:
+            if self.names.add(topic, began) and self.is_complete:
                 sessions = dict.fromkeys(self._filters.match(topic))
                 if sessions:
                     yield topic, list(sessions)

@@ -28,6 +28,7 @@ from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
 from dynatops.v1.client_pb2 import Cursor, SlowPolicy
 from dynatops.v1.storage_pb2 import SessionRecord
+from overlay.catalogue import is_catalogue
 
 
 @dataclass(slots=True)
@@ -230,6 +231,15 @@ class Journal:
 
     def _capture_topic(self, topic: str, capture: _Capture) -> None:
         holds = self._registry.holds
+        if is_catalogue(topic):
+            if self._subscriptions.is_checking(topic):
+                # What is on disk is still to be compared.
+                self._unsaved.topic(topic)
+                return
+            position = self._subscriptions.catalogue_cursor(topic, holds)
+            if position is not None or topic in self._cursors:
+                capture.cursors[topic] = position
+            return
         live = None
         catching_up: dict[str, Cursor] = {}
         for feed in self._subscriptions.readers.feeds_of(topic):

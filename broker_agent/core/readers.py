@@ -20,6 +20,7 @@ from broker_agent.core.settings import CoreSettings
 from broker_agent.core.unsaved import Unsaved
 from dynatops.v1.client_pb2 import MissCause
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
+from overlay.catalogue import is_system
 from overlay.publishers import Part
 from overlay.reader import TopicReader
 
@@ -65,12 +66,20 @@ class ReadTopic:
 
 
 class Readers:
-    def __init__(self, settings: CoreSettings, counters: BrokerCounters, unsaved: Unsaved) -> None:
+    def __init__(
+        self,
+        settings: CoreSettings,
+        counters: BrokerCounters,
+        unsaved: Unsaved,
+        on_system_loss: Callable[[Feed, float], None],
+    ) -> None:
         self.progress = Progress(settings, counters)
         self.delivery = Delivery(counters)
         self._settings = settings
         self._counters = counters
         self._unsaved = unsaved
+        # Called when a topic of the system's own may have lost what this feed was to read.
+        self._on_system_loss = on_system_loss
         self._topics: dict[str, ReadTopic] = {}
         self._feeds_made = 0
         # What the node is to be told: topics that are wanted now, and that nobody wants any more.
@@ -192,7 +201,8 @@ class Readers:
         is_behind = feed.reader.is_behind or live.reader.is_behind
         if feed.reader.agrees_with(live.reader) and not is_behind:
             self.progress.forget([feed])
-            live.members.update(feed.members)
+            if not is_system(live.topic):
+                live.members.update(feed.members)
             self._unsaved.topic(live.topic)
             return True
         if not self.progress.is_asking(feed):
@@ -245,9 +255,7 @@ class Readers:
         if reading.lost or reading.unknown_loss:
             self._counters.lost_events += reading.lost
             self._counters.unknown_losses += reading.unknown_loss
-            count = 0 if reading.unknown_loss else reading.lost
-            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
-            self._unsaved.topic(feed.topic)
+            self._tell_missed(feed, 0 if reading.unknown_loss else reading.lost, now_s)
         self._hand_on(entry, feed, reading.parts, now_s)
         self.progress.answered(feed, now_s)
         for other in entry.feeds:
@@ -267,8 +275,15 @@ class Readers:
         feed.reader = self._reader_from(feed.topic, tuple((e.term, e.seq) for e in common))
         feed.reader.observe(answer.position)
         self._counters.unknown_losses += 1
-        self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, 0, now_s)
+        self._tell_missed(feed, 0, now_s)
         self.progress.ask(feed, now_s)
+
+    def _tell_missed(self, feed: Feed, count: int, now_s: float) -> None:
+        self._unsaved.topic(feed.topic)
+        if not is_system(feed.topic):
+            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
+        elif not count:
+            self._on_system_loss(feed, now_s)
 
     def _hand_on(self, entry: ReadTopic, feed: Feed, parts: list[Part], now_s: float) -> None:
         if not parts:

@@ -30,6 +30,7 @@ def restore_sessions(
     own: defaultdict[str, dict[str, CursorKey]] = defaultdict(dict)
     for (origin_id, topic), cursor in stored.own_cursors.items():
         own[origin_id][topic] = _key_of(cursor)
+    subscriptions.know(topic for topic in (*cursors, *(t for _, t in stored.own_cursors)))
     sessions: list[Session] = []
     for origin_id, record in stored.sessions.items():
         session = Session(

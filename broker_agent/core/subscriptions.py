@@ -8,12 +8,12 @@ it can go on at any broker. What is lost for good is told to every subscriber.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from broker_agent.core.confirming import Confirming, Request
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.feeds import CursorKey
+from broker_agent.core.feeds import CursorKey, Feed
 from broker_agent.core.following import Following
 from broker_agent.core.logbook import Logbook
 from broker_agent.core.readers import Consumer, Readers, ReadTopic
@@ -23,9 +23,9 @@ from broker_agent.core.settings import CoreSettings
 from broker_agent.core.summaries import LocalTopics
 from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
-from dynatops.v1.client_pb2 import ErrorCode, MissCause, Missed, TopicProblem
-from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run
-from overlay.catalogue import is_system
+from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
+from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run, TermSeq
+from overlay.catalogue import began_in, is_system, shard_topics
 from overlay.identifiers import key_of
 from overlay.publishers import Part
 from overlay.reader import TopicReader
@@ -44,7 +44,7 @@ class Subscriptions:
         # What sessions subscribe to, for broker selection.
         self.local = local
         self.confirming = Confirming()
-        self.readers = Readers(settings, counters, unsaved)
+        self.readers = Readers(settings, counters, unsaved, self._names_lost)
         self.following = Following()
         self._unsaved = unsaved
         self._logbook = logbook
@@ -54,6 +54,8 @@ class Subscriptions:
         # Requests that wait for a topic to be in place; none waits for one that is not read.
         self._waiting: dict[str, dict[Session, list[Request]]] = {}
         self._waiting_for_catalogue: dict[Session, list[Request]] = {}
+        # The terms that the catalogue's parts were last seen in.
+        self._catalogue_terms: dict[str, int] = {}
 
     def __len__(self) -> int:
         """How many topics clients here subscribe to."""
@@ -108,6 +110,7 @@ class Subscriptions:
                 self.local.add([key_of(wanted.pattern)])
                 self._logbook.subscribed(session, wanted.pattern, now_s)
             if wanted.is_wildcard:
+                request.is_wild = True
                 if is_new:
                     self.following.add(session, wanted.pattern)
                 self._widen(session, wanted)
@@ -139,6 +142,7 @@ class Subscriptions:
 
     def _bring_in(self, wanted: Filter, request: Request, now_s: float) -> None:
         if wanted.is_wildcard:
+            self._check_catalogue(request, now_s)
             self._expand(wanted, request, now_s)
         else:
             self._join(request.session, wanted.pattern, request, now_s)
@@ -157,7 +161,10 @@ class Subscriptions:
         topics = list(names.matching(wildcard.pattern))
         # For each, all wildcards of the session are asked.
         request.names_compared += names.looked_at - before + len(topics) * len(session.wildcards)
-        for topic in topics:
+        # And those that it has read before, should their names be lost.
+        read = (request.cursors or ()) if not request.restores else ()
+        topics += [topic for topic in read if pattern_matches(wildcard.pattern, topic)]
+        for topic in dict.fromkeys(topics):
             self._follow(session, topic, request, now_s)
 
     def _costs_too_much(self, wanted: Filter, request: Request) -> bool:
@@ -201,14 +208,20 @@ class Subscriptions:
     def _start_of(self, session: Session, topic: str, request: Request | None) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
         if request is None:
-            return ()
+            return self._beginning_of(topic)
         if request.cursors is None:
             # One that it wants by a wildcard, too, may be too new for the catalogue to say so.
             is_new = self.following.is_complete and topic not in self.following.names
             by_wildcard = any(pattern_matches(f.pattern, topic) for f in session.wildcards)
             return () if is_new and by_wildcard else None
         # Had the topic been there when the client read elsewhere, it would have a cursor.
-        return request.cursors.get(topic, ())
+        return request.cursors.get(topic, self._beginning_of(topic))
+
+    def _beginning_of(self, topic: str) -> CursorKey:
+        """Before its first event; in a term, if that is known, so that it is told if the topic has
+        begun anew since."""
+        began = self.following.names.began(topic)
+        return ((began, 0),) if began else ()
 
     def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> bool:
         """Whether the session follows less than before."""
@@ -281,6 +294,8 @@ class Subscriptions:
     def _confirm_if_complete(self, request: Request) -> None:
         if request.is_complete:
             self._unsaved.session(request.session)
+            if request.is_wild:
+                self._note_catalogue_for(request)
             if self.confirming.complete(request):
                 self.readers.delivery.touched[request.session] = None
 
@@ -299,7 +314,7 @@ class Subscriptions:
 
     def _learn(self, parts: list[Part], now_s: float) -> None:
         names = (
-            event.payload.decode(errors="replace")
+            (event.payload.decode(errors="replace"), began_in(event))
             for part in parts
             for event in self._readable(part.run)
         )
@@ -314,8 +329,60 @@ class Subscriptions:
             return ()
         return events
 
+    def know(self, topics: Iterable[str]) -> None:
+        """These have been read here in a former life of the broker, for whoever wants them."""
+        for topic in topics:
+            if not is_system(topic):
+                self.following.names.add(topic)
+
+    def _check_catalogue(self, request: Request, now_s: float) -> None:
+        """Whether names may have been lost since the session stood elsewhere, or on disk."""
+        for shard in shard_topics():
+            entry, stood = self.readers.get(shard), (request.cursors or {}).get(shard)
+            if entry is None or not stood or entry.feed_of(request.session) is not None:
+                continue
+            if not entry.live.reader.has_followed(stood[-1][0]):
+                self.readers.enter(entry, request.session, stood[-1:], now_s)
+
+    def _note_catalogue_for(self, request: Request) -> None:
+        """Where the catalogue stands for the session, as far as that is known."""
+        for shard in shard_topics():
+            entry = self.readers.get(shard)
+            if entry is None or entry.feed_of(request.session) is not None:
+                continue
+            term, seq = entry.live.reader.position
+            request.catalogue.append(Cursor(topic=shard, seen=[TermSeq(term=term, seq=seq)]))
+            if request.session.is_kept:
+                self._unsaved.topic(shard)
+
+    def catalogue_cursor(self, shard: str, holds: Callable[[Session], bool]) -> Cursor | None:
+        """Where this part stands for the wildcards of sessions that are to be saved."""
+        entry = self.readers.get(shard)
+        if entry is None or not self.following.is_complete:
+            return None
+        if not any(map(holds, self.following.sessions)):
+            return None
+        term, seq = entry.live.reader.position
+        return Cursor(seen=[TermSeq(term=term, seq=seq)])
+
+    def is_checking(self, shard: str) -> bool:
+        """Whether it is not known yet if names were lost since some session stood elsewhere."""
+        entry = self.readers.get(shard)
+        return entry is not None and bool(entry.catching_up)
+
+    def _names_lost(self, feed: Feed, now_s: float) -> None:
+        """Topics may have come and gone that are not known by name: by pattern, it is told."""
+        for session in list(self.following.sessions if feed.is_live else feed.members):
+            for pattern in dict.fromkeys(wildcard.pattern for wildcard in session.wildcards):
+                cause = MissCause.MISS_CAUSE_NOT_RETAINED
+                session.tell_missed(Missed(topic=pattern, cause=cause), now_s)
+                self.readers.delivery.touched[session] = None
+
     def _note_catalogue(self, shard: ReadTopic, now_s: float) -> None:
         reader = shard.live.reader
+        if self._catalogue_terms.get(shard.live.topic) != reader.position[0]:
+            self._catalogue_terms[shard.live.topic] = reader.position[0]
+            self._unsaved.topic(shard.live.topic)
         if reader.is_behind or not reader.started:
             return
         if self.following.shard_read(shard.live.topic):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dynatops.filters import is_wildcard, pattern_matches
+from dynatops.topics import RESERVED_PREFIX
 from dynatops.v1.client_pb2 import Cursor, Filter, Welcome
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.publishers import Publishers
@@ -150,6 +151,9 @@ class Reading:
     def _wants(self, topic: str) -> bool:
         if topic in self._patterns:
             return True
+        if topic.startswith(RESERVED_PREFIX):
+            # Where the broker's list of topics stood: another one knows by that what it has lost.
+            return bool(self._wildcards)
         return any(pattern_matches(pattern, topic) for pattern in self._wildcards)
 
     def confirm(self, filters: Iterable[FilterKey]) -> None:
@@ -187,7 +191,9 @@ class Reading:
         return [
             Cursor(topic=topic, seen=cursor.seen())
             for topic, cursor in self._cursors.items()
-            if topic in patterns or any(pattern_matches(w, topic) for w in wildcards)
+            if topic in patterns
+            or any(pattern_matches(w, topic) for w in wildcards)
+            or (wildcards and topic.startswith(RESERVED_PREFIX))
         ]
 
     # ---- deliveries -----------------------------------------------------------------------------

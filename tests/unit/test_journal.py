@@ -369,3 +369,58 @@ def test_what_expires_counts_as_done() -> None:
     messages = broker.hear("ann")
     assert numbers_of(messages) == [2]
     assert messages[0].welcome.serial == 3
+
+
+class TestNobodyElseKnows:
+    """The broker is the whole network: after a restart its topics have no history."""
+
+    def restarted(self, broker: LoneBroker) -> tuple[LoneBroker, list[ServerMessage]]:
+        broker.flush(everything=True)
+        later = broker.restarted()
+        later.run(1.0)
+        later.connect("ann", keep_s=KEPT_S)
+        return later, later.hear("ann")
+
+    def told(self, messages: list[ServerMessage]) -> set[tuple[str, int]]:
+        return {(m.missed.topic, m.missed.count) for m in messages if m.HasField("missed")}
+
+    def publish_on(self, broker: LoneBroker, *numbers: int) -> None:
+        """By a publisher whose former events have all been acknowledged."""
+        broker.connect("pub")
+        for number in numbers:
+            broker.publish("pub", publication(TOPIC, number, settled=number - 1))
+        broker.run(7.0)
+
+    @pytest.mark.parametrize("events", [0, 3])
+    def test_of_a_topic_that_was_read(self, broker: LoneBroker, events: int) -> None:
+        kept(broker, TOPIC)
+        publish(broker, *range(1, events + 1))
+        later, messages = self.restarted(broker)
+        assert self.told(messages) == {(TOPIC, 0)}
+        assert numbers_of(messages) == list(range(1, events + 1))
+        self.publish_on(later, events + 1, events + 2)
+        assert numbers_of(later.hear("ann")) == [events + 1, events + 2]
+
+    def test_of_topics_that_a_wildcard_may_have_missed(self, broker: LoneBroker) -> None:
+        kept(broker, "quake/#", "+/ca")
+        _, messages = self.restarted(broker)
+        assert self.told(messages) == {("quake/#", 0), ("+/ca", 0)}
+
+    def test_of_a_topic_whose_name_is_lost(self, broker: LoneBroker) -> None:
+        kept(broker, "quake/#")
+        publish(broker, 1)
+        broker.run(1.0)
+        later, messages = self.restarted(broker)
+        assert (TOPIC, 0) in self.told(messages)
+        self.publish_on(later, 2)
+        assert numbers_of(later.hear("ann")) == [2]
+
+    def test_once(self, broker: LoneBroker) -> None:
+        kept(broker, TOPIC, "quake/#")
+        later, _ = self.restarted(broker)
+        later.say("ann", received=Received(serial=1_000))
+        later.run(1.0)
+        later.flush(everything=True)
+        later.disconnect("ann")
+        later.connect("ann", keep_s=KEPT_S)
+        assert self.told(later.hear("ann")) == set()

@@ -23,7 +23,7 @@ from dynatops.v1.client_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, SessionMoved, TermSeq
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.catalogue import announcement_of, shard_topic
+from overlay.catalogue import announcement_of, shard_topic, shard_topics
 from overlay.identifiers import TermOwner, key_of
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
@@ -289,6 +289,44 @@ class TestWildcards:
         answer(former, {names.term: 1})
         answer(reader, {})
         assert TOPIC in subscriptions.following.names
+
+    @pytest.mark.parametrize("known", [True, False])
+    def test_names_lost_while_a_client_went_elsewhere(
+        self, broker: LoneBroker, known: bool
+    ) -> None:
+        """It says where it knows the catalogue to have stood."""
+        broker.connect("c1")
+        broker.subscribe("c1", "quake/#")
+        broker.run(1.0)
+        (subscribed,) = (m.subscribed for m in broker.hear("c1") if m.HasField("subscribed"))
+        cursors = [c for c in subscribed.positions if c.topic.startswith("$")]
+        assert [cursor.topic for cursor in cursors] == shard_topics()
+        if not known:
+            cursors[7].seen[0].term -= 1
+        subscribe = Subscribe(
+            request=1, filters=[Filter(pattern="quake/#")], resume=True, cursors=cursors
+        )
+        broker.connect("c2", session_id="elsewhere/1")
+        broker.say("c2", subscribe=subscribe)
+        broker.run(1.0)
+        missed = [m.missed for m in broker.hear("c2") if m.HasField("missed")]
+        assert [m.topic for m in missed] == ([] if known else ["quake/#"])
+
+    def test_a_new_topic_whose_history_was_lost_before_it_was_read(
+        self, broker: LoneBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broker.connect("c1")
+        broker.subscribe("c1", "quake/#")
+        broker.run(1.0)
+        broker.hear("c1")
+        # Its name says that it began in a term which its rendezvous point does not know.
+        monkeypatch.setattr(broker.core.node.reigns, "began", lambda topic: 77 << 24)
+        publish(broker, 1)
+        broker.run(1.0)
+        messages = broker.hear("c1")
+        missed = [m.missed for m in messages if m.HasField("missed")]
+        assert [(m.topic, m.count) for m in missed] == [(TOPIC, 0)]
+        assert heard(messages) == [1]
 
     def test_topics_that_exist_are_followed_from_now_on(self, broker: LoneBroker) -> None:
         publish(broker, 1)
