@@ -248,6 +248,9 @@ class Readers:
         feed = next((feed for feed in entry.feeds if feed.number == answer.reader), None)
         if feed is None:
             return None
+        if is_system(feed.topic) and not feed.is_live:
+            self._compare(entry, feed, answer, now_s)
+            return None
         if not feed.is_live and answer.position.term < feed.reader.newest_term:
             self._begin_again(feed, answer, now_s)
             return None
@@ -265,6 +268,15 @@ class Readers:
                 self.progress.note(other, now_s)
         self._merge(entry, now_s)
         return entry
+
+    def _compare(self, entry: ReadTopic, feed: Feed, answer: Fetched, now_s: float) -> None:
+        """Somebody stood in a topic of the system's own: whether that is where it has been. Nobody
+        is to read on from there."""
+        if answer.unknown_loss:
+            self._counters.unknown_losses += 1
+            self._tell_missed(feed, 0, now_s)
+        self.progress.forget([feed])
+        entry.give_up(feed)
 
     def _begin_again(self, feed: Feed, answer: Fetched, now_s: float) -> None:
         """A client was where the rendezvous point has never been: on the other side of a partition,
