@@ -50,6 +50,9 @@ class OverlayCounters:
         "Links that these had passed, summed: with the former, the mean length of the way to a "
         "subscriber."
     )
+    tree_delivered_way_us: int = counter(
+        "Round trips of these links, summed, in microseconds, where a manager has them measured."
+    )
     tree_control_sent: int = counter("Messages sent to join, leave and change topic trees.")
     tree_repeats: int = counter("Event runs that had come by already; not forwarded again.")
     tree_strays: int = counter("Event runs of a topic whose tree does not lead through here.")

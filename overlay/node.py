@@ -322,8 +322,9 @@ class Node:
         self._outbox.to(sender).messages.add(pong=Pong(nonce=message.nonce))
 
     def on_runs(self, sender: Peer, message: Any, now_s: float) -> None:
+        way_us = self.round_trips.way_us(sender.broker_id)
         for run in message.runs:
-            self.trees.on_run(run, now_s)
+            self.trees.on_run(run, now_s, way_us)
 
     def on_publish_ack(self, sender: Peer, message: PublishAck, now_s: float) -> None:
         self._effects.append(Accepted(sender, message))

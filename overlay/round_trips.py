@@ -1,4 +1,7 @@
-"""How long other brokers take to answer, from pings that are sent anyway and a few more."""
+"""How long other brokers take to answer, from pings that are sent anyway and a few more.
+
+What is known is of brokers, not of nodes: it goes with the broker to its next node.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from overlay.peers import Peer
 # Of a new measurement; the rest is what was known.
 _WEIGHT = 0.3
 _OPEN_MAX = 256
+# A broker answers a ping when it comes to it: of what is shorter only the noise differs.
+FLOOR_MS = 1.0
 
 
 class RoundTrips:
@@ -25,12 +30,25 @@ class RoundTrips:
         self._nonce = context.rng.getrandbits(32)
         self._open: OrderedDict[int, tuple[NodeId, float]] = OrderedDict()
         self._seconds: OrderedDict[str, float] = OrderedDict()
+        # Measured since somebody was told.
+        self._news: dict[str, float] = {}
         self._due_s = 0.0
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """By broker."""
-        return dict(self._seconds)
+    def take(self, *, everything: bool) -> dict[str, float]:
+        """Seconds by broker: all that is known, or what was measured since the last call."""
+        news, self._news = self._news, {}
+        return dict(self._seconds) if everything else news
+
+    def take_over(self, former: RoundTrips) -> None:
+        """From the node that the broker hosted before."""
+        self.measuring = former.measuring
+        self._seconds, self._news = former._seconds, former._news
+
+    def way_us(self, broker_id: str) -> int:
+        """What a link to this broker counts for events that come along it; 0 if nobody measures."""
+        if not self.measuring:
+            return 0
+        return round(1_000 * max(1_000.0 * self._seconds.get(broker_id, 0.0), FLOOR_MS))
 
     def due(self, now_s: float) -> list[Peer]:
         """Whom to ping for the sake of measuring: those not measured yet, then anyone."""
@@ -56,5 +74,7 @@ class RoundTrips:
         took_s = now_s - sent_s
         former_s = self._seconds.pop(sender.broker_id, took_s)
         self._seconds[sender.broker_id] = former_s + _WEIGHT * (took_s - former_s)
+        self._news[sender.broker_id] = self._seconds[sender.broker_id]
         if len(self._seconds) > self._known_max:
-            self._seconds.popitem(last=False)
+            forgotten, _ = self._seconds.popitem(last=False)
+            self._news.pop(forgotten, None)

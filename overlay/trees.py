@@ -365,7 +365,8 @@ class Trees:
         tree.advance(run)
         self._pass_on(tree, run)
 
-    def on_run(self, run: Run, now_s: float) -> None:
+    def on_run(self, run: Run, now_s: float, way_us: int = 0) -> None:
+        """`way_us` is the round trip between the sender and this node, if it is known."""
         tree = self.topics.get(run.topic)
         if tree is None or not tree.entrusted:
             if not is_system(run.topic):
@@ -385,6 +386,8 @@ class Trees:
             self._requests.tell_term(tree, run.term)
             return
         run.hops += 1
+        if way_us:
+            run.way_us += way_us
         tree.advance(run)
         if self._me.node_id not in tree.entrusted and not tree.is_system:
             self._counters.relayed_events += run.count
@@ -402,4 +405,5 @@ class Trees:
             if not tree.is_system:
                 self._counters.tree_delivered_events += run.count
                 self._counters.tree_delivered_hops += run.count * run.hops
+                self._counters.tree_delivered_way_us += run.count * run.way_us
             self._effects.append(Deliver(run))

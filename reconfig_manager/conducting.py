@@ -15,7 +15,7 @@ from reconfig_manager.execution import Coordinator, Doing
 from reconfig_manager.measuring import NOT_MEASURED, calibrated, measure
 from reconfig_manager.members import Admission, Member
 from reconfig_manager.office import CONSTANTS, Office, audit
-from reconfig_manager.plan import PHASES, Plan, PlanState
+from reconfig_manager.plan import PHASES, CostRate, Plan, PlanState
 from reconfig_manager.ports import AgentId, ManagerEffect, Outranked, Record, SendStep
 from reconfig_manager.refusals import IllegalTransition
 from reconfig_manager.steps import prepare
@@ -78,7 +78,7 @@ class Conductor:
             now_s=now_s,
         )
         window_s = min(office.settings.measuring.measure_s, office.rules.t_free_s)
-        before = office.meter.between(now_s - window_s, now_s, plan.options.delay_weight)
+        before = self._cost_rate(plan, now_s - window_s, now_s)
         execution = execution.model_copy(update={"before": before})
         coordinator = self._new_coordinator(plan)
         return [*effects, *self._do(coordinator.begin(execution, now_s))]
@@ -217,6 +217,12 @@ class Conductor:
             self._plan_to_measure(plan, now_s)
         return [*effects, *self.take_over(now_s)]
 
+    def _cost_rate(self, plan: Plan, since_s: float, until_s: float) -> CostRate | None:
+        """On the scale of the plan's prediction."""
+        return self._office.meter.between(
+            since_s, until_s, plan.options.delay_weight, plan.model.rtt_mean_ms
+        )
+
     def _plan_to_measure(self, plan: Plan, now_s: float) -> None:
         settings = self._office.settings.measuring
         ended_s = plan.execution.ended_s if plan.execution else None
@@ -254,6 +260,6 @@ class Conductor:
         plan = office.plans.get(measuring.plan_id)
         if plan is None or plan.execution is None or plan.prediction is None:
             return []
-        after = office.meter.between(measuring.since_s, now_s, plan.options.delay_weight)
+        after = self._cost_rate(plan, measuring.since_s, now_s)
         settings = office.settings.measuring
         return office.write(measure(plan, plan.execution.before, after, settings, now_s))

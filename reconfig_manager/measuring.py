@@ -1,7 +1,9 @@
 """What a plan really gained and spent, from what brokers count, beside what was predicted.
 
-The cost of an event is the relays it passed and, weighted with w_d, the hops to its subscribers:
-`relayed_events + w_d * tree_delivered_hops`, for each of `stamped_events`. Counters only grow; one
+The cost of an event is the relays it passed and, weighted with w_d, the delay to its subscribers:
+`relayed_events + w_d * tree_delivered_hops`, for each of `stamped_events`. Where the plan was made
+with round trips, the delay is `tree_delivered_way_us` in its unit, the mean that it was made with:
+what is measured and what was predicted are on one scale. Counters only grow; one
 that is lower than before was started again. Each broker's counts are divided by its own time
 between two reports, so it does not matter that brokers report at different times.
 
@@ -22,13 +24,12 @@ from reconfig_manager.plan import CostRate, Measurement, Plan
 from reconfig_manager.ports import Constants
 from reconfig_manager.settings import MeasuringSettings
 
-STAMPED, RELAYED, DELIVERED, HOPS = (
+COUNTERS = (
     "stamped_events",
     "relayed_events",
-    "tree_delivered_events",
     "tree_delivered_hops",
+    "tree_delivered_way_us",
 )
-COUNTERS = (STAMPED, RELAYED, DELIVERED, HOPS)
 # Samples of a broker: as many reports, or fewer that are further apart.
 SAMPLES_MAX = 48
 PREDICTION_OFF = "prediction_off"
@@ -82,8 +83,15 @@ class Meter:
     def forget(self, broker_id: str) -> None:
         self._brokers.pop(broker_id, None)
 
-    def between(self, since_s: float, until_s: float, delay_weight: float) -> CostRate | None:
-        """What an event cost then; None if nobody reported twice, or nothing was published."""
+    def between(
+        self,
+        since_s: float,
+        until_s: float,
+        delay_weight: float,
+        rtt_mean_ms: float | None = None,
+    ) -> CostRate | None:
+        """What an event cost then; None if nobody reported twice, or nothing was published. Delays
+        are in hops, or in units of `rtt_mean_ms`."""
         rates = [0.0] * len(COUNTERS)
         events = seconds = 0.0
         for broker_id in sorted(self._brokers):
@@ -99,15 +107,18 @@ class Meter:
                 rates[i] += (end - start) / (last_s - first_s)
             events += last[0] - first[0]
             seconds = max(seconds, last_s - first_s)
-        stamped, relayed, _, hops = rates
+        stamped, relayed, hops, way_us = rates
         if stamped <= 0:
             return None
+        way_ms = way_us / 1_000.0
+        delay = hops if rtt_mean_ms is None else way_ms / rtt_mean_ms
         return CostRate(
             events=events,
             seconds=seconds,
             relays_per_event=relayed / stamped,
             hops_per_event=hops / stamped,
-            cost_per_event=(relayed + delay_weight * hops) / stamped,
+            way_ms_per_event=way_ms / stamped,
+            cost_per_event=(relayed + delay_weight * delay) / stamped,
         )
 
 
@@ -131,14 +142,8 @@ def measure(
     enough = settings.events_min
     if before is None or after is None or min(before.events, after.events) < enough:
         return plan.changed(now_s, flags=(*flags, NOT_MEASURED))
-    if plan.model.delay_in == "hops":
-        predicted = prediction.benefit
-        saved = before.cost_per_event - after.cost_per_event
-    else:
-        # Brokers count hops: of delays in milliseconds nothing can be said.
-        predicted = prediction.cost_before.overhead - prediction.cost_after.overhead
-        saved = before.relays_per_event - after.relays_per_event
-    measured = saved * prediction.events
+    predicted = prediction.benefit
+    measured = (before.cost_per_event - after.cost_per_event) * prediction.events
     ratio = measured / predicted if predicted else math.inf
     if not abs(ratio - 1.0) <= settings.prediction_tolerance:
         flags.append(PREDICTION_OFF)

@@ -1,5 +1,9 @@
 """What is known of the network at one time, as a problem for solvers.
 
+Delays are hops, or round trips in units of their mean over all pairs of brokers: either way a link
+counts one on average, so that a weight of delays means the same whatever the network, and a message
+more or less is not drowned in milliseconds.
+
 Costs are of the topics that are published to and subscribed to; |P| counts every topic with
 subscribers or publications, as DYNATOPS does. Publications are rate times T_free, so benefit
 (eq. 10) and moving cost (eq. 11) are both in messages for T_free.
@@ -16,6 +20,7 @@ from overlay.cost import Cost, CostModel, Demand, Prices
 from overlay.cost_kernels import Floats, Ints
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of, show_node
+from overlay.round_trips import FLOOR_MS
 from reconfig_manager.decision import MovingCost
 from reconfig_manager.instance import CELLS_MAX
 from reconfig_manager.plan import Base, CostFigures, ModelFacts, Move
@@ -34,6 +39,7 @@ class Snapshot:
     # [topic] -> events/s.
     rates: Floats
     name_of: Callable[[int], str]
+    # [from, to]; None: delays are in hops.
     rtt_ms: Floats | None
     base: Base
     completeness: float
@@ -55,7 +61,8 @@ class Model:
     # |P|.
     topics: int
     events_per_s: float
-    rtt_ms: Floats | None
+    # [from, to], in units of their mean; None: delays are in hops.
+    round_trips: Floats | None
     base: Base
     facts: ModelFacts
 
@@ -68,7 +75,7 @@ class Model:
         )
         place = [geometry.index_of(node_id) for node_id in self.node_ids]
         return Problem(
-            model=CostModel(geometry, demand, Prices(delay_weight, self.rtt_ms)),
+            model=CostModel(geometry, demand, Prices(delay_weight, self.round_trips)),
             place=np.array(place, dtype=np.int32),
             topics=self.topics,
             moving=moving,
@@ -116,6 +123,7 @@ def make_model(snapshot: Snapshot) -> Model:
     subscriptions = [_kept(position[numbers]) for numbers in snapshot.subscriptions]
     events_per_s = float(snapshot.rates.sum())
     topics = int(np.count_nonzero(published | (followers > 0)))
+    round_trips, mean_ms = in_their_mean(snapshot.rtt_ms)
     facts = ModelFacts(
         completeness=snapshot.completeness,
         brokers=len(snapshot.brokers),
@@ -126,7 +134,8 @@ def make_model(snapshot: Snapshot) -> Model:
         periods=snapshot.periods,
         rates_from=snapshot.rates_from,
         rates_age_s=snapshot.rates_age_s,
-        delay_in="hops" if snapshot.rtt_ms is None else "rtt",
+        delay_in="hops" if mean_ms is None else "rtt",
+        rtt_mean_ms=mean_ms,
         notes=notes,
     )
     return Model(
@@ -137,10 +146,22 @@ def make_model(snapshot: Snapshot) -> Model:
         tuple(keys.tolist()),
         topics,
         events_per_s,
-        snapshot.rtt_ms,
+        round_trips,
         snapshot.base,
         facts,
     )
+
+
+def in_their_mean(rtt_ms: Floats | None) -> tuple[Floats | None, float | None]:
+    """Round trips as multiples of their mean, and that mean. Where all are alike they are hops."""
+    if rtt_ms is None:
+        return None, None
+    between = ~np.eye(len(rtt_ms), dtype=np.bool_)
+    floored = np.maximum(rtt_ms, FLOOR_MS)
+    mean_ms = float(floored[between].mean())
+    if np.ptp(floored[between]) == 0.0:
+        return None, mean_ms
+    return np.where(between, floored / mean_ms, 0.0), mean_ms
 
 
 def _kept(numbers: Ints) -> Ints:

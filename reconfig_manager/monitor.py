@@ -91,8 +91,10 @@ class Monitor:
         self._count(agent.broker_id, report)
         self._subscribe(heard, report)
         for trip in report.round_trips:
-            if len(heard.round_trips_ms) < self._settings.round_trip_brokers_max and trip.ms > 0:
-                heard.round_trips_ms[trip.broker_id] = float(trip.ms)
+            known = heard.round_trips_ms
+            room = len(known) < self._settings.round_trip_brokers_max
+            if trip.ms > 0 and (room or trip.broker_id in known):
+                known[trip.broker_id] = float(trip.ms)
 
     def _count(self, broker_id: str, report: LoadReport) -> None:
         seconds = report.window_s
@@ -132,6 +134,8 @@ class Monitor:
         """It is gone, or another process now."""
         self._forget_subscriptions(broker_id)
         self._heard.pop(broker_id, None)
+        for heard in self._heard.values():
+            heard.round_trips_ms.pop(broker_id, None)
         self._publications.forget_broker(broker_id)
         self._requests.forget_broker(broker_id)
 
@@ -253,11 +257,7 @@ class Monitor:
         heard = [self._heard.get(member.broker_id) for member in present]
         rtt_ms = None
         if policy.solver.delay_in is DelayIn.RTT:
-            rtt_ms = round_trip_matrix(
-                [m.broker_id for m in present], [h.round_trips_ms if h else {} for h in heard]
-            )
-            if rtt_ms is None:
-                notes.append("not every round trip time is known: delays are in hops")
+            rtt_ms = self._round_trips(present, notes)
         if not rates.any():
             raise ModelTooThin("no publications have been reported: there is nothing to save")
         if self._topics.refused:
@@ -280,6 +280,19 @@ class Monitor:
                 notes=tuple(notes),
             )
         )
+
+    def _round_trips(self, present: list[Member], notes: list[str]) -> Floats | None:
+        most = self._settings.round_trip_brokers_max
+        if len(present) > most:
+            notes.append(f"round trips are kept of up to {most:,} brokers: delays are in hops")
+            return None
+        heard = [self._heard.get(member.broker_id) for member in present]
+        rtt_ms = round_trip_matrix(
+            [m.broker_id for m in present], [h.round_trips_ms if h else {} for h in heard]
+        )
+        if rtt_ms is None:
+            notes.append("not every round trip time is known: delays are in hops")
+        return rtt_ms
 
     def _check(self, members: Members, policy: Policy, now_s: float) -> None:
         if len(members) < 2:

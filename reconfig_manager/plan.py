@@ -174,11 +174,14 @@ class ModelFacts(_Part):
     rates_from: RatesFrom = RatesFrom.REPORTS
     rates_age_s: float | None = None
     delay_in: str = "hops"
+    # If that is `rtt`: what one of its units is, the mean over all pairs of brokers.
+    rtt_mean_ms: float | None = None
     notes: tuple[str, ...] = ()
 
 
 class CostFigures(_Part):
-    """Messages for T_free (eq. 4, 5, 6); the delay as it is, total with its weight."""
+    """Messages for T_free (eq. 4, 5, 6); delays in hops or mean round trips, total with their
+    weight."""
 
     overhead: float
     delay: float
@@ -249,6 +252,8 @@ class CostRate(_Part):
     seconds: float
     relays_per_event: float
     hops_per_event: float
+    # 0 where nobody measures round trips.
+    way_ms_per_event: float = 0.0
     cost_per_event: float
 
 

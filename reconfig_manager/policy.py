@@ -89,7 +89,11 @@ class SolverOptions(Written):
     delay_weight: float = Field(
         1.0, ge=0, le=1e6, description="w_d: what a unit of delay counts beside a relay message."
     )
-    delay_in: DelayIn = Field(DelayIn.HOPS, description="Unit of delays: `hops`, or `rtt` in ms.")
+    delay_in: DelayIn = Field(
+        DelayIn.HOPS,
+        description="Unit of delays: `hops`, or `rtt`, round trips as multiples of their mean over "
+        "all pairs of brokers: a link counts one on average, either way.",
+    )
     max_moves: int | None = Field(
         None, ge=1, description="Brokers that may move at once; unlimited by default."
     )

@@ -45,7 +45,11 @@ class MonitorSettings(BaseModel):
         20_000_000, ge=1, description="Subscriptions of all brokers kept; past it, no more."
     )
     round_trip_brokers_max: int = Field(
-        256, ge=0, description="Round trip times are kept for networks up to this size."
+        512,
+        ge=0,
+        description="Round trips are kept of networks up to this size; of larger ones delays are "
+        "in hops, and plans say so. A broker remembers those of 512 others (`peers_known_max`) "
+        "and takes 17 minutes to measure as many (`rtt_period_s`).",
     )
 
     @model_validator(mode="after")

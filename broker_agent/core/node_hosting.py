@@ -165,7 +165,7 @@ class NodeHosting:
         self._collect_tally()
         former, self.node = self.node, node
         node.reigns.keeps_tally = former.reigns.keeps_tally
-        node.round_trips.measuring = former.round_trips.measuring
+        node.round_trips.take_over(former.round_trips)
         for topic, known_term in former.interests.terms().items():
             node.interests.want(topic, now_s, known_term)
 

@@ -9,7 +9,7 @@ from typing import Any
 from dynatops.cli.common import Commands, add_command, print_json
 from dynatops.cli.durations import brief_duration
 from dynatops.cli.manager_client import ManagerClient, add_manager
-from dynatops.cli.plan_text import rates_text, table
+from dynatops.cli.plan_text import delay_unit, rates_text, table
 
 _NAME_WIDTH = 12
 
@@ -85,7 +85,7 @@ def run_cost(arguments: argparse.Namespace) -> int:
 
 def describe_cost(cost: Mapping[str, Any]) -> Iterator[str]:
     figures, model, constants = cost["cost"], cost["model"], cost["constants"]
-    unit = "" if model["delay_in"] == "hops" else " (ms)"
+    unit = delay_unit(model)
     rows = [
         ("relay messages", f"{figures['overhead']:,.0f}"),
         (f"delay{unit}", f"{figures['delay']:,.0f}"),

@@ -86,6 +86,12 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
+def delay_unit(model: Mapping[str, Any]) -> str:
+    """Of figures of delay: nothing for hops, else what one of their units is."""
+    mean_ms = model.get("rtt_mean_ms")
+    return f" of {mean_ms:,.1f} ms" if mean_ms is not None else ""
+
+
 def rates_text(model: Mapping[str, Any]) -> str:
     """Where the rates of a model are from."""
     if model["rates_from"] == "advice":
@@ -98,7 +104,7 @@ def rates_text(model: Mapping[str, Any]) -> str:
 def _cost(plan: Plan) -> Iterator[str]:
     found = plan["prediction"]
     before, after = found["cost_before"], found["cost_after"]
-    unit = "" if plan["model"]["delay_in"] == "hops" else " (ms)"
+    unit = delay_unit(plan["model"])
     rows = [
         (name, f"{before[key]:,.0f}", f"{after[key]:,.0f}", change(before[key], after[key]))
         for name, key in (
@@ -168,6 +174,7 @@ def _measured(measurement: Mapping[str, Any]) -> Iterator[str]:
         for name, key in (
             ("relays", "relays_per_event"),
             ("hops", "hops_per_event"),
+            *((("way, ms", "way_ms_per_event"),) if before.get("way_ms_per_event") else ()),
             ("cost", "cost_per_event"),
         )
     ]

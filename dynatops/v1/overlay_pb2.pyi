@@ -982,6 +982,7 @@ class Run(_message.Message):
     PARTIAL_FIELD_NUMBER: _builtins.int
     SELECTED_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
+    WAY_US_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     term: _builtins.int
     first_seq: _builtins.int
@@ -1003,7 +1004,10 @@ class Run(_message.Message):
     at these offsets.
     """
     hops: _builtins.int
-    """How many links of the tree it has passed."""
+    """How many links of the tree it has passed, and their round trips as brokers measured them, in
+    microseconds; 0 where no manager has them measured.
+    """
+    way_us: _builtins.int
     @_builtins.property
     def selected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -1023,10 +1027,11 @@ class Run(_message.Message):
         partial: _builtins.bool = ...,
         selected: _abc.Iterable[_builtins.int] | None = ...,
         hops: _builtins.int = ...,
+        way_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "hops", b"hops", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "hops", b"hops", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "term", b"term", "topic", b"topic", "way_us", b"way_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

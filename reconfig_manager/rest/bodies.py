@@ -72,7 +72,7 @@ class ProposalBody(Written):
         None, description="`net` of the moving cost, or the `cost` of the placement alone."
     )
     weights: Weights | None = None
-    delay_in: DelayIn | None = Field(None, description="`hops`, or `rtt` in ms.")
+    delay_in: DelayIn | None = Field(None, description="`hops`, or `rtt`, in mean round trips.")
     max_moves: int | None = Field(
         None, ge=1, le=2**31 - 1, description="Brokers that may move at once."
     )

@@ -35,6 +35,7 @@ from reconfig_manager.refusals import (
     StalePolicy,
     UnknownPlan,
 )
+from tests.support.managed import REPAIR_MESSAGES, STATE_MESSAGES
 from tests.support.workday import SETTINGS, Workday
 
 QUICK = SolverOptions(iterations_max=40, budget_s=60.0)
@@ -368,5 +369,6 @@ def test_a_thousand_brokers_and_ten_thousand_topics() -> None:
     assert len(plan.moves) > 900
     assert day.manager.office.monitor.completeness(day.manager.office.members, day.now_s) == 1.0
     assert plan.execution is not None
-    # Three commands for everyone; two more, and some state, for those that move.
-    assert plan.execution.messages_total == 6 * 1000 + 8 * len(plan.moves)
+    # Three commands for everyone, who repairs trees; two more, and some state, for those that move.
+    of_all, of_movers = 6 + REPAIR_MESSAGES, 4 + STATE_MESSAGES
+    assert plan.execution.messages_total == of_all * 1000 + of_movers * len(plan.moves)

@@ -24,8 +24,13 @@ SETTINGS = MeasuringSettings(events_min=10)
 QUICK = SolverOptions(iterations_max=40, budget_s=60.0)
 
 
-def counters(stamped: int, relayed: int, hops: int) -> dict[str, int]:
-    return {"stamped_events": stamped, "relayed_events": relayed, "tree_delivered_hops": hops}
+def counters(stamped: int, relayed: int, hops: int, way_ms: float = 0.0) -> dict[str, int]:
+    return {
+        "stamped_events": stamped,
+        "relayed_events": relayed,
+        "tree_delivered_hops": hops,
+        "tree_delivered_way_us": round(1_000 * way_ms),
+    }
 
 
 class TestMeter:
@@ -41,6 +46,16 @@ class TestMeter:
         assert rate.hops_per_event == pytest.approx(4.0)
         assert rate.cost_per_event == pytest.approx(4.0)
         assert (rate.events, rate.seconds) == (30.0, 30.0)
+
+    def test_delays_in_round_trips_are_on_the_scale_of_messages(self) -> None:
+        """Three hops of 40 ms and one relay an event, where the mean round trip is 60 ms."""
+        meter = Meter(100.0)
+        for i in range(4):
+            meter.report("b0", counters(10 * i, 10 * i, 30 * i, 1_200.0 * i), 10.0 * i)
+        rate = meter.between(0.0, 100.0, 0.5, rtt_mean_ms=60.0)
+        assert rate is not None
+        assert (rate.hops_per_event, rate.way_ms_per_event) == (3.0, 120.0)
+        assert rate.cost_per_event == pytest.approx(1.0 + 0.5 * 120.0 / 60.0)
 
     def test_between_times(self) -> None:
         meter = Meter(100.0)
@@ -116,6 +131,18 @@ class TestMeasurement:
         assert plan.measurement.benefit_ratio == pytest.approx(ratio)
         assert plan.measurement.measured_benefit == pytest.approx(1e6 * ratio)
         assert (PREDICTION_OFF in plan.flags) is off
+
+    def test_a_plan_by_round_trips_is_measured_as_it_was_predicted(self) -> None:
+        """Delays are in what is measured: the prediction has them, too."""
+        made = self.plan()
+        facts = made.model.model_copy(update={"delay_in": "rtt", "rtt_mean_ms": 60.0})
+        plan = measure(
+            made.model_copy(update={"model": facts}), rate(3.0), rate(2.0), SETTINGS, 9.0
+        )
+        assert plan.measurement is not None
+        assert made.prediction is not None
+        assert plan.measurement.predicted_benefit == made.prediction.benefit
+        assert plan.measurement.benefit_ratio == pytest.approx(1.0)
 
     def test_too_little_to_say_anything(self) -> None:
         for before, after in ((None, rate(1.0)), (rate(3.0, events=5.0), rate(1.0))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from random import Random
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
 from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.identifiers import key_of
+from overlay.round_trips import FLOOR_MS
 from reconfig_manager.decision import MovingCost
 from reconfig_manager.members import Members
 from reconfig_manager.model import Model
@@ -253,8 +255,8 @@ class TestTooThin:
 
 
 class TestModel:
-    def network(self) -> Network:
-        network = Network(brokers=3)
+    def network(self, settings: MonitorSettings = SETTINGS) -> Network:
+        network = Network(3, settings)
         network.report(0, {"a": 100, "lonely": 10}, subscribed=["a", "quiet"])
         network.report(1, {"b": 20}, subscribed=["a", "b"])
         network.report(2, subscribed=["quiet"])
@@ -355,14 +357,67 @@ class TestRoundTrips:
         network = TestModel().network()
         network.report(0, {"a": 1}, round_trips={"b1": 5.0, "b2": 8.0})
         model = network.model(self.POLICY)
-        assert model.rtt_ms is None
+        assert model.round_trips is None
         assert "not every round trip time is known" in model.facts.notes[0]
         network.report(1, round_trips={"b2": 2.0, "b0": 6.0})
         model = network.model(self.POLICY)
         assert model.facts.delay_in == "rtt"
-        assert model.rtt_ms is not None
-        assert model.rtt_ms.tolist() == [[0, 5, 8], [6, 0, 2], [8, 2, 0]]
-        assert network.model().rtt_ms is None
+        assert model.round_trips is not None
+        mean_ms = (5 + 8 + 6 + 2 + 8 + 2) / 6
+        assert model.facts.rtt_mean_ms == pytest.approx(mean_ms)
+        in_ms = model.round_trips * mean_ms
+        assert in_ms == pytest.approx(np.array([[0, 5, 8], [6, 0, 2], [8, 2, 0]]))
+        assert network.model().round_trips is None
+        assert network.model().facts.rtt_mean_ms is None
+
+    @pytest.mark.parametrize("factor", [0.5, 10.0, 250.0])
+    def test_delays_are_on_the_scale_of_messages(self, factor: float) -> None:
+        """A network that is slower all over is no other problem: messages count as much."""
+        trips = ((5.0, 8.0), (6.0, 3.0), (9.0, 4.0))
+        costs = []
+        for times in (1.0, factor):
+            network = TestModel().network()
+            for broker, ms in enumerate(trips):
+                others = [f"b{i}" for i in range(3) if i != broker]
+                told = {name: times * value for name, value in zip(others, ms, strict=True)}
+                network.report(broker, round_trips=told)
+            problem = network.model(self.POLICY).problem(3600.0, 1.0, MovingCost())
+            costs.append(problem.model.evaluate(problem.place))
+        assert costs[0].overhead == costs[1].overhead
+        assert costs[0].total == pytest.approx(costs[1].total)
+
+    def test_what_differs_by_noise_alone_is_hops(self) -> None:
+        """On one floor brokers answer when they come to it: nothing to be gained from that."""
+        rng = Random(1)
+        network = TestModel().network()
+        by_hops = network.model()
+        for broker in range(3):
+            noise = {f"b{i}": rng.uniform(0.1, FLOOR_MS) for i in range(3) if i != broker}
+            network.report(broker, round_trips=noise)
+        model = network.model(self.POLICY)
+        assert (model.facts.delay_in, model.facts.rtt_mean_ms) == ("rtt", FLOOR_MS)
+        costs = []
+        for known in (by_hops, model):
+            problem = known.problem(3600.0, 1.0, MovingCost())
+            costs.append(problem.model.evaluate(problem.place))
+        assert costs[0] == costs[1]
+
+    def test_of_a_network_that_is_too_large_delays_are_in_hops(self) -> None:
+        network = TestModel().network(SETTINGS.model_copy(update={"round_trip_brokers_max": 2}))
+        for broker in range(3):
+            network.report(broker, round_trips={f"b{i}": 5.0 for i in range(3) if i != broker})
+        model = network.model(self.POLICY)
+        assert (model.round_trips, model.facts.delay_in) == (None, "hops")
+        assert model.facts.notes == ("round trips are kept of up to 2 brokers: delays are in hops",)
+
+    def test_what_is_known_stays_up_to_date_at_the_limit(self) -> None:
+        network = TestModel().network(SETTINGS.model_copy(update={"round_trip_brokers_max": 3}))
+        for ms in (5.0, 50.0):
+            for broker in range(3):
+                trips = {f"gone{i}": 1.0 for i in range(2)} if ms == 5.0 else {}
+                trips |= {f"b{i}": ms for i in range(3) if i != broker}
+                network.report(broker, round_trips=dict(sorted(trips.items())))
+        assert network.model(self.POLICY).facts.rtt_mean_ms == 50.0
 
     def test_the_matrix(self) -> None:
         assert round_trip_matrix(["a", "b"], [{}, {}]) is None
