@@ -18,6 +18,7 @@ from dynatops.version import VERSION
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
     from dynatops.client.errors import AccessError as AccessError
+    from dynatops.client.errors import AckError as AckError
     from dynatops.client.errors import ArgumentError as ArgumentError
     from dynatops.client.errors import ArgumentTypeError as ArgumentTypeError
     from dynatops.client.errors import ArgumentValueError as ArgumentValueError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AccessError": "dynatops.client.errors",
     "Ack": "dynatops.client.publications",
+    "AckError": "dynatops.client.errors",
     "ArgumentError": "dynatops.client.errors",
     "ArgumentTypeError": "dynatops.client.errors",
     "ArgumentValueError": "dynatops.client.errors",

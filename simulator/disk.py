@@ -6,7 +6,7 @@ It outlives the simulated broker that writes to it. What was not written when th
 from __future__ import annotations
 
 from broker_agent.core.journal import Changes, Stored
-from broker_agent.core.sessions import Piece
+from broker_agent.core.redelivery import Piece
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.storage_pb2 import SessionRecord
 
@@ -29,6 +29,8 @@ class SimulatedDisk:
             present = self._pieces.get(origin_id, {})
             for old in [old for old in present if old <= serial]:
                 del present[old]
+        for origin_id, serial in changes.taken:
+            self._pieces.get(origin_id, {}).pop(serial, None)
         for origin_id, piece in changes.pieces:
             self._pieces.setdefault(origin_id, {})[piece.serial] = piece
         for topic, cursor in changes.cursors.items():

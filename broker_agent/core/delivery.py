@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.feeds import Feed
+from broker_agent.core.redelivery import piece_of
 from broker_agent.core.run_events import events_of
-from broker_agent.core.sessions import Session, piece_of
+from broker_agent.core.sessions import Session
 from dynatops.filters import Filter, Value, attributes_of
 from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage
 from dynatops.v1.overlay_pb2 import Event, Events, Run

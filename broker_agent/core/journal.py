@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 
 from broker_agent.core.confirming import Request
 from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.redelivery import Piece
 from broker_agent.core.registry import Registry
-from broker_agent.core.sessions import Piece, Session
+from broker_agent.core.sessions import Session
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
 from dynatops.v1.client_pb2 import Cursor, SlowPolicy
@@ -40,6 +41,8 @@ class Changes:
     sessions: dict[str, SessionRecord] = field(default_factory=dict)
     # Deliveries up to these serials are no longer needed.
     confirmed: dict[str, int] = field(default_factory=dict)
+    # As are these single ones, though not all before them.
+    taken: list[tuple[str, int]] = field(default_factory=list)
     pieces: list[tuple[str, Piece]] = field(default_factory=list)
     # By topic: how far it is read for every session that has no cursor of its own.
     cursors: dict[str, Cursor | None] = field(default_factory=dict)
@@ -48,7 +51,7 @@ class Changes:
 
     def __bool__(self) -> bool:
         return any(
-            (self.removed, self.sessions, self.confirmed, self.pieces, self.cursors)
+            (self.removed, self.sessions, self.confirmed, self.taken, self.pieces, self.cursors)
         ) or bool(self.own_cursors)
 
 
@@ -103,6 +106,8 @@ class Journal:
         self._writing: _Capture | None = None
         # Before the present write: serials up to which sessions were saved, and their first.
         self._before: dict[Session, tuple[int, int]] = {}
+        # What it changes of deliveries that were on disk before.
+        self._changing: dict[Session, set[int]] = {}
         self._removing: list[str] = []
         # What may be on disk: sessions, with the first serial of their deliveries (0: none is);
         # sessions with something untold; cursors.
@@ -138,7 +143,7 @@ class Journal:
         if self._writing is not None or self._subscriptions.is_restoring:
             return None
         changes = Changes(removed=list(self._gone))
-        self._gone, self._before = {}, {}
+        self._gone, self._before, self._changing = {}, {}, {}
         due, self._captured = self._captured, _Capture()
         if not self._is_over:
             self._settle(due, changes)
@@ -168,6 +173,8 @@ class Journal:
             session.saved = saved
             if session in self._first:
                 self._first[session] = first or self._first[session]
+        for session, serials in self._changing.items():
+            session.changed = (session.changed or set()) | serials
         self._gone.update(dict.fromkeys(self._removing))
         confirmations = [*self._writing.confirmations, *self._captured.confirmations]
         confirmations += self._subscriptions.confirming.take_held()
@@ -298,6 +305,11 @@ class Journal:
         if first and done >= first:
             changes.confirmed[session.origin_id] = done
             first = done + 1 if done < session.saved else 0
+        if changed := session.take_changed():
+            self._changing.setdefault(session, set()).update(changed)
+            name = session.origin_id
+            changes.taken.extend((name, number) for number, p in changed.items() if p is None)
+            changes.pieces.extend((name, p) for p in changed.values() if p is not None)
         pieces = session.unconfirmed(max(session.saved, done), serial)
         changes.pieces.extend((session.origin_id, piece) for piece in pieces)
         if pieces and not first:

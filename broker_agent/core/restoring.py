@@ -10,8 +10,9 @@ from collections import ChainMap, defaultdict
 
 from broker_agent.core.feeds import CursorKey
 from broker_agent.core.journal import Stored
+from broker_agent.core.redelivery import Piece
 from broker_agent.core.registry import Registry
-from broker_agent.core.sessions import Piece, Session
+from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.validation import parse_filter

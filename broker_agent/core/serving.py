@@ -117,7 +117,7 @@ class Serving:
             self._publish(session, message.publication, now_s)
         elif kind == "received":
             self._unsaved.queue(session)
-            if session.received(message.received.serial):
+            if session.received(message.received):
                 self._wake(session)
         elif kind == "subscribe":
             self._subscribe(session, message.subscribe, now_s)

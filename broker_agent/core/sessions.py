@@ -23,46 +23,35 @@ summed up; a connection whose answers nobody reads ends.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import chain, takewhile
 from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple
 
 from broker_agent.core.access import Grant
 from broker_agent.core.effects import ConnectionId
+from broker_agent.core.redelivery import Piece, piece_of, with_marks, without_gaps
 from broker_agent.core.settings import CoreSettings
 from dynatops.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import (
     Cursor,
     ErrorCode,
+    EventMark,
     Goodbye,
     MissCause,
     Missed,
+    Received,
     ServerFrame,
     ServerMessage,
     SlowPolicy,
 )
 from dynatops.v1.overlay_pb2 import TermSeq
 
-
-def piece_of(message: ServerMessage) -> bytes:
-    """The message as a frame of its own, which is also a piece of a longer one."""
-    return ServerFrame(messages=[message]).SerializeToString()
-
-
+# Words on single events are written into their pieces when there are so many of them.
+_MARKS_MAX = 1_000
 # What an entry of a queue costs beside its data.
 _ENTRY_BYTES = 100
-
-
-class Piece(NamedTuple):
-    data: bytes
-    events: int
-    # Of a delivery; 0 for an answer in its place, which concerns one connection only.
-    serial: int
-    topic: str
-    queued_s: float
 
 
 _serial_of = attrgetter("serial")
@@ -72,12 +61,12 @@ _NOTHING_AVOIDED: Mapping[str, float] = MappingProxyType({})
 
 class Session:
     __slots__ = (
-        "_answers", "_bytes", "_closes_when_slow", "_events", "_pieces", "_sent", "_sent_bytes",
-        "_settings", "_unclaimed", "_untold", "acknowledged", "answers_bytes", "avoided",
-        "client_id", "closing", "connection", "delivered", "detached_s", "dropped", "expiry_s",
-        "filters", "followed", "given_up", "grant", "movable", "origin_id", "owner", "paused",
-        "policy", "publisher", "redirected", "saved", "serial", "session_id", "unread",
-        "unsettled_bytes", "wildcards",
+        "_answers", "_bytes", "_closes_when_slow", "_events", "_marked", "_marks", "_pieces",
+        "_sent", "_sent_bytes", "_settings", "_unclaimed", "_untold", "acknowledged",
+        "answers_bytes", "avoided", "changed", "client_id", "closing", "connection", "delivered",
+        "detached_s", "dropped", "expiry_s", "filters", "followed", "given_up", "grant", "movable",
+        "origin_id", "owner", "paused", "policy", "publisher", "redirected", "saved", "serial",
+        "session_id", "unread", "unsettled_bytes", "wildcards",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +130,11 @@ class Session:
         self._events = 0
         self._sent: list[Piece] | None = None
         self._sent_bytes = 0
+        # What the client said of single events, and is not written into their pieces yet.
+        self._marks: dict[int, list[EventMark]] | None = None
+        self._marked = 0
+        # Serials on disk whose pieces are no longer what they are there.
+        self.changed: set[int] | None = None
         self._answers: list[bytes] | None = None
         self.answers_bytes = 0
         # Events missed since the subscriber was last told, by topic, cause, and whether it is known
@@ -231,15 +225,20 @@ class Session:
         self.detached_s = now_s
         self.paused = self.unread = self.given_up = False
         self._answers, self.answers_bytes = None, 0
+        self._apply_marks()
         pieces = [*(self._sent or ()), *(self._pieces or ())]
         self._sent, self._sent_bytes = None, 0
         # A client may have said that it has what it was about to be sent again.
-        self._pieces = [piece for piece in pieces if piece.serial > self.acknowledged] or None
+        left = [piece for piece in pieces if piece.serial > self.acknowledged]
+        if self.is_kept and len(left) != self.serial - self.acknowledged:
+            left = list(without_gaps(left, self.acknowledged, self.serial, now_s))
+        self._pieces = left or None
         self._events = sum(piece.events for piece in self._pieces or ())
         self._bytes = sum(len(piece.data) for piece in self._pieces or ())
 
-    def received(self, serial: int) -> bool:
-        """The application took deliveries up to this serial; whether that makes room to send."""
+    def received(self, message: Received) -> bool:
+        """The application took deliveries; whether that makes room to send."""
+        serial = message.serial
         self.acknowledged = max(self.acknowledged, min(serial, self.serial))
         was_full = self._is_waiting
         sent = self._sent
@@ -249,7 +248,64 @@ class Session:
             taken = bisect_right(sent, serial, key=_serial_of)
             self._sent_bytes -= sum(len(piece.data) for piece in sent[:taken])
             del sent[:taken]
+        if message.beyond or message.marks:
+            self._received_beyond(message)
         return was_full and not self._is_waiting
+
+    def _received_beyond(self, message: Received) -> None:
+        """It took deliveries, or events of some, though not what was sent before."""
+        sent = self._sent or []
+        for taken in message.beyond:
+            start = bisect_left(sent, taken.first, key=_serial_of)
+            stop = bisect_right(sent, taken.last, key=_serial_of)
+            for piece in sent[start:stop]:
+                self._note_changed(piece.serial)
+                self._sent_bytes -= len(piece.data)
+            del sent[start:stop]
+        for mark in message.marks:
+            if self._marks is None:
+                self._marks = {}
+            if mark.serial > self.acknowledged:
+                self._marks.setdefault(mark.serial, []).append(mark)
+                self._marked += 1
+        if self._marked >= _MARKS_MAX:
+            self._apply_marks()
+
+    def _apply_marks(self) -> None:
+        """Write into what has been sent what is known of single events."""
+        marks, self._marks, self._marked = self._marks or {}, None, 0
+        sent = self._sent or []
+        for serial, said in marks.items():
+            at = bisect_left(sent, serial, key=_serial_of)
+            if at == len(sent) or sent[at].serial != serial:
+                continue
+            piece = with_marks(sent[at], said)
+            self._sent_bytes -= len(sent[at].data)
+            self._note_changed(serial)
+            if piece is None:
+                del sent[at]
+            else:
+                sent[at] = piece
+                self._sent_bytes += len(piece.data)
+
+    def _note_changed(self, serial: int) -> None:
+        if serial <= self.saved:
+            self.changed = self.changed or set()
+            self.changed.add(serial)
+
+    def take_changed(self) -> dict[int, Piece | None]:
+        """Deliveries that are otherwise than on disk, by serial; None for those that are gone."""
+        self._apply_marks()
+        serials, self.changed = self.changed, None
+        if not serials:
+            return {}
+        found = {p.serial: p for pieces in (self._sent, self._pieces) for p in pieces or ()}
+        return {
+            serial: piece if piece and not piece.stands_for_others else None
+            for serial in sorted(serials)
+            if serial > self.acknowledged
+            for piece in (found.get(serial),)
+        }
 
     @property
     def _is_waiting(self) -> bool:
@@ -265,7 +321,7 @@ class Session:
             for piece in reversed(pieces or ()):
                 if 0 < piece.serial <= after:
                     break
-                if 0 < piece.serial <= upto:
+                if 0 < piece.serial <= upto and not piece.stands_for_others:
                     newest_first.append(piece)
         return newest_first[::-1]
 
@@ -278,9 +334,10 @@ class Session:
 
     def restore(self, pieces: Iterable[Piece], untold: Iterable[Missed]) -> None:
         """What waited before the broker restarted. To be said before anything has come."""
-        for piece in pieces:
-            if not self.serial:
-                self.acknowledged = piece.serial - 1
+        stored = list(pieces)
+        if stored:
+            self.acknowledged = stored[0].serial - 1
+        for piece in without_gaps(stored, self.acknowledged, 0, 0.0):
             self._queue.append(piece)
             self._bytes += len(piece.data)
             self._events += piece.events

@@ -17,7 +17,7 @@ from typing import Self
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.journal import Changes, Stored
-from broker_agent.core.sessions import Piece
+from broker_agent.core.redelivery import Piece
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.storage_pb2 import SessionRecord
 
@@ -189,6 +189,7 @@ class SessionStore:
             [(name, record.SerializeToString()) for name, record in changes.sessions.items()],
         )
         many("DELETE FROM pieces WHERE id = ? AND serial <= ?", changes.confirmed.items())
+        many("DELETE FROM pieces WHERE id = ? AND serial = ?", changes.taken)
         many(
             "INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?)",
             [(name, p.serial, p.topic, p.events, p.data) for name, p in changes.pieces],

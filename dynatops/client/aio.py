@@ -12,8 +12,10 @@ What keeps it connected, whatever becomes of a broker, is in `engine`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -25,19 +27,31 @@ from dynatops.client.arguments import (
     check_payloads,
     check_text,
     check_timeout,
+    check_work,
     checked_ack,
     checked_payload,
 )
 from dynatops.client.core import SessionWishes
 from dynatops.client.engine import Engine, OnConnection
-from dynatops.client.errors import PublishError, SubscribeError
+from dynatops.client.errors import AckError, ClosedError, PublishError, SubscribeError
 from dynatops.client.publications import Ack, AckName, Payload
 from dynatops.client.reading import FilterKey
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
+from dynatops.client.work import AckMode, WorkItem, WorkLimits
+from dynatops.client.working import (
+    WorkLinks,
+    WorkQueue,
+    dead_letter_attributes,
+)
 from dynatops.filters import Filter, Value, attributes_to_wire
 from dynatops.tls import Tls
 from dynatops.topics import TOPIC_BYTES_MAX, check_topic
 from dynatops.v1.overlay_pb2 import Attribute
+
+# A dead letter topic that does not take an event is asked again after so long.
+_DEAD_LETTER_RETRY_S = 5.0
+
+log = logging.getLogger(__name__)
 
 
 class Client:
@@ -55,6 +69,11 @@ class Client:
         self._core = self._engine.core
         self._inbox = self._engine.inbox
         self._waiting = self._engine.waiting
+        self._work_links = WorkLinks(
+            self._inbox.taking, self._engine.tell, self._engine.told, self.flush, self._bury
+        )
+        # Events on their way to a dead letter topic.
+        self._burials: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         where = f"at {self.broker}" if self.broker else "not connected"
@@ -105,6 +124,8 @@ class Client:
 
     async def close(self) -> None:
         """Disconnect at once; what has not been handed to the broker is lost. See `flush`."""
+        for task in self._burials:
+            task.cancel()
         await self._engine.close()
 
     # ---- publishing -----------------------------------------------------------------------------
@@ -205,13 +226,27 @@ class Client:
     # ---- subscribing ----------------------------------------------------------------------------
 
     def subscribe(
-        self, *patterns: str, where: str = "", on_gap: OnGap | None = None
+        self,
+        *patterns: str,
+        where: str = "",
+        on_gap: OnGap | None = None,
+        ack: AckMode = "auto",
+        max_in_flight: int = 1_000,
+        ack_wait_s: float = 60.0,
+        max_deliver: int = 0,
+        dead_letter: str = "",
     ) -> Subscription:
         """Subscribe: `async with client.subscribe(…) as events`, or `events = await …`.
 
         Patterns are topics, or have `+` for one level or a last `#` for all further ones; `where`
         is a condition on attributes. Once entered, every event published from then on will come.
         `on_gap` is called when events were missed, with how many and why.
+
+        With `ack="manual"` an event is taken once the application says `await event.ack()`, and
+        comes again if it says `nak`, says nothing for `ack_wait_s` seconds (0: for ever), or ends
+        (see `keep_s` of `connect`). At most `max_in_flight` events are handed out and not
+        acknowledged. One that was handed out `max_deliver` times (0: no matter how often) goes to
+        the topic `dead_letter`, or, without one, is given up and told as a gap.
 
         Raises FilterError or ArgumentError if the call cannot be right; when entered or awaited,
         SubscribeError if a broker refuses.
@@ -225,10 +260,52 @@ class Client:
         welcome = self._core.welcome
         bytes_max = welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX
         filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
+        limits = WorkLimits(max_in_flight, ack_wait_s, max_deliver)
+        check_work(patterns, ack, limits, dead_letter)
         queue = EventQueue(filters, on_gap, self._inbox.look_for_room)
+        if ack == "manual":
+            if dead_letter:
+                check_topic(dead_letter, bytes_max)
+            queue = WorkQueue(
+                filters, on_gap, self._inbox.look_for_room, limits, dead_letter, self._work_links
+            )
         return Subscription(
             queue, self._start_subscription, self._end_subscription, self._change_subscription
         )
+
+    def _bury(self, queue: WorkQueue, item: WorkItem) -> None:
+        """It was handed out as often as it may be."""
+        times = f"{item.deliveries} times" if item.deliveries > 1 else "once"
+        reason = f"handed out {times} and never acknowledged"
+        if not queue.dead_letter:
+            queue.drop(item, reason)
+            return
+        task = asyncio.get_running_loop().create_task(self._publish_dead(queue, item, reason))
+        self._burials.add(task)
+        task.add_done_callback(self._buried)
+
+    def _buried(self, task: asyncio.Task[None]) -> None:
+        self._burials.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The event stays untaken: it comes to the next process, if the session is kept.
+            log.error("an event cannot go to its dead letter topic", exc_info=error)
+
+    async def _publish_dead(self, queue: WorkQueue, item: WorkItem, reason: str) -> None:
+        """It is taken once it is safe in its other topic; until then it stays where it is."""
+        attributes = dead_letter_attributes(item, reason)
+        while not item.is_done:
+            try:
+                await self.publish(queue.dead_letter, item.event.payload, attributes=attributes)
+            except PublishError as error:
+                log.warning("an event of %r waits: %s", item.event.topic, error)
+                await asyncio.sleep(_DEAD_LETTER_RETRY_S)
+            except ClosedError:
+                return
+            else:
+                break
+        # Closed meanwhile: nobody waits for it.
+        with suppress(AckError):
+            queue.finish(item)
 
     async def _start_subscription(self, queue: EventQueue) -> None:
         self._engine.check_usable()
@@ -268,6 +345,7 @@ class Client:
         if answer.problems:
             reasons = "; ".join(problem.message for problem in answer.problems)
             raise SubscribeError([problem.topic for problem in answer.problems], reasons)
+        self._inbox.confirmed(queue)
 
     async def _change_subscription(
         self, queue: EventQueue, add: Sequence[str], drop: Sequence[str]
@@ -284,7 +362,10 @@ class Client:
         new = [key for key in after if key not in before]
         gone = [key for key in before if key not in after]
         if new:
-            await self._confirmed(queue, new, gone)
+            try:
+                await self._confirmed(queue, new, gone)
+            finally:
+                self._inbox.confirmed(queue)
         elif gone:
             self._core.unsubscribe(gone)
             self._engine.wake()

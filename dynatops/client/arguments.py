@@ -12,14 +12,19 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from dynatops.addresses import split_address
 from dynatops.client.errors import ArgumentTypeError, ArgumentValueError
 from dynatops.client.publications import Ack
+from dynatops.client.work import AckMode, WorkLimits
+from dynatops.filters import pattern_matches
 from dynatops.tls import Tls
 
 CLIENT_ID_BYTES_MAX = 256
+# Events that one subscription may have in hand; how often one may be handed out.
+IN_FLIGHT_MAX = 10_000
+DELIVERIES_MAX = 1_000_000
 KEEP_S_MAX = (1 << 32) - 1
 _PORT_MAX = 65_535
 _BINARY = (bytes, bytearray, memoryview)
@@ -103,6 +108,43 @@ def check_callback(callback: object, name: str) -> None:
 def check_text(text: object, name: str) -> None:
     if not isinstance(text, str):
         raise ArgumentTypeError(name, text, "a text")
+
+
+def check_work(
+    patterns: Sequence[str], ack: object, limits: WorkLimits, dead_letter: object
+) -> None:
+    """What a subscription is told of acknowledging."""
+    if ack not in get_args(AckMode):
+        raise ArgumentValueError("ack", f'"auto" or "manual", not {ack!r}')
+    _check_count(limits.max_in_flight, "max_in_flight", range(1, IN_FLIGHT_MAX + 1))
+    _check_count(limits.max_deliver, "max_deliver", range(DELIVERIES_MAX + 1))
+    if not _is_number(limits.ack_wait_s):
+        raise ArgumentTypeError("ack_wait_s", limits.ack_wait_s, "a number of seconds, or 0")
+    if not 0 <= limits.ack_wait_s < math.inf:
+        raise ArgumentValueError("ack_wait_s", f"seconds, or 0, not {limits.ack_wait_s}")
+    check_text(dead_letter, "dead_letter")
+    if ack == "auto" and (limits != WorkLimits() or dead_letter):
+        raise ArgumentValueError("ack", 'limits of work need ack="manual"')
+    if dead_letter and not limits.max_deliver:
+        raise ArgumentValueError("max_deliver", "say after how many times it is a dead letter")
+    if dead_letter and any(pattern_matches(pattern, str(dead_letter)) for pattern in patterns):
+        hint = f"{dead_letter!r} is among the topics subscribed to"
+        raise ArgumentValueError("dead_letter", hint)
+
+
+def check_delay(delay_s: object) -> None:
+    if not _is_number(delay_s):
+        raise ArgumentTypeError("delay_s", delay_s, "a number of seconds")
+    if not 0 <= float(str(delay_s)) < math.inf:
+        raise ArgumentValueError("delay_s", f"seconds, or 0, not {delay_s}")
+
+
+def _check_count(count: object, name: str, allowed: range) -> None:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise ArgumentTypeError(name, count, "a whole number")
+    if count not in allowed:
+        hint = f"from {allowed.start} to {allowed.stop - 1:,}, not {count}"
+        raise ArgumentValueError(name, hint)
 
 
 # ---- connecting ----------------------------------------------------------------------------------

@@ -23,12 +23,15 @@ from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
     Echo,
+    EventMark,
     Goodbye,
     Hello,
     Missed,
     Received,
     Redirect,
+    SerialRange,
     ServerFrame,
+    ServerMessage,
     SlowPolicy,
     Subscribe,
     Subscribed,
@@ -77,6 +80,9 @@ class ClientCore:
         # Requests that renew subscriptions of a former connection.
         self._renewals: dict[int, list[FilterKey]] = {}
         self._control: list[ClientMessage] = []
+        # What the broker is to be told beside how far everything is taken.
+        self._beyond: list[SerialRange] = []
+        self._marks: list[EventMark] = []
         # Echoes asked for, and whether the present broker has been asked.
         self._echoes: dict[int, bool] = {}
 
@@ -129,6 +135,7 @@ class ClientCore:
         self.welcome = None
         self._control.clear()
         self._renewals.clear()
+        self._beyond, self._marks = [], []
         self._echoes = dict.fromkeys(self._echoes, False)
         self.publications.disconnected()
 
@@ -217,6 +224,11 @@ class ClientCore:
         """The application has taken all deliveries up to this one."""
         self.reading.taken = max(serial, self.reading.taken)
 
+    def taken_beyond(self, ranges: Iterable[SerialRange], marks: Iterable[EventMark]) -> None:
+        """And these deliveries, and what has become of single events of others."""
+        self._beyond += ranges
+        self._marks += marks
+
     # ---- frames out -----------------------------------------------------------------------------
 
     @property
@@ -231,7 +243,7 @@ class ClientCore:
     @property
     def has_untold(self) -> bool:
         """Whether the broker could be told of deliveries that the application has taken."""
-        return self.reading.taken > self.reading.told
+        return bool(self.reading.taken > self.reading.told or self._beyond or self._marks)
 
     def take_frame(self, bytes_max: int, *, tell: bool = False) -> ClientFrame | None:
         """The next frame to send; None if there is nothing to say, or nobody to say it to."""
@@ -243,7 +255,9 @@ class ClientCore:
             return frame
         if self.has_untold:
             self.reading.told = self.reading.taken
-            frame.messages.add(received=Received(serial=self.reading.told))
+            received = Received(serial=self.reading.told, beyond=self._beyond, marks=self._marks)
+            frame.messages.add(received=received)
+            self._beyond, self._marks = [], []
         if not self.publications.fill(frame, bytes_max):
             return frame
         for number, said in self._echoes.items():
@@ -265,6 +279,8 @@ class ClientCore:
             kind = message.WhichOneof("body")
             if kind == "run":
                 yield from self.reading.admit(message.run)
+                if self.reading.handed:
+                    self.reading.handed = {}
             elif kind == "acknowledged":
                 yield from self.publications.on_acknowledged(message.acknowledged)
             elif kind == "refused":
@@ -273,9 +289,6 @@ class ClientCore:
                 yield from self._on_subscribed(message.subscribed)
             elif kind == "welcome":
                 yield from self._greeted(message.welcome)
-            elif kind == "missed":
-                if self.reading.count_delivery():
-                    yield message.missed
             elif kind == "goodbye":
                 yield message.goodbye
             elif kind == "redirect":
@@ -283,6 +296,20 @@ class ClientCore:
             elif kind == "echoed":
                 self._echoes.pop(message.echoed.request, None)
                 yield message.echoed.request
+            else:
+                yield from self._on_notice(message)
+
+    def _on_notice(self, message: ServerMessage) -> Iterator[Item]:
+        """Something about deliveries."""
+        if message.HasField("missed"):
+            if self.reading.count_delivery():
+                yield message.missed
+        elif message.HasField("skipped"):
+            self.reading.skip(message.skipped.count)
+        elif message.HasField("redelivered"):
+            for mark in message.redelivered.marks:
+                offsets = range(mark.first, mark.last + 1)
+                self.reading.handed.update(dict.fromkeys(offsets, mark.deliveries))
 
     def _on_subscribed(self, message: Subscribed) -> Iterator[Item]:
         renewed = self._renewals.pop(message.request, None)

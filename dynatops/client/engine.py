@@ -70,6 +70,11 @@ OnConnection = Callable[[str, str], None]
 log = logging.getLogger(__name__)
 
 
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class Engine:
     def __init__(
         self,
@@ -95,6 +100,8 @@ class Engine:
         self._has_output = asyncio.Event()
         # The broker is to hear what has been taken, though there is nothing else to say.
         self._should_tell = False
+        # Those that wait until it has.
+        self._telling: list[asyncio.Future[None]] = []
         # Set once a broker has said welcome.
         self._greeted = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -144,6 +151,7 @@ class Engine:
         if self.failure is not None:
             return
         self.failure = failure
+        self._stop_telling()
         self.waiting.on_failed(failure)
         self.inbox.fail(failure)
         self.window_open.set()
@@ -195,10 +203,16 @@ class Engine:
             if self.core.welcome is not None:
                 backoff_s = _BACKOFF_MIN_S
             self.core.disconnected()
+            self._stop_telling()
             if self.failure is None and not self._destinations.is_sent:
                 self._tell_lost()
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))
                 backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+
+    def _stop_telling(self) -> None:
+        told, self._telling = self._telling, []
+        for future in told:
+            _settle(future)
 
     def _tell_lost(self) -> None:
         if self._on_connection is not None and self._greeted.is_set() and not self._is_lost:
@@ -252,16 +266,23 @@ class Engine:
             await self._has_output.wait()
             self._has_output.clear()
             tell, self._should_tell = self._should_tell, False
-            while (frame := self.core.take_frame(_FRAME_BYTES_MAX, tell=tell)) is not None:
-                self.adjust_window()
-                await connection.write(frame)
+            told, self._telling = self._telling, []
+            if tell:
+                self._note_taken()
+            try:
+                while (frame := self.core.take_frame(_FRAME_BYTES_MAX, tell=tell)) is not None:
+                    self.adjust_window()
+                    await connection.write(frame)
+            finally:
+                for future in told:
+                    _settle(future)
 
     async def _tell_all(self) -> None:
         """Tell the broker of a kept session now and then what has been taken; and go where it
         sends this client."""
         while not self._is_sent:
             await asyncio.sleep(TELL_PERIOD_S)
-            self.core.taken(self.inbox.taken())
+            self._note_taken(everything=True)
             if self.core.has_untold:
                 # Only one task may write: the connection does not bear two at a time.
                 self._should_tell = True
@@ -271,6 +292,12 @@ class Engine:
         except PublishError:
             log.info("going elsewhere although this broker has not taken everything")
 
+    def _note_taken(self, *, everything: bool = False) -> None:
+        """What the application has taken since last time is to be told."""
+        taking = self.inbox.taking
+        self.core.taken(taking.taken())
+        self.core.taken_beyond(taking.beyond(everything=everything), taking.marks())
+
     # ---- what is to be said ---------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -278,6 +305,20 @@ class Engine:
         self._has_output.set()
         if not self.inbox.has_room.is_set():
             self.inbox.look_for_room()
+
+    def tell(self) -> None:
+        """The broker of a kept session is to hear at once what has become of events."""
+        self._should_tell = True
+        self._has_output.set()
+
+    async def told(self) -> None:
+        """Until that has been handed to the network; not at all while there is no connection."""
+        if self.core.welcome is None or self.failure is not None:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._telling.append(future)
+        self._has_output.set()
+        await future
 
     def adjust_window(self) -> None:
         publications = self.core.publications
@@ -290,7 +331,7 @@ class Engine:
         """What `Client.flush` does."""
         self.raise_if_failed()
         # A kept session is not to be sent again what the application has had.
-        self.core.taken(self.inbox.taken())
+        self._note_taken()
         echo = self.waiting.echo(self.core.echo())
         self.wake()
         try:
@@ -312,9 +353,8 @@ class Engine:
         except DecodeError as error:
             reason = f"the broker sent events that cannot be read: {error}"
             raise ConnectionLostError(reason) from error
-        welcome = self.core.welcome
-        self.inbox.end_of_frame(kept=welcome is not None and welcome.expiry_s > 0)
-        self.core.taken(self.inbox.taken())
+        self.inbox.end_of_frame()
+        self._note_taken()
         if self.core.has_output:
             self._has_output.set()
 

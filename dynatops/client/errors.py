@@ -8,6 +8,7 @@ from dynatops.topics import TopicError
 
 __all__ = [
     "AccessError",
+    "AckError",
     "ArgumentError",
     "ArgumentTypeError",
     "ArgumentValueError",
@@ -68,6 +69,17 @@ class AccessError(DynatopsError):
 
 class ClosedError(DynatopsError):
     """The client was closed, or its session ended for good."""
+
+
+class AckError(DynatopsError):
+    """This event cannot be acknowledged, or given back; the message says why."""
+
+    def __init__(self, topic: str, term: int, seq: int, reason: str) -> None:
+        self.topic = topic
+        self.term = term
+        self.seq = seq
+        self.reason = reason
+        super().__init__(f"event {term}/{seq} of {topic!r}: {reason}")
 
 
 class ClientFailedError(ClosedError):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from dynatops.client.errors import SubscribeError
-from dynatops.client.routes import Routes
+from dynatops.client.routes import Route, Routes
 from dynatops.client.subscription import (
     NO_ATTRIBUTES,
     QUEUE_EVENTS_MAX,
@@ -19,6 +19,8 @@ from dynatops.client.subscription import (
     Gap,
 )
 from dynatops.client.taking import Taking
+from dynatops.client.work import WorkItem
+from dynatops.client.working import WorkQueue
 from dynatops.filters import Filter, attributes_of, pattern_matches
 from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Events
@@ -44,20 +46,24 @@ class Inbox:
         # Set while no subscription is full: only then is anything read from the broker.
         self.has_room = asyncio.Event()
         self.has_room.set()
+        self.taking = Taking()
         self._reading = reading
+        self._reading.oldest_held = self._oldest_held
         self._awaits_answers = awaits_answers
         # Whether the broker keeps the session: then it sends no more than a window beyond what has
         # been taken, and everything may be read.
         self._kept = False
         self._routes = Routes()
-        self._taking = Taking()
         self._touched: dict[EventQueue, None] = {}
         # The session that the numbers of deliveries are those of.
         self._session_id = ""
         # Events of a session kept from before, for filters that nobody has asked for yet; and what
         # was missed of them, by topic and cause.
-        self._unclaimed: list[Event] = []
+        self._unclaimed: list[WorkItem] = []
         self._unclaimed_gaps: dict[tuple[str, str], int] = {}
+        # Subscriptions to such filters that are not confirmed yet, and what they have had so far:
+        # should they come to nothing, it goes to whoever asks next.
+        self._claiming: dict[EventQueue, list[WorkItem]] = {}
 
     # ---- subscriptions --------------------------------------------------------------------------
 
@@ -78,11 +84,13 @@ class Inbox:
         """
         remaining = self._unclaimed_filters()
         waiting, self._unclaimed = self._unclaimed, []
-        claimed = [event for event in waiting if _is_wanted(event, queue.filters)]
-        self._unclaimed = [event for event in waiting if _is_wanted(event, remaining)]
-        if claimed:
-            queue.put(claimed)
-            self._taking.require(queue)
+        claimed = [item for item in waiting if _is_wanted(item.event, queue.filters)]
+        self._unclaimed = [item for item in waiting if _is_wanted(item.event, remaining)]
+        if self._kept and (claimed or self._reading.has_claimed(queue.filter_keys)):
+            self._claiming[queue] = []
+        self._put_items(queue, claimed)
+        stay = {id(item) for item in self._unclaimed}
+        self._release(item for item in waiting if id(item) not in stay)
         gaps, self._unclaimed_gaps = self._unclaimed_gaps, {}
         for (topic, reason), count in gaps.items():
             if any(pattern_matches(f.pattern, topic) for f in queue.filters):
@@ -91,12 +99,20 @@ class Inbox:
                 self._unclaimed_gaps[topic, reason] = count
         self.look_for_room()
 
+    def confirmed(self, queue: EventQueue) -> None:
+        """The subscription is in place."""
+        self._release(self._claiming.pop(queue, ()))
+
     def put_back(self, queue: EventQueue) -> None:
         """The application gave the subscription up before it was confirmed: what has come of
         filters that the session was kept with waits for whoever asks for them next."""
         remaining = self._unclaimed_filters()
-        came = queue.take_back()
-        self._unclaimed = [e for e in came if _is_wanted(e, remaining)] + self._unclaimed
+        came = self._claiming.pop(queue, [])
+        back = [item for item in came if _is_wanted(item.event, remaining)]
+        self._unclaimed = back + self._unclaimed
+        queue.close()
+        stay = {id(item) for item in back}
+        self._release(item for item in came if id(item) not in stay)
         self.look_for_room()
 
     def _unclaimed_filters(self) -> list[Filter]:
@@ -116,6 +132,11 @@ class Inbox:
     def begin_session(self, *, kept: bool) -> None:
         """A broker has said welcome."""
         self._kept = kept
+        if self._session_id == self._reading.session_id:
+            self.taking.tell_again()
+        else:
+            self._session_id = self._reading.session_id
+            self.taking.begin_anew(self._reading.had)
         self.look_for_room()
 
     def look_for_room(self) -> None:
@@ -137,9 +158,11 @@ class Inbox:
             cause = MissCause.MISS_CAUSE_UNREADABLE
             self.tell_gap(Missed(topic=run.topic, cause=cause, count=run.count))
             return
-        if self._reading.unclaimed:
-            self._keep(events)
-        for queue, condition in self._routes.to(arrived.run.topic):
+        routes = self._routes.to(arrived.run.topic)
+        if self._routes.has_work or self._reading.unclaimed or self._claiming:
+            self._put_singly(arrived, events, routes)
+            return
+        for queue, condition in routes:
             wanted = events
             if condition:
                 wanted = [e for e in events if any(_holds(f, e) for f in condition)]
@@ -148,9 +171,55 @@ class Inbox:
             if queue.is_full:
                 self.look_for_room()
 
-    def _keep(self, events: list[Event]) -> None:
-        filters = self._unclaimed_filters()
-        self._unclaimed += [event for event in events if _is_wanted(event, filters)]
+    def _put_singly(self, arrived: Arrived, events: list[Event], routes: list[Route]) -> None:
+        """Somebody may hold single events: the delivery is an entry of its own."""
+        serial = self._reading.had
+        delivery = None
+        if self._kept:
+            if self._touched:
+                self.taking.note(serial - 1, list(self._touched))
+                self._touched = {}
+            delivery = self.taking.open(serial)
+        handed = self._reading.handed
+        items = [
+            WorkItem(event, delivery, offset, handed.get(offset, 0))
+            for event, (_, offset) in zip(events, arrived.places, strict=True)
+        ]
+        unclaimed = self._unclaimed_filters()
+        kept = [item for item in items if _is_wanted(item.event, unclaimed)]
+        self._hold(kept)
+        self._unclaimed += kept
+        for queue, condition in routes:
+            wanted = items
+            if condition:
+                wanted = [i for i in items if any(_holds(f, i.event) for f in condition)]
+            self._put_items(queue, wanted)
+            if queue.is_full:
+                self.look_for_room()
+
+    def _put_items(self, queue: EventQueue, items: list[WorkItem]) -> None:
+        if queue in self._claiming:
+            self._hold(items)
+            self._claiming[queue] += items
+        if isinstance(queue, WorkQueue):
+            self._hold(items)
+            queue.put_work([WorkItem(i.event, i.delivery, i.offset, i.deliveries) for i in items])
+            return
+        before = queue.put_events
+        queue.put([item.event for item in items])
+        for count, item in enumerate(items, before + 1):
+            if item.delivery is not None:
+                item.delivery.needs.append((queue, count))
+
+    def _hold(self, items: Iterable[WorkItem]) -> None:
+        for item in items:
+            if item.delivery is not None:
+                self.taking.hold(item.delivery, item.offset)
+
+    def _release(self, items: Iterable[WorkItem]) -> None:
+        for item in items:
+            if item.delivery is not None:
+                self.taking.release(item.delivery, item.offset)
 
     def tell_gap(self, missed: Missed) -> None:
         reason = _MISS_REASONS.get(missed.cause, "the broker did not say why")
@@ -163,18 +232,25 @@ class Inbox:
             before = self._unclaimed_gaps.get((gap.topic, reason), 0)
             self._unclaimed_gaps[gap.topic, reason] = before + gap.count
 
-    def end_of_frame(self, *, kept: bool) -> None:
+    def end_of_frame(self) -> None:
         """All of a frame has been put. A broker that keeps the session wants to know of it."""
-        if self._session_id != self._reading.session_id:
-            self._session_id = self._reading.session_id
-            self._taking.begin_anew()
-        if kept:
-            self._taking.note(self._reading.had, list(self._touched))
+        if self._kept:
+            self.taking.note(self._reading.had, list(self._touched))
         self._touched = {}
 
-    def taken(self) -> int:
-        """The newest serial up to which the application has taken everything."""
-        return self._taking.taken() if not self._unclaimed else 0
+    def _oldest_held(self) -> Mapping[str, tuple[int, int]]:
+        """By topic: the oldest event that is here and that the application has not taken. A broker
+        that is to keep the session for a later process begins there."""
+        if not self._kept:
+            return {}
+        queues = [queue for queue in self._routes if isinstance(queue, WorkQueue)]
+        held = [item for queue in queues for item in queue.work.items()]
+        oldest: dict[str, tuple[int, int]] = {}
+        for item in (*held, *self._unclaimed):
+            event = item.event
+            stamp = (event.term, event.seq)
+            oldest[event.topic] = min(stamp, oldest.get(event.topic, stamp))
+        return oldest
 
 
 def _events_of(arrived: Arrived) -> list[Event] | None:

@@ -8,7 +8,7 @@ in the same order or another, it takes once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dynatops.filters import is_wildcard, pattern_matches
@@ -73,8 +73,16 @@ class TopicCursor:
         if is_new:
             self._seen = dict(sorted(self._seen.items())[-_TERMS_MAX:])
 
-    def seen(self) -> list[TermSeq]:
-        return [TermSeq(term=term, seq=seq) for term, seq in self._seen.items()]
+    def seen(self, *, before: tuple[int, int] | None = None) -> list[TermSeq]:
+        """How far it has been read; or as if it had been read to just before this stamp."""
+        if before is None:
+            return [TermSeq(term=term, seq=seq) for term, seq in self._seen.items()]
+        last, stop = before
+        return [
+            TermSeq(term=term, seq=seq if term < last else min(seq, stop - 1))
+            for term, seq in self._seen.items()
+            if term <= last
+        ]
 
 
 class Reading:
@@ -91,6 +99,10 @@ class Reading:
         self._claimed: dict[FilterKey, None] = {}
         self._cursors: dict[str, TopicCursor] = {}
         self.session_id = ""
+        # Of the delivery that has just come: how often events were handed out before, by offset.
+        self.handed: dict[int, int] = {}
+        # The oldest event of each topic that is held here: a later process is to get it, too.
+        self.oldest_held: Callable[[], Mapping[str, tuple[int, int]]] = dict
         # Serials of deliveries: of the next to come, of the newest had, of the newest taken by the
         # application, and of the newest that the broker was told of.
         self._next_serial = 1
@@ -118,6 +130,10 @@ class Reading:
             if key not in self._filters and not is_claimed:
                 self._count(key[0], 1)
             self._filters.setdefault(key, is_claimed)
+
+    def has_claimed(self, filters: Iterable[FilterKey]) -> bool:
+        """Whether the session was kept with some of these, and no broker has confirmed them yet."""
+        return any(key in self._claimed for key in filters)
 
     def put_back(self, filters: Iterable[FilterKey]) -> list[FilterKey]:
         """Those among them that the session was kept with are as if nobody had asked for them."""
@@ -187,9 +203,10 @@ class Reading:
     def cursors(self, filters: Iterable[FilterKey]) -> list[Cursor]:
         """How far the topics of these filters have been read."""
         patterns = {pattern for pattern, _ in filters}
+        held = self.oldest_held()
         wildcards = [pattern for pattern in patterns if is_wildcard(pattern)]
         return [
-            Cursor(topic=topic, seen=cursor.seen())
+            Cursor(topic=topic, seen=cursor.seen(before=held.get(topic)))
             for topic, cursor in self._cursors.items()
             if topic in patterns
             or any(pattern_matches(w, topic) for w in wildcards)
@@ -206,6 +223,11 @@ class Reading:
             return False
         self.had = serial
         return True
+
+    def skip(self, count: int) -> None:
+        """So many deliveries have been taken already, and do not come."""
+        self._next_serial += count
+        self.had = max(self.had, self._next_serial - 1)
 
     def begin(self, positions: Iterable[Cursor]) -> None:
         """Topics are read from here on: said before the deliveries that say so, too."""

@@ -15,6 +15,8 @@ Route = tuple[EventQueue, tuple[Filter, ...]]
 class Routes:
     def __init__(self) -> None:
         self._queues: dict[EventQueue, None] = {}
+        # Whether the application acknowledges events of any of them.
+        self.has_work = False
         # How many subscriptions have each filter.
         self._filters: dict[FilterKey, int] = {}
         self._by_topic: dict[str, list[Route]] = {}
@@ -28,6 +30,7 @@ class Routes:
     def add(self, queue: EventQueue) -> list[FilterKey]:
         """The filters that no other subscription has."""
         self._queues[queue] = None
+        self.has_work = any(q.is_work for q in self._queues)
         self._by_topic.clear()
         keys = queue.filter_keys
         new = [key for key in keys if key not in self._filters]
@@ -39,6 +42,7 @@ class Routes:
         """The filters that no subscription has any more."""
         if self._queues.pop(queue, True):
             return []
+        self.has_work = any(q.is_work for q in self._queues)
         self._by_topic.clear()
         gone: list[FilterKey] = []
         for key in queue.filter_keys:

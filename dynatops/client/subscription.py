@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from dynatops.client.callbacks import report_failing
-from dynatops.client.errors import SubscribeError
+from dynatops.client.errors import AckError, SubscribeError
 from dynatops.filters import Filter, Value
 
 # Events that a subscription holds before the client stops reading from its broker.
@@ -49,6 +49,33 @@ class Event(NamedTuple):
             f"term={self.term}, seq={self.seq}{attributes})"
         )
 
+    @property
+    def deliveries(self) -> int:
+        """How often it has been handed out, this time included: to this process, and to those with
+        the same client id before. Counted where events are acknowledged (`ack="manual"`)."""
+        return 1
+
+    def ack(self, *, wait: bool = False) -> Awaitable[None]:
+        """The work on this event is done: it does not come again. More than once is harmless.
+
+        The broker is told at once; with `wait`, this returns when it has heard. Raises AckError if
+        the event is not to be acknowledged, or cannot be any more.
+        """
+        raise self._is_taken()
+
+    def nak(self, delay_s: float = 0.0) -> Awaitable[None]:
+        """The work on this event came to nothing: it is to come again, after this time at the
+        earliest. Raises AckError as `ack` does."""
+        raise self._is_taken()
+
+    def in_progress(self) -> Awaitable[None]:
+        """The work on this event goes on: `ack_wait_s` begins anew. Raises AckError."""
+        raise self._is_taken()
+
+    def _is_taken(self) -> AckError:
+        reason = 'it was taken when it was handed out; subscribe with ack="manual" to acknowledge'
+        return AckError(self.topic, self.term, self.seq, reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -65,6 +92,9 @@ OnGap = Callable[[Gap], None]
 
 class EventQueue:
     """Between the client, which puts, and one subscription, which gets."""
+
+    # Whether the application acknowledges its events; if not, they are taken when handed out.
+    is_work = False
 
     def __init__(
         self, filters: Sequence[Filter], on_gap: OnGap | None, on_empty: Callable[[], None]
@@ -101,12 +131,6 @@ class EventQueue:
             self._events.extend(events)
             self.put_events += len(events)
             self._wake()
-
-    def take_back(self) -> list[Event]:
-        """What it holds, as if it had never been put; nothing more is."""
-        events = list(self._events)
-        self.close()
-        return events
 
     def has_given(self, events: int) -> bool:
         """Whether so many have been given out ever."""

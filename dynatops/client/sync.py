@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from dynatops.client.aio import Client
@@ -21,6 +21,7 @@ from dynatops.client.errors import CallbackError, ClosedError
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
 from dynatops.client.publications import Ack, AckName, Payload
 from dynatops.client.subscription import Event, OnGap, Subscription
+from dynatops.client.work import AckMode
 from dynatops.filters import Filter, Value
 from dynatops.tls import Tls
 
@@ -33,6 +34,41 @@ class _Runner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, _T]) -> _T: ...
 
 
+class SyncEvent(Event):
+    """One event, as a subscriber gets it from the synchronous client."""
+
+    _run: _Runner
+    _event: Event
+
+    @classmethod
+    def of(cls, run: _Runner, event: Event) -> SyncEvent:
+        sync = cls(*event)
+        sync._run, sync._event = run, event
+        return sync
+
+    @property
+    def deliveries(self) -> int:
+        return self._event.deliveries
+
+    # What is awaited of an event of the asynchronous client is done here when it returns.
+
+    def ack(self, *, wait: bool = False) -> None:  # type: ignore[override]
+        """The work on this event is done; see `Event.ack`. From whichever thread."""
+        self._run(_say(lambda: self._event.ack(wait=wait)))
+
+    def nak(self, delay_s: float = 0.0) -> None:  # type: ignore[override]
+        """It came to nothing, and is to come again; see `Event.nak`."""
+        self._run(_say(lambda: self._event.nak(delay_s)))
+
+    def in_progress(self) -> None:  # type: ignore[override]
+        """It goes on; see `Event.in_progress`."""
+        self._run(_say(self._event.in_progress))
+
+
+async def _say(words: Callable[[], Awaitable[None]]) -> None:
+    await words()
+
+
 class SyncSubscription:
     """Events of some topics: iterate over it, or ask for the `next`; both block until one comes.
 
@@ -43,20 +79,20 @@ class SyncSubscription:
         self._run = run
         self._subscription = subscription
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[SyncEvent]:
         while True:
             try:
-                yield self._run(self._subscription.__anext__())
+                yield SyncEvent.of(self._run, self._run(self._subscription.__anext__()))
             except StopAsyncIteration:
                 return
 
-    def next(self, timeout_s: float | None = None) -> Event:
+    def next(self, timeout_s: float | None = None) -> SyncEvent:
         """The next event; TimeoutError if none comes within so many seconds, ClosedError if none
         will come any more."""
         if timeout_s is not None:
             check_timeout(timeout_s)
         try:
-            return self._run(_next(self._subscription, timeout_s))
+            return SyncEvent.of(self._run, self._run(_next(self._subscription, timeout_s)))
         except StopAsyncIteration:
             raise ClosedError("the subscription is closed") from None
 
@@ -182,7 +218,15 @@ class SyncClient:
         )
 
     def subscribe(
-        self, *patterns: str, where: str = "", on_gap: OnGap | None = None
+        self,
+        *patterns: str,
+        where: str = "",
+        on_gap: OnGap | None = None,
+        ack: AckMode = "auto",
+        max_in_flight: int = 1_000,
+        ack_wait_s: float = 60.0,
+        max_deliver: int = 0,
+        dead_letter: str = "",
     ) -> SyncSubscription:
         """Subscribe; returns when every event published from now on will come.
 
@@ -192,10 +236,24 @@ class SyncClient:
 
         Raises FilterError or ArgumentError if the call cannot be right, SubscribeError if a broker
         refuses.
+
+        With `ack="manual"` events are taken once the application says `event.ack()`, in whichever
+        thread; see `Client.subscribe`.
         """
-        return SyncSubscription(
-            self._run, self._run(_subscribed(self._client, patterns, where, on_gap))
-        )
+
+        def subscribe() -> Subscription:
+            return self._client.subscribe(
+                *patterns,
+                where=where,
+                on_gap=on_gap,
+                ack=ack,
+                max_in_flight=max_in_flight,
+                ack_wait_s=ack_wait_s,
+                max_deliver=max_deliver,
+                dead_letter=dead_letter,
+            )
+
+        return SyncSubscription(self._run, self._run(_subscribed(subscribe)))
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Block until a broker has taken everything published so far, acknowledged or not."""
@@ -241,10 +299,8 @@ async def _resumed(client: Client) -> list[Filter]:
     return client.resumed
 
 
-async def _subscribed(
-    client: Client, patterns: Sequence[str], where: str, on_gap: OnGap | None
-) -> Subscription:
-    return await client.subscribe(*patterns, where=where, on_gap=on_gap)
+async def _subscribed(subscribe: Callable[[], Subscription]) -> Subscription:
+    return await subscribe()
 
 
 def connect_sync(

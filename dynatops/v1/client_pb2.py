@@ -25,19 +25,19 @@ _sym_db = _symbol_database.Default()
 from dynatops.v1 import overlay_pb2 as dynatops_dot_v1_dot_overlay__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64ynatops/v1/client.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\";\n\x0b\x43lientFrame\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.dynatops.v1.ClientMessage\"\x99\x02\n\rClientMessage\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.dynatops.v1.HelloH\x00\x12+\n\tsubscribe\x18\x02 \x01(\x0b\x32\x16.dynatops.v1.SubscribeH\x00\x12/\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x18.dynatops.v1.UnsubscribeH\x00\x12/\n\x0bpublication\x18\x04 \x01(\x0b\x32\x18.dynatops.v1.PublicationH\x00\x12!\n\x04\x65\x63ho\x18\x05 \x01(\x0b\x32\x11.dynatops.v1.EchoH\x00\x12)\n\x08received\x18\x06 \x01(\x0b\x32\x15.dynatops.v1.ReceivedH\x00\x42\x06\n\x04\x62ody\"\xcd\x02\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12,\n\x0bslow_policy\x18\x03 \x01(\x0e\x32\x17.dynatops.v1.SlowPolicy\x12\r\n\x05token\x18\x04 \x01(\t\x12\x10\n\x08\x65xpiry_s\x18\x05 \x01(\r\x12\r\n\x05\x63lean\x18\x06 \x01(\x08\x12\x12\n\nsession_id\x18\x07 \x01(\t\x12\x15\n\rformer_broker\x18\x08 \x01(\t\x12\x12\n\nredirected\x18\t \x01(\x08\x12\x0f\n\x07movable\x18\n \x01(\x08\x12\x15\n\x08latitude\x18\x0b \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tlongitude\x18\x0c \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x10publisher_secret\x18\r \x01(\x0c\x12\r\n\x05\x61void\x18\x0e \x03(\tB\x0b\n\t_latitudeB\x0c\n\n_longitude\"(\n\x06\x46ilter\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\r\n\x05where\x18\x02 \x01(\t\"\x9b\x01\n\tSubscribe\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12\x0e\n\x06resume\x18\x03 \x01(\x08\x12$\n\x07\x63ursors\x18\x04 \x03(\x0b\x32\x13.dynatops.v1.Cursor\x12!\n\x04\x64rop\x18\x05 \x03(\x0b\x32\x13.dynatops.v1.Filter\";\n\x06\x43ursor\x12\r\n\x05topic\x18\x01 \x01(\t\x12\"\n\x04seen\x18\x02 \x03(\x0b\x32\x14.dynatops.v1.TermSeq\"D\n\x0bUnsubscribe\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x13.dynatops.v1.Filter\"\x1a\n\x08Received\x12\x0e\n\x06serial\x18\x01 \x01(\x04\"\x17\n\x04\x45\x63ho\x12\x0f\n\x07request\x18\x01 \x01(\x04\";\n\x0bServerFrame\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.dynatops.v1.ServerMessage\"\xc1\x03\n\rServerMessage\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.WelcomeH\x00\x12-\n\nsubscribed\x18\x02 \x01(\x0b\x32\x17.dynatops.v1.SubscribedH\x00\x12\x31\n\x0cunsubscribed\x18\x03 \x01(\x0b\x32\x19.dynatops.v1.UnsubscribedH\x00\x12\x1f\n\x03run\x18\x04 \x01(\x0b\x32\x10.dynatops.v1.RunH\x00\x12\x31\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32\x19.dynatops.v1.AcknowledgedH\x00\x12\'\n\x07refused\x18\x06 \x01(\x0b\x32\x14.dynatops.v1.RefusedH\x00\x12%\n\x06missed\x18\x07 \x01(\x0b\x32\x13.dynatops.v1.MissedH\x00\x12%\n\x06\x65\x63hoed\x18\x08 \x01(\x0b\x32\x13.dynatops.v1.EchoedH\x00\x12\'\n\x07goodbye\x18\t \x01(\x0b\x32\x14.dynatops.v1.GoodbyeH\x00\x12)\n\x08redirect\x18\n \x01(\x0b\x32\x15.dynatops.v1.RedirectH\x00\x42\x06\n\x04\x62ody\"\xe6\x01\n\x07Welcome\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x19\n\x11payload_bytes_max\x18\x03 \x01(\r\x12\x17\n\x0ftopic_bytes_max\x18\x04 \x01(\r\x12\x14\n\x0c\x61lternatives\x18\x05 \x03(\t\x12\x0f\n\x07resumed\x18\x06 \x01(\x08\x12$\n\x07\x66ilters\x18\x07 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12\x0e\n\x06serial\x18\x08 \x01(\x04\x12\x10\n\x08\x65xpiry_s\x18\t \x01(\r\x12\x11\n\tpublisher\x18\n \x01(\x06\">\n\x08Redirect\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"r\n\nSubscribed\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12+\n\x08problems\x18\x02 \x03(\x0b\x32\x19.dynatops.v1.TopicProblem\x12&\n\tpositions\x18\x03 \x03(\x0b\x32\x13.dynatops.v1.Cursor\"\x1f\n\x0cUnsubscribed\x12\x0f\n\x07request\x18\x01 \x01(\x04\"T\n\x0cTopicProblem\x12\r\n\x05topic\x18\x01 \x01(\t\x12$\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x16.dynatops.v1.ErrorCode\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x8d\x01\n\x07Refused\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpublisher\x18\x02 \x01(\x06\x12\x14\n\x0c\x66irst_number\x18\x03 \x01(\x04\x12\x13\n\x0blast_number\x18\x04 \x01(\x04\x12$\n\x04\x63ode\x18\x05 \x01(\x0e\x32\x16.dynatops.v1.ErrorCode\x12\x0f\n\x07message\x18\x06 \x01(\t\"M\n\x06Missed\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x16.dynatops.v1.MissCause\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"\x19\n\x06\x45\x63hoed\x12\x0f\n\x07request\x18\x01 \x01(\x04\"V\n\x07Goodbye\x12$\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x16.dynatops.v1.ErrorCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0c\x61lternatives\x18\x03 \x03(\t*b\n\nSlowPolicy\x12\x1b\n\x17SLOW_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n\x17SLOW_POLICY_DROP_NEWEST\x10\x01\x12\x1a\n\x16SLOW_POLICY_DISCONNECT\x10\x02*\xea\x03\n\tErrorCode\x12\x1a\n\x16\x45RROR_CODE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45RROR_CODE_PROTOCOL\x10\x01\x12\x1a\n\x16\x45RROR_CODE_TOPIC_EMPTY\x10\x02\x12\x1d\n\x19\x45RROR_CODE_TOPIC_TOO_LONG\x10\x03\x12\x1c\n\x18\x45RROR_CODE_TOPIC_INVALID\x10\x04\x12 \n\x1c\x45RROR_CODE_PAYLOAD_TOO_LARGE\x10\x05\x12\x1e\n\x1a\x45RROR_CODE_TOO_MANY_TOPICS\x10\x06\x12\x1c\n\x18\x45RROR_CODE_UNDELIVERABLE\x10\x07\x12\x1e\n\x1a\x45RROR_CODE_SLOW_SUBSCRIBER\x10\x08\x12\x1c\n\x18\x45RROR_CODE_SHUTTING_DOWN\x10\t\x12 \n\x1c\x45RROR_CODE_TOO_MANY_SESSIONS\x10\n\x12\x1d\n\x19\x45RROR_CODE_FILTER_INVALID\x10\x0b\x12 \n\x1c\x45RROR_CODE_NOT_AUTHENTICATED\x10\x0c\x12\x1a\n\x16\x45RROR_CODE_NOT_ALLOWED\x10\r\x12\x19\n\x15\x45RROR_CODE_TAKEN_OVER\x10\x0e\x12\x17\n\x13\x45RROR_CODE_TOO_FAST\x10\x0f*\xb7\x01\n\tMissCause\x12\x1a\n\x16MISS_CAUSE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aMISS_CAUSE_SLOW_SUBSCRIBER\x10\x01\x12\x1b\n\x17MISS_CAUSE_NOT_RETAINED\x10\x02\x12\x16\n\x12MISS_CAUSE_EXPIRED\x10\x03\x12\x1e\n\x1aMISS_CAUSE_TOO_MANY_TOPICS\x10\x04\x12\x19\n\x15MISS_CAUSE_UNREADABLE\x10\x05\x32K\n\x06PubSub\x12\x41\n\x07\x43onnect\x12\x18.dynatops.v1.ClientFrame\x1a\x18.dynatops.v1.ServerFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64ynatops/v1/client.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\";\n\x0b\x43lientFrame\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.dynatops.v1.ClientMessage\"\x99\x02\n\rClientMessage\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.dynatops.v1.HelloH\x00\x12+\n\tsubscribe\x18\x02 \x01(\x0b\x32\x16.dynatops.v1.SubscribeH\x00\x12/\n\x0bunsubscribe\x18\x03 \x01(\x0b\x32\x18.dynatops.v1.UnsubscribeH\x00\x12/\n\x0bpublication\x18\x04 \x01(\x0b\x32\x18.dynatops.v1.PublicationH\x00\x12!\n\x04\x65\x63ho\x18\x05 \x01(\x0b\x32\x11.dynatops.v1.EchoH\x00\x12)\n\x08received\x18\x06 \x01(\x0b\x32\x15.dynatops.v1.ReceivedH\x00\x42\x06\n\x04\x62ody\"\xcd\x02\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12,\n\x0bslow_policy\x18\x03 \x01(\x0e\x32\x17.dynatops.v1.SlowPolicy\x12\r\n\x05token\x18\x04 \x01(\t\x12\x10\n\x08\x65xpiry_s\x18\x05 \x01(\r\x12\r\n\x05\x63lean\x18\x06 \x01(\x08\x12\x12\n\nsession_id\x18\x07 \x01(\t\x12\x15\n\rformer_broker\x18\x08 \x01(\t\x12\x12\n\nredirected\x18\t \x01(\x08\x12\x0f\n\x07movable\x18\n \x01(\x08\x12\x15\n\x08latitude\x18\x0b \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tlongitude\x18\x0c \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x10publisher_secret\x18\r \x01(\x0c\x12\r\n\x05\x61void\x18\x0e \x03(\tB\x0b\n\t_latitudeB\x0c\n\n_longitude\"(\n\x06\x46ilter\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\r\n\x05where\x18\x02 \x01(\t\"\x9b\x01\n\tSubscribe\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12\x0e\n\x06resume\x18\x03 \x01(\x08\x12$\n\x07\x63ursors\x18\x04 \x03(\x0b\x32\x13.dynatops.v1.Cursor\x12!\n\x04\x64rop\x18\x05 \x03(\x0b\x32\x13.dynatops.v1.Filter\";\n\x06\x43ursor\x12\r\n\x05topic\x18\x01 \x01(\t\x12\"\n\x04seen\x18\x02 \x03(\x0b\x32\x14.dynatops.v1.TermSeq\"D\n\x0bUnsubscribe\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x13.dynatops.v1.Filter\"k\n\x08Received\x12\x0e\n\x06serial\x18\x01 \x01(\x04\x12(\n\x06\x62\x65yond\x18\x02 \x03(\x0b\x32\x18.dynatops.v1.SerialRange\x12%\n\x05marks\x18\x03 \x03(\x0b\x32\x16.dynatops.v1.EventMark\"*\n\x0bSerialRange\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"L\n\tEventMark\x12\x0e\n\x06serial\x18\x01 \x01(\x04\x12\r\n\x05\x66irst\x18\x02 \x01(\r\x12\x0c\n\x04last\x18\x03 \x01(\r\x12\x12\n\ndeliveries\x18\x04 \x01(\r\"\x17\n\x04\x45\x63ho\x12\x0f\n\x07request\x18\x01 \x01(\x04\";\n\x0bServerFrame\x12,\n\x08messages\x18\x01 \x03(\x0b\x32\x1a.dynatops.v1.ServerMessage\"\x9b\x04\n\rServerMessage\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.WelcomeH\x00\x12-\n\nsubscribed\x18\x02 \x01(\x0b\x32\x17.dynatops.v1.SubscribedH\x00\x12\x31\n\x0cunsubscribed\x18\x03 \x01(\x0b\x32\x19.dynatops.v1.UnsubscribedH\x00\x12\x1f\n\x03run\x18\x04 \x01(\x0b\x32\x10.dynatops.v1.RunH\x00\x12\x31\n\x0c\x61\x63knowledged\x18\x05 \x01(\x0b\x32\x19.dynatops.v1.AcknowledgedH\x00\x12\'\n\x07refused\x18\x06 \x01(\x0b\x32\x14.dynatops.v1.RefusedH\x00\x12%\n\x06missed\x18\x07 \x01(\x0b\x32\x13.dynatops.v1.MissedH\x00\x12%\n\x06\x65\x63hoed\x18\x08 \x01(\x0b\x32\x13.dynatops.v1.EchoedH\x00\x12\'\n\x07goodbye\x18\t \x01(\x0b\x32\x14.dynatops.v1.GoodbyeH\x00\x12)\n\x08redirect\x18\n \x01(\x0b\x32\x15.dynatops.v1.RedirectH\x00\x12\'\n\x07skipped\x18\x0b \x01(\x0b\x32\x14.dynatops.v1.SkippedH\x00\x12/\n\x0bredelivered\x18\x0c \x01(\x0b\x32\x18.dynatops.v1.RedeliveredH\x00\x42\x06\n\x04\x62ody\"\xe6\x01\n\x07Welcome\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x19\n\x11payload_bytes_max\x18\x03 \x01(\r\x12\x17\n\x0ftopic_bytes_max\x18\x04 \x01(\r\x12\x14\n\x0c\x61lternatives\x18\x05 \x03(\t\x12\x0f\n\x07resumed\x18\x06 \x01(\x08\x12$\n\x07\x66ilters\x18\x07 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12\x0e\n\x06serial\x18\x08 \x01(\x04\x12\x10\n\x08\x65xpiry_s\x18\t \x01(\r\x12\x11\n\tpublisher\x18\n \x01(\x06\">\n\x08Redirect\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"r\n\nSubscribed\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12+\n\x08problems\x18\x02 \x03(\x0b\x32\x19.dynatops.v1.TopicProblem\x12&\n\tpositions\x18\x03 \x03(\x0b\x32\x13.dynatops.v1.Cursor\"\x18\n\x07Skipped\x12\r\n\x05\x63ount\x18\x01 \x01(\x04\"4\n\x0bRedelivered\x12%\n\x05marks\x18\x01 \x03(\x0b\x32\x16.dynatops.v1.EventMark\"\x1f\n\x0cUnsubscribed\x12\x0f\n\x07request\x18\x01 \x01(\x04\"T\n\x0cTopicProblem\x12\r\n\x05topic\x18\x01 \x01(\t\x12$\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x16.dynatops.v1.ErrorCode\x12\x0f\n\x07message\x18\x03 \x01(\t\"\x8d\x01\n\x07Refused\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpublisher\x18\x02 \x01(\x06\x12\x14\n\x0c\x66irst_number\x18\x03 \x01(\x04\x12\x13\n\x0blast_number\x18\x04 \x01(\x04\x12$\n\x04\x63ode\x18\x05 \x01(\x0e\x32\x16.dynatops.v1.ErrorCode\x12\x0f\n\x07message\x18\x06 \x01(\t\"M\n\x06Missed\x12\r\n\x05topic\x18\x01 \x01(\t\x12%\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\x16.dynatops.v1.MissCause\x12\r\n\x05\x63ount\x18\x03 \x01(\x04\"\x19\n\x06\x45\x63hoed\x12\x0f\n\x07request\x18\x01 \x01(\x04\"V\n\x07Goodbye\x12$\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x16.dynatops.v1.ErrorCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x14\n\x0c\x61lternatives\x18\x03 \x03(\t*b\n\nSlowPolicy\x12\x1b\n\x17SLOW_POLICY_UNSPECIFIED\x10\x00\x12\x1b\n\x17SLOW_POLICY_DROP_NEWEST\x10\x01\x12\x1a\n\x16SLOW_POLICY_DISCONNECT\x10\x02*\xea\x03\n\tErrorCode\x12\x1a\n\x16\x45RROR_CODE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x45RROR_CODE_PROTOCOL\x10\x01\x12\x1a\n\x16\x45RROR_CODE_TOPIC_EMPTY\x10\x02\x12\x1d\n\x19\x45RROR_CODE_TOPIC_TOO_LONG\x10\x03\x12\x1c\n\x18\x45RROR_CODE_TOPIC_INVALID\x10\x04\x12 \n\x1c\x45RROR_CODE_PAYLOAD_TOO_LARGE\x10\x05\x12\x1e\n\x1a\x45RROR_CODE_TOO_MANY_TOPICS\x10\x06\x12\x1c\n\x18\x45RROR_CODE_UNDELIVERABLE\x10\x07\x12\x1e\n\x1a\x45RROR_CODE_SLOW_SUBSCRIBER\x10\x08\x12\x1c\n\x18\x45RROR_CODE_SHUTTING_DOWN\x10\t\x12 \n\x1c\x45RROR_CODE_TOO_MANY_SESSIONS\x10\n\x12\x1d\n\x19\x45RROR_CODE_FILTER_INVALID\x10\x0b\x12 \n\x1c\x45RROR_CODE_NOT_AUTHENTICATED\x10\x0c\x12\x1a\n\x16\x45RROR_CODE_NOT_ALLOWED\x10\r\x12\x19\n\x15\x45RROR_CODE_TAKEN_OVER\x10\x0e\x12\x17\n\x13\x45RROR_CODE_TOO_FAST\x10\x0f*\xb7\x01\n\tMissCause\x12\x1a\n\x16MISS_CAUSE_UNSPECIFIED\x10\x00\x12\x1e\n\x1aMISS_CAUSE_SLOW_SUBSCRIBER\x10\x01\x12\x1b\n\x17MISS_CAUSE_NOT_RETAINED\x10\x02\x12\x16\n\x12MISS_CAUSE_EXPIRED\x10\x03\x12\x1e\n\x1aMISS_CAUSE_TOO_MANY_TOPICS\x10\x04\x12\x19\n\x15MISS_CAUSE_UNREADABLE\x10\x05\x32K\n\x06PubSub\x12\x41\n\x07\x43onnect\x12\x18.dynatops.v1.ClientFrame\x1a\x18.dynatops.v1.ServerFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dynatops.v1.client_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SLOWPOLICY']._serialized_start=2516
-  _globals['_SLOWPOLICY']._serialized_end=2614
-  _globals['_ERRORCODE']._serialized_start=2617
-  _globals['_ERRORCODE']._serialized_end=3107
-  _globals['_MISSCAUSE']._serialized_start=3110
-  _globals['_MISSCAUSE']._serialized_end=3293
+  _globals['_SLOWPOLICY']._serialized_start=2889
+  _globals['_SLOWPOLICY']._serialized_end=2987
+  _globals['_ERRORCODE']._serialized_start=2990
+  _globals['_ERRORCODE']._serialized_end=3480
+  _globals['_MISSCAUSE']._serialized_start=3483
+  _globals['_MISSCAUSE']._serialized_end=3666
   _globals['_CLIENTFRAME']._serialized_start=68
   _globals['_CLIENTFRAME']._serialized_end=127
   _globals['_CLIENTMESSAGE']._serialized_start=130
@@ -53,31 +53,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UNSUBSCRIBE']._serialized_start=1010
   _globals['_UNSUBSCRIBE']._serialized_end=1078
   _globals['_RECEIVED']._serialized_start=1080
-  _globals['_RECEIVED']._serialized_end=1106
-  _globals['_ECHO']._serialized_start=1108
-  _globals['_ECHO']._serialized_end=1131
-  _globals['_SERVERFRAME']._serialized_start=1133
-  _globals['_SERVERFRAME']._serialized_end=1192
-  _globals['_SERVERMESSAGE']._serialized_start=1195
-  _globals['_SERVERMESSAGE']._serialized_end=1644
-  _globals['_WELCOME']._serialized_start=1647
-  _globals['_WELCOME']._serialized_end=1877
-  _globals['_REDIRECT']._serialized_start=1879
-  _globals['_REDIRECT']._serialized_end=1941
-  _globals['_SUBSCRIBED']._serialized_start=1943
-  _globals['_SUBSCRIBED']._serialized_end=2057
-  _globals['_UNSUBSCRIBED']._serialized_start=2059
-  _globals['_UNSUBSCRIBED']._serialized_end=2090
-  _globals['_TOPICPROBLEM']._serialized_start=2092
-  _globals['_TOPICPROBLEM']._serialized_end=2176
-  _globals['_REFUSED']._serialized_start=2179
-  _globals['_REFUSED']._serialized_end=2320
-  _globals['_MISSED']._serialized_start=2322
-  _globals['_MISSED']._serialized_end=2399
-  _globals['_ECHOED']._serialized_start=2401
-  _globals['_ECHOED']._serialized_end=2426
-  _globals['_GOODBYE']._serialized_start=2428
-  _globals['_GOODBYE']._serialized_end=2514
-  _globals['_PUBSUB']._serialized_start=3295
-  _globals['_PUBSUB']._serialized_end=3370
+  _globals['_RECEIVED']._serialized_end=1187
+  _globals['_SERIALRANGE']._serialized_start=1189
+  _globals['_SERIALRANGE']._serialized_end=1231
+  _globals['_EVENTMARK']._serialized_start=1233
+  _globals['_EVENTMARK']._serialized_end=1309
+  _globals['_ECHO']._serialized_start=1311
+  _globals['_ECHO']._serialized_end=1334
+  _globals['_SERVERFRAME']._serialized_start=1336
+  _globals['_SERVERFRAME']._serialized_end=1395
+  _globals['_SERVERMESSAGE']._serialized_start=1398
+  _globals['_SERVERMESSAGE']._serialized_end=1937
+  _globals['_WELCOME']._serialized_start=1940
+  _globals['_WELCOME']._serialized_end=2170
+  _globals['_REDIRECT']._serialized_start=2172
+  _globals['_REDIRECT']._serialized_end=2234
+  _globals['_SUBSCRIBED']._serialized_start=2236
+  _globals['_SUBSCRIBED']._serialized_end=2350
+  _globals['_SKIPPED']._serialized_start=2352
+  _globals['_SKIPPED']._serialized_end=2376
+  _globals['_REDELIVERED']._serialized_start=2378
+  _globals['_REDELIVERED']._serialized_end=2430
+  _globals['_UNSUBSCRIBED']._serialized_start=2432
+  _globals['_UNSUBSCRIBED']._serialized_end=2463
+  _globals['_TOPICPROBLEM']._serialized_start=2465
+  _globals['_TOPICPROBLEM']._serialized_end=2549
+  _globals['_REFUSED']._serialized_start=2552
+  _globals['_REFUSED']._serialized_end=2693
+  _globals['_MISSED']._serialized_start=2695
+  _globals['_MISSED']._serialized_end=2772
+  _globals['_ECHOED']._serialized_start=2774
+  _globals['_ECHOED']._serialized_end=2799
+  _globals['_GOODBYE']._serialized_start=2801
+  _globals['_GOODBYE']._serialized_end=2887
+  _globals['_PUBSUB']._serialized_start=3668
+  _globals['_PUBSUB']._serialized_end=3743
 # @@protoc_insertion_point(module_scope)

@@ -389,19 +389,83 @@ class Received(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SERIAL_FIELD_NUMBER: _builtins.int
+    BEYOND_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
     serial: _builtins.int
+    @_builtins.property
+    def beyond(self) -> _containers.RepeatedCompositeFieldContainer[Global___SerialRange]:
+        """And these, though not all before them."""
+
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventMark]:
+        """Of deliveries that are not taken as a whole: what has become of single events, in this order."""
+
     def __init__(
         self,
         *,
         serial: _builtins.int = ...,
+        beyond: _abc.Iterable[Global___SerialRange] | None = ...,
+        marks: _abc.Iterable[Global___EventMark] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["serial", b"serial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beyond", b"beyond", "marks", b"marks", "serial", b"serial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Received: _TypeAlias = Received  # noqa: Y015
+
+@_typing.final
+class SerialRange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    last: _builtins.int
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SerialRange: _TypeAlias = SerialRange  # noqa: Y015
+
+@_typing.final
+class EventMark(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERIAL_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    DELIVERIES_FIELD_NUMBER: _builtins.int
+    serial: _builtins.int
+    first: _builtins.int
+    """Offsets in the run."""
+    last: _builtins.int
+    deliveries: _builtins.int
+    """How often they have been handed to the application; 0: it has taken them."""
+    def __init__(
+        self,
+        *,
+        serial: _builtins.int = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+        deliveries: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "first", b"first", "last", b"last", "serial", b"serial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventMark: _TypeAlias = EventMark  # noqa: Y015
 
 @_typing.final
 class Echo(_message.Message):
@@ -456,6 +520,8 @@ class ServerMessage(_message.Message):
     ECHOED_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
     REDIRECT_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    REDELIVERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -476,6 +542,12 @@ class ServerMessage(_message.Message):
     def goodbye(self) -> Global___Goodbye: ...
     @_builtins.property
     def redirect(self) -> Global___Redirect: ...
+    @_builtins.property
+    def skipped(self) -> Global___Skipped:
+        """Of deliveries; neither has a serial."""
+
+    @_builtins.property
+    def redelivered(self) -> Global___Redelivered: ...
     def __init__(
         self,
         *,
@@ -489,12 +561,14 @@ class ServerMessage(_message.Message):
         echoed: Global___Echoed | None = ...,
         goodbye: Global___Goodbye | None = ...,
         redirect: Global___Redirect | None = ...,
+        skipped: Global___Skipped | None = ...,
+        redelivered: Global___Redelivered | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redirect", b"redirect", "refused", b"refused", "run", b"run", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redirect", b"redirect", "refused", b"refused", "run", b"run", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye", "redirect"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye", "redirect", "skipped", "redelivered"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -615,6 +689,49 @@ class Subscribed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Subscribed: _TypeAlias = Subscribed  # noqa: Y015
+
+@_typing.final
+class Skipped(_message.Message):
+    """So many serials have been taken already: their deliveries do not come again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Skipped: _TypeAlias = Skipped  # noqa: Y015
+
+@_typing.final
+class Redelivered(_message.Message):
+    """Events of the next delivery were handed to an application of this client before; no serial is said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MARKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventMark]: ...
+    def __init__(
+        self,
+        *,
+        marks: _abc.Iterable[Global___EventMark] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["marks", b"marks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Redelivered: _TypeAlias = Redelivered  # noqa: Y015
 
 @_typing.final
 class Unsubscribed(_message.Message):

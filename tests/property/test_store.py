@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_agent.core.journal import Changes, Stored
-from broker_agent.core.sessions import Piece
+from broker_agent.core.redelivery import Piece
 from broker_agent.runtime.store import FILE_NAME, SessionStore, StoreError
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.overlay_pb2 import TermSeq

@@ -26,6 +26,7 @@ KNOWN = {
     "dynatops/background.py:until_one_ends": "the way itself",
     "dynatops/cli/broker.py:_serve_until": AWAITED,
     "dynatops/cli/manager.py:_serve": AWAITED,
+    "dynatops/client/aio.py:_bury": "what it raised is logged, and the event stays untaken",
     "dynatops/client/engine.py:_stay_connected": AWAITED,
     "dynatops/client/engine.py:open": "its death is told by every call of the client",
     "dynatops/client/sync.py:__init__": "the loop of the client, which calls wait for",

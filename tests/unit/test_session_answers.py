@@ -78,6 +78,18 @@ class TestBehindAFullWindow:
         (position,) = subscribed.positions
         assert (position.topic, [s.seq for s in position.seen]) == ("quake/nv", [2])
 
+    def test_a_place_behind_events_that_wait_is_not_said_before_them(
+        self, broker: LoneBroker
+    ) -> None:
+        """A client takes only what comes after its place: it would drop them."""
+        broker.connect("c2", client_id="ann", keep_s=60)
+        broker.hear("c2")
+        publish(broker, 21)
+        broker.subscribe("c2", TOPIC, request=7)
+        broker.run(0.5)
+        (answer,) = broker.hear_all("c2")
+        assert not answer.subscribed.positions
+
     def test_with_room_it_keeps_its_place(self) -> None:
         lone = LoneBroker()
         lone.run(0.3)

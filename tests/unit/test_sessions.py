@@ -507,7 +507,7 @@ class TestQueue:
         assert len(session.take(60, 10.0)) == 60
         assert len(session.take(60, 10.0)) == 60
         assert session.take(60, 10.0) == b""
-        assert session.received(1)
+        assert session.received(Received(serial=1))
         assert len(session.take(60, 10.0)) == 60
 
     def test_what_waited_too_long_is_counted(self) -> None:
