@@ -44,6 +44,12 @@ class RuntimeSettings(BaseModel):
         description="Bytes waiting for one other broker; past it, the newest frames are dropped. "
         "What they carried is asked for again.",
     )
+    links_max: int = Field(
+        4_096,
+        gt=0,
+        description="Other brokers that there are links with at a time; frames for further ones "
+        "are dropped, and their streams refused.",
+    )
     link_frame_bytes_max: int = Field(
         1 << 20, gt=0, description="Frames to one broker are put together up to this size."
     )

@@ -58,6 +58,9 @@ class OverlayCounters:
     tree_strays: int = counter("Event runs of a topic whose tree does not lead through here.")
     tree_resyncs: int = counter("Tree edges whose two ends disagreed and were aligned again.")
     replica_resends: int = counter("Topics sent to the replica again for want of a confirmation.")
+    tallies_dropped: int = counter(
+        "Topics whose counts nobody had taken, manager or lake, dropped for those of others."
+    )
     fetches_served: int = counter("Repair requests answered.")
     log_trimmed_events: int = counter(
         "Recent events dropped from logs to stay within their bounds."

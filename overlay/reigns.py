@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from dynatops.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import (
     Acknowledged,
     Fetch,
@@ -78,7 +79,7 @@ class Reigns:
         self.by_topic = reigns
         # Whether somebody takes the tally.
         self.keeps_tally = False
-        self._tally: dict[str, Tally] = {}
+        self._tally = self._no_tally()
         self._beats: list[tuple[float, str]] = []
         self._sweep_due_s = 0.0
 
@@ -161,8 +162,12 @@ class Reigns:
 
     def take_tally(self) -> dict[str, Tally]:
         """What was stamped and asked for since the last call, by topic."""
-        tally, self._tally = self._tally, {}
+        tally, self._tally = self._tally, self._no_tally()
         return tally
+
+    def _no_tally(self) -> BoundedTable[str, Tally]:
+        """Whoever is to take it may never come."""
+        return BoundedTable(self._settings.tallied_topics_max, self._counters, "tallies_dropped")
 
     def _found(self, topic: str, now_s: float) -> Reign:
         return self.begin(TopicLog(topic, self._settings, self._budget), (), now_s)

@@ -137,6 +137,11 @@ class OverlaySettings:
     topic_idle_s: float = setting(
         600.0, "A topic without members and publications for this long is forgotten, with its log."
     )
+    tallied_topics_max: int = setting(
+        200_000,
+        "Topics whose counts wait for a manager, or for the lake, to be taken; past it the counts "
+        "of those that were first go, and are counted.",
+    )
     history_grace_s: float = setting(
         5.0,
         "A publication is held up for this long when events before it were acknowledged in a "

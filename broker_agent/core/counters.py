@@ -81,6 +81,12 @@ class BrokerCounters:
     followed_topics_refused: int = counter("Topics that a session's wildcards match in excess.")
     lost_events: int = counter("Events that were no longer retained when a gap was noticed.")
     unknown_losses: int = counter("Gaps whose size cannot be known.")
+    streams_forgotten: int = counter(
+        "Publishers on a topic, with nothing open, of whom it was forgotten how far they are."
+    )
+    rendezvous_forgotten: int = counter(
+        "Topics whose rendezvous point was forgotten: publications look for it anew."
+    )
     repairs_asked: int = counter("Repair requests sent for gaps.")
     topics_announced: int = counter(
         "Topics entered in the catalogue, whose rendezvous point is or was here."

@@ -6,17 +6,20 @@ harmless. A publisher with too much open is made to wait; after a deadline it is
 took its events.
 
 One stream, (publisher, topic):   open 5 6 7 8  --Acknowledged(6)-->  open 7 8
+
+A stream with nothing open knows no session, which may be gone by then: only what was settled.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.timings import Timings
+from dynatops.bounded import BoundedTable
 from dynatops.v1.client_pb2 import ErrorCode, Refused, ServerMessage
 from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Publication
 from overlay.peers import Peer
@@ -40,11 +43,9 @@ class _Open:
 
 
 @dataclass(slots=True)
-class _Stream:
-    session: Session
-    open: deque[_Open] = field(default_factory=deque)
-    due_s: float = 0.0
-    pause_s: float = 0.0
+class _Past:
+    """What is known of a stream, whether anything is open or not."""
+
     # Numbers up to here are acknowledged or given up: the rendezvous point must not wait for them.
     settled: int = 0
     # Where the topic stood at the last acknowledgement, and when that was.
@@ -55,6 +56,17 @@ class _Stream:
         return self.known if now_s - self.known_s < _POSITION_KNOWN_S else (0, 0)
 
 
+@dataclass(slots=True)
+class _Stream:
+    """Something of it is open."""
+
+    session: Session
+    past: _Past
+    open: deque[_Open] = field(default_factory=deque)
+    due_s: float = 0.0
+    pause_s: float = 0.0
+
+
 class Publishing:
     def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:
         self.timings = Timings()
@@ -62,10 +74,14 @@ class Publishing:
         self.unsettled_bytes = 0
         self._settings = settings
         self._counters = counters
-        # Every stream seen lately, and those among them that have something open.
-        self._streams: OrderedDict[tuple[int, str], _Stream] = OrderedDict()
+        # Streams with something open, whose bytes are bounded; and others seen lately.
         self._busy: dict[tuple[int, str], _Stream] = {}
-        self._rendezvous: OrderedDict[str, Peer] = OrderedDict()
+        self._idle: BoundedTable[tuple[int, str], _Past] = BoundedTable(
+            settings.rendezvous_cache_max, counters, "streams_forgotten"
+        )
+        self._rendezvous: BoundedTable[str, Peer] = BoundedTable(
+            settings.rendezvous_cache_max, counters, "rendezvous_forgotten"
+        )
         self._touched: dict[str, Session] = {}
 
     @property
@@ -79,8 +95,6 @@ class Publishing:
         if self._rendezvous.get(topic) == peer:
             return
         self._rendezvous[topic] = peer
-        if len(self._rendezvous) > self._settings.rendezvous_cache_max:
-            self._rendezvous.popitem(last=False)
 
     def forget_rendezvous_point(self, topic: str) -> None:
         """It did not answer: perhaps it is another by now. Let the overlay find it."""
@@ -100,12 +114,13 @@ class Publishing:
         copy = Publication()
         copy.CopyFrom(publication)
         key = (copy.publisher, copy.topic)
-        stream = self._stream(key, session)
-        if not stream.open:
-            self._busy[key] = stream
+        stream = self._busy.get(key)
+        if stream is None:
+            stream = self._busy[key] = _Stream(session, self._idle.pop(key, _Past()))
             stream.pause_s = self._settings.publish_retry_s
             stream.due_s = now_s + stream.pause_s
-        self._update(copy, stream, now_s)
+        stream.session = session
+        self._update(copy, stream.past, now_s)
         stream.open.append(_Open(copy, now_s))
         self._count_open(session, copy, 1)
         if not copy.void:
@@ -118,32 +133,24 @@ class Publishing:
         session.unsettled_bytes += nbytes
         self.unsettled_bytes += nbytes
 
-    def _update(self, publication: Publication, stream: _Stream, now_s: float) -> None:
+    def _update(self, publication: Publication, past: _Past, now_s: float) -> None:
         """Tell the rendezvous point the newest that is known of what came before."""
-        stream.settled = publication.settled = max(publication.settled, stream.settled)
-        known = max(stream.known_at(now_s), (publication.known_term, publication.known_seq))
+        past.settled = publication.settled = max(publication.settled, past.settled)
+        known = max(past.known_at(now_s), (publication.known_term, publication.known_seq))
         publication.known_term, publication.known_seq = known
 
-    def _stream(self, key: tuple[int, str], session: Session) -> _Stream:
-        stream = self._streams.get(key)
-        if stream is None:
-            stream = self._streams[key] = _Stream(session)
-            if len(self._streams) > self._settings.rendezvous_cache_max:
-                oldest = next(iter(self._streams))
-                if oldest not in self._busy:
-                    del self._streams[oldest]
-        else:
-            self._streams.move_to_end(key)
-        stream.session = session
-        return stream
+    def _rest(self, key: tuple[int, str]) -> None:
+        """Nothing of the stream is open any more."""
+        self._idle[key] = self._busy.pop(key).past
 
     def acknowledged(self, ack: Acknowledged, now_s: float) -> None:
         key = (ack.publisher, ack.topic)
         stream = self._busy.get(key)
         if stream is None:
             return
-        stream.settled = max(stream.settled, ack.number)
-        stream.known, stream.known_s = (ack.term, ack.seq), now_s
+        past = stream.past
+        past.settled = max(past.settled, ack.number)
+        past.known, past.known_s = (ack.term, ack.seq), now_s
         wants_to_know = False
         while stream.open and stream.open[0].last_number <= ack.number:
             entry = stream.open.popleft()
@@ -155,7 +162,7 @@ class Publishing:
         stream.pause_s = self._settings.publish_retry_s
         stream.due_s = now_s + stream.pause_s
         if not stream.open:
-            del self._busy[key]
+            self._rest(key)
         if wants_to_know:
             stream.session.say(ServerMessage(acknowledged=ack))
         self._touched[stream.session.session_id] = stream.session
@@ -168,7 +175,7 @@ class Publishing:
                 continue
             self._give_up(stream, now_s)
             if not stream.open:
-                del self._busy[key]
+                self._rest(key)
                 continue
             self.forget_rendezvous_point(key[1])
             stream.pause_s = min(
@@ -177,7 +184,7 @@ class Publishing:
             deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
             stream.due_s = min(now_s + stream.pause_s, deadline_s)
             for entry in stream.open:
-                self._update(entry.publication, stream, now_s)
+                self._update(entry.publication, stream.past, now_s)
                 again.append(entry.publication)
         self._counters.publish_retries += len(again)
         return again
@@ -186,7 +193,7 @@ class Publishing:
         oldest_s = now_s - self._settings.publish_deadline_s
         while stream.open and stream.open[0].entered_s <= oldest_s:
             entry = stream.open.popleft()
-            stream.settled = entry.last_number
+            stream.past.settled = entry.last_number
             self._count_open(stream.session, entry.publication, -1)
             self.refuse(
                 stream.session,

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dynatops.bounded import BoundedTable
+from overlay.counters import OverlayCounters
 from overlay.reigns import Tally
 
 
 class Tallies:
-    def __init__(self) -> None:
+    def __init__(self, topics_max: int, counters: OverlayCounters) -> None:
+        self._topics_max = topics_max
+        self._counters = counters
         # By who takes it, by topic; each has counts of its own.
-        self._takers: dict[str, dict[str, Tally]] = {}
+        self._takers: dict[str, BoundedTable[str, Tally]] = {}
 
     def open(self, taker: str) -> None:
-        self._takers.setdefault(taker, {})
+        if taker not in self._takers:
+            self._takers[taker] = self._empty()
+
+    def _empty(self) -> BoundedTable[str, Tally]:
+        """A taker that never comes must not cost more and more."""
+        return BoundedTable(self._topics_max, self._counters, "tallies_dropped")
 
     def add(self, counted: Mapping[str, Tally]) -> None:
         """For all who take."""
@@ -22,6 +31,8 @@ class Tallies:
                 tally = tallies.get(topic)
                 if tally is None:
                     tally = tallies[topic] = Tally()
+                else:
+                    tallies.move_to_end(topic)
                 tally.events += more.events
                 tally.nbytes += more.nbytes
                 tally.requests += more.requests
@@ -31,5 +42,5 @@ class Tallies:
         taken = self._takers.get(taker)
         if taken is None:
             return {}
-        self._takers[taker] = {}
+        self._takers[taker] = self._empty()
         return taken

@@ -38,6 +38,7 @@ from broker_agent.runtime.streams import (
 )
 from broker_agent.settings import RuntimeSettings
 from dynatops.background import Supervisor, Work
+from dynatops.bounded import BoundedTable, Past
 from dynatops.keepalive import keepalive_options
 from dynatops.peer_credentials import LinkCredentials
 from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide, DiallingSide, NotBelievedError
@@ -64,6 +65,9 @@ class LinkCounters:
     links_broken: int = counter("Streams with other brokers that ended.")
     links_refused: int = counter(
         "Streams refused: unknown protocol version, wrong secret, or no proper hello."
+    )
+    links_turned_away: int = counter(
+        "Links that did not come about because there were too many (`runtime.links_max`)."
     )
     links_lost_their_place: int = counter(
         "Streams ended because they had said nothing, and others waited to be read from."
@@ -146,6 +150,12 @@ class _Link:
         if self.stream is not None:
             self.stream.close()
             self.stream = None
+        self._rest()
+
+    def _rest(self) -> None:
+        """Brokers come and go, at addresses of their own: a link that is of no use is forgotten."""
+        if self.stream is None and not self._queue:
+            self._links.forget(self)
 
     async def _has_work(self) -> bool:
         """Wait for something to send; False after a long time without."""
@@ -206,6 +216,7 @@ class _Link:
                 self._links.host.on_unreachable(self.address)
         if self._queue:
             await self._send_all()
+        self._rest()
 
     async def _open(self) -> None:
         tls = self._links.credentials.tls
@@ -257,7 +268,9 @@ class Links:
         self.last_problem = ""
         self.counters = LinkCounters()
         self.closed = False
-        self._links: dict[str, _Link] = {}
+        self._links: BoundedTable[str, _Link] = BoundedTable(
+            settings.links_max, self.counters, "links_turned_away", past=Past.NEWEST
+        )
         self._tasks: set[asyncio.Task[Any]] = set()
         # Streams that have not said hello, by host.
         self._unnamed: Counter[str] = Counter()
@@ -319,8 +332,13 @@ class Links:
         return await stream.read()
 
     def send(self, address: str, frame: PeerFrame) -> None:
-        if not self.closed:
-            self._link(address).send(frame)
+        if self.closed:
+            return
+        link = self._link(address)
+        if link is None:
+            self.counters.link_frames_dropped += 1
+            return
+        link.send(frame)
 
     @property
     def open_streams(self) -> int:
@@ -334,11 +352,19 @@ class Links:
     def longest_queue_bytes(self) -> int:
         return max((link.queued_bytes for link in self._links.values()), default=0)
 
-    def _link(self, address: str) -> _Link:
+    def _link(self, address: str) -> _Link | None:
+        """None if there are too many already."""
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = _Link(address, self)
+            link = _Link(address, self)
+            if not self._links.put(address, link):
+                return None
         return link
+
+    def forget(self, link: _Link) -> None:
+        """Nothing goes there, or comes from there, any more."""
+        if self._links.get(link.address) is link:
+            del self._links[link.address]
 
     async def read_all(self, link: _Link, stream: Stream, first: LinkFrame | None = None) -> None:
         """Hand on what comes in, and what has come already, until the stream ends."""
@@ -376,8 +402,11 @@ class Links:
             return
         if problem is not None or asks:
             return
-        self.counters.links_opened += 1
         link = self._link(first.hello.address)
+        if link is None:
+            self.counters.links_refused += 1
+            return
+        self.counters.links_opened += 1
         link.accept(stream)
         reading = self.spawn("reading from a broker", self.read_all(link, stream, first))
         try:

@@ -48,11 +48,12 @@ class LoneBroker:
         life: int = 1,
         logged_rows_max: int = 0,
         broker_id: str = "b0",
+        overlay: OverlaySettings | None = None,
     ) -> None:
         selection = selection or SelectionSettings(enabled=False)
         self.core = Broker(
             Identity(broker_id, broker_id, incarnation=life),
-            OverlaySettings(),
+            overlay or OverlaySettings(),
             settings or CoreSettings(),
             Random(1),
             BrokerOptions(

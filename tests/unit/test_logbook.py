@@ -7,6 +7,7 @@ import pytest
 from broker_agent.core.logbook import Page
 from broker_agent.core.tallies import Tallies
 from dynatops.v1.client_pb2 import Subscribe
+from overlay.counters import OverlayCounters
 from overlay.reigns import Tally
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
@@ -200,7 +201,7 @@ class TestBounds:
 
 class TestTallies:
     def test_each_taker_gets_all_since_it_began(self) -> None:
-        tallies = Tallies()
+        tallies = Tallies(100, OverlayCounters())
         tallies.open("lake")
         tallies.add({"fire": Tally(1, 10, 0)})
         tallies.open("manager")
@@ -212,13 +213,13 @@ class TestTallies:
         assert tallies.take("lake") == {"fire": Tally(4, 40, 0)}
 
     def test_to_begin_twice_loses_nothing(self) -> None:
-        tallies = Tallies()
+        tallies = Tallies(100, OverlayCounters())
         for _ in range(2):
             tallies.open("lake")
             tallies.add({"fire": Tally(1, 1, 1)})
         assert tallies.take("lake") == {"fire": Tally(2, 2, 2)}
 
     def test_strangers_get_nothing(self) -> None:
-        tallies = Tallies()
+        tallies = Tallies(100, OverlayCounters())
         tallies.add({"fire": Tally(1, 1, 1)})
         assert tallies.take("lake") == {}
