@@ -81,6 +81,12 @@ class RuntimeSettings(BaseModel):
         description="Sessions are saved this often, if at all (`--data-dir`). What a client "
         "confirms sooner is never written; what a crash leaves unwritten is read again.",
     )
+    session_unsaved_s: float = Field(
+        10.0,
+        gt=0,
+        description="A broker whose disk takes no sessions for this long says that it is not ready "
+        "(`/readyz`): clients that come anew had better go elsewhere.",
+    )
     session_frame_bytes_max: int = Field(
         256 << 10, gt=0, description="Events to one client are put together up to this size."
     )

@@ -36,6 +36,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "brokers": "Brokers in the problem.",
         "client": "The client's id.",
         "connected_s": "How long the connection lasted.",
+        "count": "How many.",
         "delivered": "Events that the session was given, in all.",
         "detail": "More about the outcome.",
         "dropped": "Events that it was not given, for want of room or because they were too old.",
@@ -57,6 +58,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "node_before": "The node hosted before.",
         "outcome": "How it ended.",
         "paused_max_s": "The longest that any broker held its clients back.",
+        "peers": "Names and addresses, the first ten.",
         "phase": "Of an execution: `FREEZING`, `MOVING`, `RESTORING`, …",
         "plan": "The plan's id.",
         "reason": "Why, in the words of whoever asked; or why something is so.",
@@ -96,6 +98,32 @@ SESSION_ENDED = Operation(
     "session_ended",
     "A session is over here: the client went, went elsewhere, or did not come back in time.",
     (*_SESSION, "connected_s", "delivered", "dropped"),
+)
+PEERS_LOST = Operation(
+    "peers_lost",
+    "Other brokers are taken for dead: nobody listens there, or they are silent. One line a second "
+    "at most.",
+    ("broker", "count", "peers"),
+    logging.WARNING,
+)
+TOPICS_TAKEN_OVER = Operation(
+    "topics_taken_over",
+    "The broker goes on with topics whose rendezvous point went away. One line a second at most.",
+    ("broker", "count"),
+    logging.WARNING,
+)
+RANGE_ASSUMED = Operation(
+    "range_assumed",
+    "The broker serves its range of the ring without the word of its former owner: copies may lack "
+    "what came last.",
+    ("broker",),
+    logging.WARNING,
+)
+HISTORIES_JOINED = Operation(
+    "histories_joined",
+    "Topics had two histories, as after a partition, which are one again.",
+    ("broker", "count"),
+    logging.WARNING,
 )
 RECONFIGURED = Operation(
     "reconfigured",
@@ -178,6 +206,7 @@ POLICY_CHANGED = Operation(
 
 BROKER_OPERATIONS = (
     RING_JOINED, RING_LEFT, SESSION_OPENED, SESSION_RESUMED, SESSION_DETACHED, SESSION_ENDED,
+    PEERS_LOST, TOPICS_TAKEN_OVER, RANGE_ASSUMED, HISTORIES_JOINED,
     RECONFIGURED, MANAGER_ATTENDED, MANAGER_LOST, LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST,
     SAVING_FAILED, SAVING_RECOVERED,
 )  # fmt: skip

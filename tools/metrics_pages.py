@@ -96,7 +96,7 @@ def _how_to_get_them() -> Iterator[str]:
     )
     yield (
         "| `/readyz` | 200 while the broker is a member of the ring with its range in hand; 503 "
-        "before and while it leaves, with the reason |"
+        "before, while it leaves, and while its disk takes no sessions, with the reason |"
     )
     yield "| `/metrics` | what is below |"
     yield ""

@@ -1,8 +1,9 @@
 """Clients' requests to subscribe, until every topic of them is in place and the client is told.
 
 Where sessions are saved, the confirmation of one that outlives its connection is held until what it
-confirms is on disk: a client that has been told needs not remember. A request that restores a
-session has no client to tell.
+confirms is on disk: a client that has been told needs not remember. While the disk fails, what is
+new in such a session is refused; what it has goes on. A request that restores a session has no
+client to tell.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from broker_agent.core.effects import ConnectionId
 from broker_agent.core.feeds import CursorKey
 from broker_agent.core.sessions import Session
 from dynatops.filters import Filter
-from dynatops.v1.client_pb2 import Cursor, ServerMessage, Subscribed, TopicProblem
+from dynatops.v1.client_pb2 import Cursor, ErrorCode, ServerMessage, Subscribed, TopicProblem
+
+_NOT_SAVED = (
+    "this session is to be kept, and the broker cannot write it to its disk at present: try again, "
+    "go to another broker, or subscribe without keep_s"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +59,11 @@ class Confirming:
     def __init__(self) -> None:
         # Whether confirmations are held until the session is saved.
         self.holding = False
-        # Requests whose sessions are not saved yet.
+        # Whether the disk fails: nobody is told that something is kept which is not.
+        self.is_failing = False
+        # Requests whose sessions are not saved yet, and those that are to be refused.
         self.held: list[Request] = []
+        self.unsaved: list[Request] = []
         self._open: dict[Session, dict[Request, None]] = {}
 
     def note(self, request: Request) -> None:
@@ -73,7 +82,25 @@ class Confirming:
         if self.holding and session.is_kept and not request.restores:
             self.held.append(request)
             return False
+        if self.must_refuse(request):
+            self.unsaved.append(request)
+            return False
         return self.tell(request)
+
+    def must_refuse(self, request: Request) -> bool:
+        """Whether it asks for what cannot be kept now. Who comes from another broker is let go on,
+        as without it, it would have nothing at all."""
+        kept = request.session.is_kept and not request.restores
+        return self.is_failing and kept and bool(request.new) and request.cursors is None
+
+    def refuse(self, request: Request) -> None:
+        """In place of a confirmation: the filters that it wanted added are not there."""
+        refused = {f.pattern: None for f in request.new}
+        request.problems += [
+            TopicProblem(topic=pattern, code=ErrorCode.ERROR_CODE_NOT_SAVED, message=_NOT_SAVED)
+            for pattern in refused
+        ]
+        self.tell(request)
 
     def tell(self, request: Request) -> bool:
         """Confirm it to the connection that asked; whether that is there still."""
@@ -85,6 +112,10 @@ class Confirming:
         )
         session.confirm(ServerMessage(subscribed=confirmation))
         return True
+
+    def take_unsaved(self) -> list[Request]:
+        unsaved, self.unsaved = self.unsaved, []
+        return unsaved
 
     def take_held(self) -> list[Request]:
         held, self.held = self.held, []

@@ -27,6 +27,9 @@ class BrokerCounters:
     )
     sessions_restored: int = counter("Sessions found on disk when the broker started.")
     session_writes_failed: int = counter("Times sessions could not be written to disk.")
+    subscriptions_not_saved: int = counter(
+        "Requests to subscribe of sessions that are to be kept, refused while the disk fails."
+    )
     deliveries_saved: int = counter("Deliveries written to disk: not confirmed within a flush.")
     sessions_closed_slow: int = counter("Sessions closed because their queue was full.")
     unread_pauses: int = counter(

@@ -163,10 +163,11 @@ class Journal:
         confirmations = self._writing.confirmations
         self._writing = None
         self._subscriptions.confirming.holding = not self._is_over
+        self._subscriptions.confirming.is_failing = False
         return confirmations
 
     def failed(self) -> list[Request]:
-        """The changes are not on disk; whom to tell all the same, as nobody knows until when."""
+        """The changes are not on disk, and nobody knows until when; who waits for that."""
         assert self._writing is not None
         self._counters.session_writes_failed += 1
         for session, (saved, first) in self._before.items():
@@ -185,6 +186,7 @@ class Journal:
                 self._own_cursors.setdefault(topic, {})[origin_id] = None
         self._writing, self._captured = None, _Capture()
         self._subscriptions.confirming.holding = False
+        self._subscriptions.confirming.is_failing = not self._is_over
         return confirmations
 
     def end(self) -> None:
@@ -192,6 +194,7 @@ class Journal:
         their clients go elsewhere."""
         self._is_over = True
         self._subscriptions.confirming.holding = False
+        self._subscriptions.confirming.is_failing = False
 
     def forget(self, session: Session) -> None:
         """Its client has gone elsewhere."""

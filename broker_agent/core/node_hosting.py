@@ -46,8 +46,9 @@ class NodeHosting:
         self._rng = rng
         # Nodes that were hosted here, and where they went.
         self._forwards: OrderedDict[NodeId, NodeRef] = OrderedDict()
-        # Where a broker runs that came under this one's name, though this one lives.
-        self.pushed_aside_by = ""
+        # A broker of this one's name that counts as newer: another, or a former life of this one in
+        # which the clock was ahead of where it is now.
+        self.pushed_aside_by: Peer | None = None
         # How often another node id had to be chosen.
         self._renamed = 0
         # What was counted at all nodes that were hosted here, and is not taken yet.
@@ -142,7 +143,7 @@ class NodeHosting:
         """Somebody else hosts this node, or a former life of this broker did in a later epoch."""
         mine = by.broker_id == self.broker_id
         if mine and by.incarnation > self._identity.incarnation:
-            self.pushed_aside_by = by.address
+            self.pushed_aside_by = by
         if mine and by.incarnation < self._identity.incarnation:
             self._rejoin(by.node_id, by.epoch, [by.ref], now_s)
         else:

@@ -202,6 +202,7 @@ class Serving:
     # ---- what follows for clients ---------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
+        self._refuse_unsaved(now_s)
         for connection in self._gate.due(now_s):
             session = self._registry.connections.get(connection)
             if session is not None and self._may_be_read(session):
@@ -218,9 +219,19 @@ class Serving:
 
     def confirm(self, requests: Iterable[Request]) -> None:
         """What these waited for is on disk, or nobody knows when it will be."""
+        confirming = self._subscriptions.confirming
         for request in requests:
-            if self._subscriptions.confirming.tell(request):
+            if confirming.must_refuse(request):
+                confirming.unsaved.append(request)
+            elif confirming.tell(request):
                 self._wake(request.session)
+
+    def _refuse_unsaved(self, now_s: float) -> None:
+        for request in self._subscriptions.confirming.take_unsaved():
+            self._counters.subscriptions_not_saved += 1
+            self._subscriptions.unsubscribe(request.session, request.new, now_s)
+            self._subscriptions.confirming.refuse(request)
+            self._wake(request.session)
 
     def settle(self) -> None:
         """After each input: see to the sessions that it has touched."""

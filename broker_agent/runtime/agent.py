@@ -224,6 +224,11 @@ class Agent:
         return self._feed.counters if self._feed is not None else LakeCounters()
 
     @property
+    def unsaved_for_s(self) -> float:
+        """For how long the disk has taken nothing."""
+        return self._saving.failing_for_s if self._saving is not None else 0.0
+
+    @property
     def saving_fails(self) -> bool:
         return self._saving is not None and self._saving.is_failing
 
@@ -365,6 +370,7 @@ class Agent:
                 self.uplink.look()
             self._narrator.look()
             self._narrator.look_for_namesake()
+            self._narrator.look_at_ring(now_s)
             self.watch.tick(now_s - due_s, now_s)
             self._ticked_s = self._now()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,9 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.sessions import Session
 from dynatops.lake.fields import CLOSE, LEAVE, OPEN, RESUME
 from dynatops.log_operations import (
+    HISTORIES_JOINED,
+    PEERS_LOST,
+    RANGE_ASSUMED,
     RECONFIGURED,
     RING_JOINED,
     RING_LEFT,
@@ -17,9 +22,14 @@ from dynatops.log_operations import (
     SESSION_ENDED,
     SESSION_OPENED,
     SESSION_RESUMED,
+    TOPICS_TAKEN_OVER,
 )
 from dynatops.version import VERSION
 from overlay.identifiers import show_node
+from overlay.peers import Peer
+
+_RING_PERIOD_S = 1.0
+_PEERS_SHOWN = 10
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +45,29 @@ class _Frozen:
     thaws_alone: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a ring has gone through so far."""
+
+    takeovers: int = 0
+    ranges_assumed: int = 0
+    merges: int = 0
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class Narrator:
-    def __init__(self, core: Broker) -> None:
+    def __init__(self, core: Broker, wall_ms: Callable[[], int] = _wall_ms) -> None:
         self._core = core
+        self._wall_ms = wall_ms
+        # Who was taken for dead when it last looked, by address.
+        self._dead: dict[str, str] = {}
+        self._seen = _Seen()
+        self._ring_due_s = 0.0
         self._frozen: _Frozen | None = None
-        self._pushed_aside_by = ""
+        self._pushed_aside_by: Peer | None = None
         # Since when each has been connected.
         self._connected_s: dict[Session, float] = {}
         if log.isEnabledFor(logging.INFO):
@@ -101,14 +129,54 @@ class Narrator:
         elif op == LEAVE:
             SESSION_ENDED.log(log, **who)
 
+    # ---- other brokers --------------------------------------------------------------------------
+
+    def look_at_ring(self, now_s: float) -> None:
+        """With each tick: who is taken for dead, and what that has led to; a line of each a second
+        at most, whatever happens."""
+        if now_s < self._ring_due_s:
+            return
+        self._ring_due_s = now_s + _RING_PERIOD_S
+        core, broker = self._core, self._core.identity.broker_id
+        dead = {peer.address: peer.broker_id for peer in core.node.condemned_peers()}
+        lost = [f"{name} at {at}" for at, name in dead.items() if at not in self._dead]
+        self._dead = dead
+        if lost:
+            shown = ", ".join(lost[:_PEERS_SHOWN]) + (", …" if len(lost) > _PEERS_SHOWN else "")
+            text = f"{len(lost)} taken for dead: {shown}"
+            PEERS_LOST.log(log, text, broker=broker, count=len(lost), peers=lost[:_PEERS_SHOWN])
+        counters, seen = core.node.counters, self._seen
+        now = _Seen(counters.takeovers, counters.ranges_assumed, counters.merges)
+        self._seen = now
+        if now.takeovers > seen.takeovers:
+            count = now.takeovers - seen.takeovers
+            text = f"{count} topics taken over from a rendezvous point that went away"
+            TOPICS_TAKEN_OVER.log(log, text, broker=broker, count=count)
+        if now.ranges_assumed > seen.ranges_assumed:
+            RANGE_ASSUMED.log(log, broker=broker)
+        if now.merges > seen.merges:
+            count = now.merges - seen.merges
+            text = f"{count} topics with two histories, grown apart, which are joined"
+            HISTORIES_JOINED.log(log, text, broker=broker, count=count)
+
     # ---- a second broker of the name -------------------------------------------------------------
 
     def look_for_namesake(self) -> None:
         """With each tick."""
-        address = self._core.hosting.pushed_aside_by
-        if address != self._pushed_aside_by:
-            self._pushed_aside_by = address
-            name = self._core.identity.broker_id
+        by = self._core.hosting.pushed_aside_by
+        if by is None or by == self._pushed_aside_by:
+            return
+        self._pushed_aside_by = by
+        name, address = self._core.identity.broker_id, by.address
+        # Lives are told apart by when they began. Nobody else is at this broker's own address, and
+        # nobody has begun in the future.
+        if address == self._core.identity.address or by.incarnation > self._wall_ms():
+            log.warning(
+                "the clock of %s was ahead in a former life, which the ring takes for the newer "
+                "one; this one goes on at another place of the ring: look after the clock",
+                name,
+            )
+        else:
             log.error(
                 "another broker named %s has joined, at %s, and has this one's place in the ring; "
                 "this one goes on at another: end one of the two",

@@ -39,6 +39,8 @@ class Saving:
         self._perform = perform
         self._wanted = asyncio.Event()
         self._is_failing = False
+        # Since when it fails.
+        self._failing_s = 0.0
         self._stopping = False
         self._flushing: asyncio.Task[object] | None = None
 
@@ -57,6 +59,10 @@ class Saving:
     def is_failing(self) -> bool:
         """Whether the disk did not take the last changes."""
         return self._is_failing
+
+    @property
+    def failing_for_s(self) -> float:
+        return self._now() - self._failing_s if self._is_failing else 0.0
 
     def start(self, supervisor: Supervisor) -> None:
         self._flushing = supervisor.start("saving sessions", self._flush_forever(), may_end=True)
@@ -88,6 +94,7 @@ class Saving:
                     f"a restart of this broker; trying again every {_RETRY_S:g} s",
                     error=str(error),
                 )
+                self._failing_s = self._now()
             self._is_failing = True
             self._perform(self._core.not_saved(self._now()))
             return

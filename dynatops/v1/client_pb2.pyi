@@ -64,6 +64,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_TAKEN_OVER: _ErrorCode.ValueType  # 14
     """Another connection has come with the same client id."""
     ERROR_CODE_TOO_FAST: _ErrorCode.ValueType  # 15
+    ERROR_CODE_NOT_SAVED: _ErrorCode.ValueType  # 30
+    """The session is to be kept, and the broker's disk takes nothing at present."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -84,6 +86,8 @@ ERROR_CODE_NOT_ALLOWED: ErrorCode.ValueType  # 13
 ERROR_CODE_TAKEN_OVER: ErrorCode.ValueType  # 14
 """Another connection has come with the same client id."""
 ERROR_CODE_TOO_FAST: ErrorCode.ValueType  # 15
+ERROR_CODE_NOT_SAVED: ErrorCode.ValueType  # 30
+"""The session is to be kept, and the broker's disk takes nothing at present."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 class _MissCause:

@@ -64,7 +64,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.journal.Changes.confirmed
         broker_agent.core.journal.Changes.removed
         broker_agent.core.journal.Changes.sessions
+        broker_agent.core.journal.Changes.taken
         broker_agent.core.journal.Journal._before
+        broker_agent.core.journal.Journal._changing
         broker_agent.core.journal.Journal._first
         broker_agent.core.journal.Journal._gone
         broker_agent.core.journal.Journal._removing
@@ -106,6 +108,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.confirming.Request.new
         broker_agent.core.journal.Changes.pieces
         broker_agent.core.sessions.Session._answers
+        broker_agent.core.sessions.Session._marks
         broker_agent.core.sessions.Session._pieces
         broker_agent.core.sessions.Session._untold
         broker_agent.core.sessions.Session.filters
@@ -113,6 +116,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
     ("Requests to subscribe: each is in a session that waits for it, and ends with it."): """
         broker_agent.core.confirming.Confirming._open
         broker_agent.core.confirming.Confirming.held
+        broker_agent.core.confirming.Confirming.unsaved
         broker_agent.core.holding.Holding._held
         broker_agent.core.journal._Capture.confirmations
         broker_agent.core.subscriptions.Subscriptions._waiting
@@ -182,6 +186,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.summaries.Neighbours._keyless
         broker_agent.core.summaries.Neighbours._known
         broker_agent.core.tallies.Tallies._takers
+        broker_agent.runtime.narrating.Narrator._dead
         overlay.farewell.Farewell._askers
         overlay.farewell.Farewell._unconfirmed
         overlay.fingers.Fingers._fingers

@@ -79,20 +79,39 @@ class TestConfirmations:
         assert broker.kinds("ann") == ["welcome", "subscribed"]
         assert broker.flush() is None
 
-    def test_nor_does_anybody_while_the_disk_fails(self, broker: LoneBroker) -> None:
+    def test_while_the_disk_fails_nothing_is_said_to_be_kept(self, broker: LoneBroker) -> None:
         broker.connect("ann", keep_s=KEPT_S)
         broker.subscribe("ann", TOPIC)
-        broker.flush(fails=True)
-        assert broker.kinds("ann") == ["welcome", "subscribed"]
+        confirm(broker, 1)
+        broker.flush()
+        broker.hear("ann")
         broker.subscribe("ann", "quake/nv")
-        assert broker.kinds("ann") == ["subscribed"]
-        assert broker.core.counters.session_writes_failed == 1
-        # What was not written is written once it can be.
-        broker.flush()
-        broker.flush()
-        assert set(broker.restarted().core.registry.clients["ann"].filters) == {TOPIC, "quake/nv"}
+        broker.flush(fails=True)
+        broker.run(0.1)
+        (refusal,) = [m.subscribed for m in broker.hear("ann") if m.HasField("subscribed")]
+        (problem,) = refusal.problems
+        assert (problem.topic, problem.code) == ("quake/nv", ErrorCode.ERROR_CODE_NOT_SAVED)
+        assert "go to another broker" in problem.message
         broker.subscribe("ann", "quake/or")
-        assert broker.kinds("ann") == []
+        broker.run(0.1)
+        assert [p.topic for m in broker.hear("ann") for p in m.subscribed.problems] == ["quake/or"]
+        session = broker.core.registry.clients["ann"]
+        assert list(session.filters) == [TOPIC]
+        # What it has goes on; so does whoever keeps nothing, or comes from another broker.
+        broker.subscribe("ann", TOPIC)
+        assert "subscribed" in broker.kinds("ann")
+        broker.connect("bob")
+        broker.subscribe("bob", "quake/nv")
+        assert "subscribed" in broker.kinds("bob")
+        assert broker.core.counters.subscriptions_not_saved == 2
+        # Once it can be kept it is.
+        broker.flush()
+        broker.flush()
+        broker.subscribe("ann", "quake/nv")
+        broker.flush()
+        broker.run(0.1)
+        assert broker.kinds("ann") == ["subscribed"]
+        assert set(broker.restarted().core.registry.clients["ann"].filters) == {TOPIC, "quake/nv"}
 
     def test_only_whoever_asked_is_told(self, broker: LoneBroker) -> None:
         broker.connect("ann", keep_s=KEPT_S)

@@ -9,6 +9,8 @@ import pytest
 
 from broker_agent.runtime.narrating import Narrator
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_INIT, RCFG_ROLL_BACK, RCFG_TREE_RESTORE, Step
+from overlay.identifiers import NodeId
+from overlay.peers import Peer
 from tests.support.brokers import LoneBroker
 
 STEPS = {
@@ -50,3 +52,47 @@ def test_without_anybody_to_read_it_nothing_is_kept(caplog: pytest.LogCaptureFix
     broker.connect("ann")
     assert broker.core.logbook.heard is None
     assert not narrator._connected_s
+
+
+def test_a_former_life_with_the_clock_ahead_is_no_namesake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It accused another broker of having its name, at its own address."""
+    for address, incarnation in (("b0", 900), ("elsewhere", 5_000)):
+        broker = LoneBroker(life=500)
+        narrator = Narrator(broker.core, wall_ms=lambda: 1_000)
+        former = Peer(NodeId(1), "b0", address, 0, incarnation)
+        broker.core.hosting.give_way(former, broker.now_s)
+        caplog.clear()
+        narrator.look_for_namesake()
+        narrator.look_for_namesake()
+        (record,) = caplog.records
+        assert "the clock of b0 was ahead in a former life" in record.getMessage()
+
+
+def test_a_namesake_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    broker = LoneBroker(life=500)
+    narrator = Narrator(broker.core, wall_ms=lambda: 1_000)
+    broker.core.hosting.give_way(Peer(NodeId(1), "b0", "elsewhere", 0, 900), broker.now_s)
+    narrator.look_for_namesake()
+    (record,) = caplog.records
+    assert "another broker named b0 has joined, at elsewhere" in record.getMessage()
+
+
+def test_deaths_and_what_they_lead_to_are_told_by_default(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    broker = LoneBroker()
+    narrator = Narrator(broker.core)
+    dead = [Peer(NodeId(n), f"b{n}", f"h{n}:1", 0, 1) for n in range(1, 31)]
+    monkeypatch.setattr(broker.core.node, "condemned_peers", lambda: dead)
+    broker.core.node.counters.takeovers += 7
+    broker.core.node.counters.ranges_assumed += 1
+    for now_s in (1.0, 1.1, 1.9, 2.1, 3.2):
+        narrator.look_at_ring(now_s)
+    assert [record.__dict__["dynatops_operation"] for record in caplog.records] == [
+        "peers_lost", "topics_taken_over", "range_assumed",
+    ]  # fmt: skip
+    assert "30 taken for dead: b1 at h1:1, b2 at h2:1" in caplog.text
+    assert "7 topics taken over" in caplog.text
