@@ -149,7 +149,8 @@ class EmbeddedServer:
             lock.close()
             raise EmbeddedError(
                 f"another manager, process {holder}, uses the data folder {self.folder}: give "
-                f"this one another, or let it share the other's state: --redis {self.url}"
+                "this one another, or let it share the other's state: dynatops manager --redis "
+                f"{self.url}"
             )
         lock.sign(os.getpid())
         self._lock = lock

@@ -138,7 +138,7 @@ class ManagerService:
         if port is None:
             raise ManagerStartError(
                 f"cannot listen on {settings.listen}: the port is in use, or the address is not "
-                "this host's; choose another with --listen"
+                "this host's; choose another"
             )
         host, _ = split_address(settings.listen)
         shown_host = f"[{host}]" if ":" in host else host

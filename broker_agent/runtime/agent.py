@@ -130,7 +130,7 @@ class Agent:
         if port is None:
             raise StartError(
                 f"cannot listen on {settings.listen}: the port is in use, or the address is not "
-                "this host's; choose another with --listen"
+                "this host's; choose another"
             )
         shown_host = f"[{host}]" if ":" in host else host
         self.address = settings.advertise or f"{shown_host}:{port}"

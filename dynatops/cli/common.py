@@ -13,6 +13,7 @@ from typing import Any
 
 from dynatops.cli.access import access_options, add_access
 from dynatops.cli.errors import CommandError, UsageError, explain_filter
+from dynatops.cli.terminal import visible
 from dynatops.logs import FORMATS
 from dynatops.strict_json import write_json
 
@@ -101,7 +102,7 @@ def print_json(document: object) -> None:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Columns as wide as they must be; numbers to the right."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[visible(str(cell)) for cell in row] for row in rows]
     widths = [
         max(len(heading), *(len(row[i]) for row in cells)) if cells else len(heading)
         for i, heading in enumerate(headings)

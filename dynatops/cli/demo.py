@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.cli.planning import require_manager
+from dynatops.cli.terminal import OVER_THE_LINE, write_control
 
 if TYPE_CHECKING:
     from dynatops.churn_demo import ChurnResult
@@ -116,7 +117,8 @@ def _run_churn(arguments: argparse.Namespace) -> int:
 
     def show(what: str, at_s: float) -> None:
         if shows_progress:
-            print(f"\r\033[K{what}: {at_s:3.0f} of {seconds:g} s", end="", flush=True)
+            write_control(OVER_THE_LINE)
+            print(f"{what}: {at_s:3.0f} of {seconds:g} s", end="", flush=True)
 
     if not arguments.json:
         print(
@@ -142,7 +144,8 @@ def _run_reconfigure(arguments: argparse.Namespace) -> int:
 
     def show(what: str, at_s: float) -> None:
         if shows_progress:
-            print(f"\r\033[K{at_s:4.0f} s   {what}", end="", flush=True)
+            write_control(OVER_THE_LINE)
+            print(f"{at_s:4.0f} s   {what}", end="", flush=True)
 
     # That a manager leads, and in the end does not, is no news here.
     logging.getLogger("reconfig_manager").setLevel(logging.ERROR)
@@ -162,11 +165,11 @@ def _run_reconfigure(arguments: argparse.Namespace) -> int:
 
 
 def _summarise_reconfiguration(result: ReconfigureResult) -> None:
-    clear = "\r\033[K" if sys.stdout.isatty() else ""
+    write_control(OVER_THE_LINE)
     before, after, balance, plan = result.before, result.after, result.balance, result.plan
     figures = result.as_json()
     print(
-        f"{clear}plan {plan['id']}: {len(plan['moves'])} of {result.brokers} brokers moved,"
+        f"plan {plan['id']}: {len(plan['moves'])} of {result.brokers} brokers moved,"
         f" {plan['state'].lower()}; clients of 99 of 100 brokers waited"
         f" {figures['pause_ms_p99']:,.0f} ms at most\n"
     )
@@ -190,7 +193,7 @@ def _summarise_reconfiguration(result: ReconfigureResult) -> None:
 
 
 def _summarise_churn(result: ChurnResult) -> None:
-    clear = "\r\033[K" if sys.stdout.isatty() else ""
+    write_control(OVER_THE_LINE)
     mine, other = result.selected, result.random
     rows = [
         ("broker subscription changes", mine.broker_subscription_changes,
@@ -207,7 +210,7 @@ def _summarise_churn(result: ChurnResult) -> None:
         ("duplicated", mine.balance.duplicated, other.balance.duplicated),
         ("reordered", mine.balance.reordered, other.balance.reordered),
     ]  # fmt: skip
-    print(f"{clear}  {'':<30}{'selection':>12}{'random':>12}")
+    print(f"  {'':<30}{'selection':>12}{'random':>12}")
     for name, selected, random in rows:
         print(f"  {name:<30}{selected:>12,}{random:>12,}")
     print()
@@ -232,10 +235,10 @@ def _show_progress(seconds: float, published: int, delivered: int) -> None:
 def _summarise(result: DemoResult) -> None:
     from dynatops.cli.inspect import describe_tree
 
-    clear = "\r\033[K" if sys.stdout.isatty() else ""
+    write_control(OVER_THE_LINE)
     overhead = result.relay_messages / result.tree_messages if result.tree_messages else 0.0
     stage = (
-        f"{clear}{result.brokers} brokers, ready after {result.ready_s:.2f} s;"
+        f"{result.brokers} brokers, ready after {result.ready_s:.2f} s;"
         f" {result.users} users, {result.topics} topics,"
         f" {result.subscription_changes} changes of mind in {result.seconds:g} s"
     )

@@ -14,7 +14,8 @@ from dynatops.cli.common import (
     print_table,
 )
 from dynatops.cli.durations import brief_duration
-from dynatops.cli.errors import CommandError
+from dynatops.cli.errors import CommandError, UsageError
+from dynatops.cli.terminal import visible
 
 if TYPE_CHECKING:
     from dynatops.inspection import TreeNode
@@ -139,13 +140,27 @@ def run_topics(arguments: argparse.Namespace) -> int:
 
 
 def run_tree(arguments: argparse.Namespace) -> int:
+    _check_one_topic(arguments.topic)
     tree: TreeNode = ask_network(arguments, "tree", arguments.topic)
     if arguments.json:
         print_json({"topic": arguments.topic, "tree": _tree_as_json(tree)})
         return 0
     for line in describe_tree(arguments.topic, tree):
-        print(line)
+        print(visible(line))
     return 0
+
+
+def _check_one_topic(topic: str) -> None:
+    """Patterns have no tree; topics of the system do."""
+    from dynatops.topics import RESERVED_CHARACTERS, RESERVED_PREFIX, TopicError, check_topic
+
+    if any(character in topic for character in RESERVED_CHARACTERS):
+        hint = "each topic has a tree of its own; `dynatops topics` lists them"
+        raise UsageError(f"{topic!r} is a pattern: {hint}")
+    try:
+        check_topic(topic.removeprefix(RESERVED_PREFIX))
+    except TopicError as error:
+        raise UsageError(str(error)) from None
 
 
 def describe_tree(topic: str, tree: TreeNode) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dynatops.cli.common import Commands, add_command, finite, print_json, print_table
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.cli.terminal import OVER_THE_LINE, write_control
 
 if TYPE_CHECKING:
     from dynatops.lake.describe import TableSummary
@@ -141,7 +142,8 @@ def run_generate(arguments: argparse.Namespace) -> int:
 
 def _show_progress(done: int, hours: int, rows: Counter[str]) -> None:
     if sys.stderr.isatty():
-        line = f"\r{done} of {hours} hours, {rows.total():,} rows"
+        write_control(OVER_THE_LINE, sys.stderr)
+        line = f"{done} of {hours} hours, {rows.total():,} rows"
         print(line, end="", file=sys.stderr, flush=True)
 
 

@@ -37,6 +37,7 @@ from dynatops.cli import (
     watch,
 )
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.cli.terminal import plain_output
 from dynatops.version import VERSION
 
 _DESCRIPTION = """\
@@ -74,6 +75,16 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     # gRPC writes its own view of broken connections to stderr; ours is enough.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        with plain_output():
+            return _run(argv)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # lives as long as the process
+        return 0
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments) or 0)
@@ -88,7 +99,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_CODE
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # lives as long as the process
-        return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dynatops.cli.common import positive
 from dynatops.cli.errors import UsageError
+from dynatops.cli.terminal import OVER_THE_LINE, write_control
 
 if TYPE_CHECKING:
     from reconfig_manager.decision import MovingCost
@@ -83,7 +84,6 @@ def warm_up_solvers() -> None:
     from reconfig_manager.warm_up import warm_up
 
     if sys.stderr.isatty():
-        print("compiling, if this is the first time ...", end="\r", file=sys.stderr, flush=True)
+        print("compiling, if this is the first time ...", end="", file=sys.stderr, flush=True)
     warm_up()
-    if sys.stderr.isatty():
-        print(" " * 50, end="\r", file=sys.stderr, flush=True)
+    write_control(OVER_THE_LINE, sys.stderr)

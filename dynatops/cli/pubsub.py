@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import json
 import sys
@@ -14,6 +15,7 @@ from dynatops.cli.access import access_options
 from dynatops.cli.attributes import read_attributes, written_value
 from dynatops.cli.common import Commands, add_address, add_command, positive, print_json, run_async
 from dynatops.cli.errors import UsageError
+from dynatops.cli.terminal import visible
 
 if TYPE_CHECKING:
     from dynatops.client.aio import Client
@@ -68,7 +70,9 @@ def _add_sub(commands: Commands) -> None:
         run_sub,
         summary="subscribe, and print events as they come",
         description="Subscribe to topics, or patterns of topics, and print events until Ctrl-C.\n"
-        "In a pattern `+` stands for one level, a last `#` for all further ones.",
+        "In a pattern `+` stands for one level, a last `#` for all further ones.\n"
+        "Control characters are shown as escapes. With --json, `payload` is the exact text, or\n"
+        "`payload_base64` the bytes, where they are no text.",
         epilog="""examples:
   dynatops sub 'shop/+/laptops' --where 'price < 1500 and brand startswith "I"'
   dynatops sub 'quake/#' --client-id watch --keep 3600    events wait while it is away""",
@@ -99,7 +103,9 @@ def _add_sub(commands: Commands) -> None:
         "--count", type=positive(int), metavar="N", help="end after so many events"
     )
     subscribe.add_argument(
-        "--raw", action="store_true", help="print payloads only, each on a line of its own"
+        "--raw",
+        action="store_true",
+        help="print payloads only, each on a line of its own; in a file or pipe, byte for byte",
     )
     add_address(subscribe)
 
@@ -217,15 +223,17 @@ async def _print_events(events: Subscription, arguments: argparse.Namespace) -> 
 
 
 def _print_event(event: Event, arguments: argparse.Namespace) -> None:
-    if arguments.raw:
+    if arguments.raw and not sys.stdout.isatty():
         sys.stdout.buffer.write(event.payload + b"\n")
         sys.stdout.buffer.flush()
         return
     text = event.payload.decode("utf-8", "backslashreplace")
-    if arguments.json:
+    if arguments.raw:
+        print(text, flush=True)
+    elif arguments.json:
         document = {
             "topic": event.topic,
-            "payload": text,
+            **_payload_as_json(event.payload),
             "published_us": event.published_us,
             "term": event.term,
             "seq": event.seq,
@@ -234,7 +242,15 @@ def _print_event(event: Event, arguments: argparse.Namespace) -> None:
         print(json.dumps(document, ensure_ascii=False), flush=True)
     else:
         attributes = f"  [{_written(event.attributes)}]" if event.attributes else ""
-        print(f"{event.topic}  {text}{attributes}", flush=True)
+        print(visible(f"{event.topic}  {text}{attributes}"), flush=True)
+
+
+def _payload_as_json(payload: bytes) -> dict[str, str]:
+    """Exactly what was published: as text, if it is one."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
 
 
 def _written(attributes: Mapping[str, Value]) -> str:

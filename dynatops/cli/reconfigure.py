@@ -15,6 +15,7 @@ from dynatops.cli.common import Commands, add_command, finite, positive, print_j
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.cli.manager_client import ManagerClient, ManagerProblem, UnreachableError, add_manager
 from dynatops.cli.plan_text import describe_plan, headline, when
+from dynatops.cli.terminal import OVER_THE_LINE, write_control
 from dynatops.strict_json import write_json
 
 ALGORITHMS = ("refine", "dynatops-greedy", "ssbr-greedy", "lsap")
@@ -236,14 +237,16 @@ class Progress:
     def show(self, text: str) -> None:
         if sys.stderr.isatty():
             line = f"{text} ({time.monotonic() - self._started_s:.0f} s)"
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+            write_control(OVER_THE_LINE, sys.stderr)
+            print(line, end="", file=sys.stderr, flush=True)
         elif text != self._shown:
             print(text, file=sys.stderr, flush=True)
         self._shown = text
 
     def clear(self) -> None:
         if self._shown and sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            write_control(OVER_THE_LINE, sys.stderr)
+            sys.stderr.flush()
 
 
 # ---- history -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dynatops.cli.common import (
 )
 from dynatops.cli.durations import brief_duration
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.cli.terminal import visible
 
 if TYPE_CHECKING:
     from dynatops.v1.client_pb2 import Filter
@@ -124,7 +125,7 @@ def _describe(arguments: argparse.Namespace) -> int:
         raise CommandError(f"no broker has a session of {arguments.client_id!r}")
     for broker, details in found:
         for line in describe_session(broker.broker_id, details):
-            print(line)
+            print(visible(line))
     return 0
 
 

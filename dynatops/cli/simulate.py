@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dynatops.cli.common import Commands, add_command, positive, print_json
 from dynatops.cli.errors import UsageError
 from dynatops.cli.planning import require_solvers
+from dynatops.cli.terminal import OVER_THE_LINE, write_control
 
 if TYPE_CHECKING:
     from simulator.run import Verdict
@@ -100,7 +101,8 @@ def _run_many(arguments: argparse.Namespace) -> list[Verdict]:
             if not verdict.ok and not arguments.json:
                 _print_failure(verdict)
             if sys.stderr.isatty():
-                print(f"\r{len(verdicts)} of {len(seeds)} seeds", end="", file=sys.stderr)
+                write_control(OVER_THE_LINE, sys.stderr)
+                print(f"{len(verdicts)} of {len(seeds)} seeds", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     return verdicts

@@ -23,6 +23,7 @@ from dynatops.cli.errors import CommandError
 from dynatops.cli.manager_client import ManagerClient, add_manager
 from dynatops.cli.network import describe_cluster
 from dynatops.cli.plan_text import headline, table, when
+from dynatops.cli.terminal import CLEAR_SCREEN, visible, write_control
 from dynatops.strict_json import write_json
 
 _POLL_S = 2.0
@@ -32,7 +33,6 @@ _PLANS_SHOWN = 10
 _EVENTS_SHOWN = 8
 _TEXT_SHOWN = 100
 _EVENTS_WAITING_MAX = 1_000
-_CLEAR = "\033[H\033[J"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _print_lines(
         if as_json:
             line = write_json({"at_s": round(happening.at_s, 3), **happening.data})
         else:
-            line = happening.text
+            line = visible(happening.text)
         print(line, flush=True)
 
 
@@ -187,7 +187,7 @@ def _until(happenings: queue.Queue[Happening], ends_s: float | None) -> Iterator
 def _draw(client: ManagerClient, happenings: queue.Queue[Happening], ends_s: float | None) -> None:
     recent: list[Happening] = []
     drawn_s = 0.0
-    print(_CLEAR, end="")
+    write_control(CLEAR_SCREEN)
     _draw_once(client, recent)
     for happening in _until(happenings, ends_s):
         if happening is not None:
@@ -202,7 +202,8 @@ def _draw(client: ManagerClient, happenings: queue.Queue[Happening], ends_s: flo
 def _draw_once(client: ManagerClient, recent: list[Happening]) -> None:
     width = shutil.get_terminal_size().columns
     lines = [line[:width] for line in picture(client, recent)]
-    print(_CLEAR + "\n".join(lines), flush=True)
+    write_control(CLEAR_SCREEN)
+    print("\n".join(map(visible, lines)), flush=True)
 
 
 def picture(client: ManagerClient, recent: list[Happening]) -> Iterator[str]:

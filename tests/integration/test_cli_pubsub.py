@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import ctypes
 import json
+import os
 import platform
+import pty
 import re
 import signal
 import subprocess
@@ -12,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import dynatops
 from tests.support.commands import COMMAND, Cluster, run, run_json
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -180,3 +185,81 @@ class TestFiltersAndSessions:
         assert run_json("sessions", "--prefix", "nobody") == []
         outcome = run("sessions", "--prefix", "nobody")
         assert (outcome.returncode, outcome.stdout) == (0, "no sessions of clients nobody…\n")
+
+
+EVIL = "evil/\x1b[2J\x9b31m"
+PAYLOADS = [b"\x1b]0;title\x07\rover\n", "\x9b\u202e".encode(), b"\xff\x00\x1b", b"two\nlines", b""]
+
+
+class TestTerminal:
+    """What others publish does nothing to the terminal of whoever looks."""
+
+    def kept(self, cluster: Cluster, *client_ids: str) -> list[list[str]]:
+        """What to type to see the payloads in a session of each of these names."""
+        address = cluster.addresses[0]
+        for client_id in client_ids:
+            with dynatops.connect_sync(address, client_id=client_id, keep_s=60, stay=True) as one:
+                one.subscribe(EVIL)
+        with dynatops.connect_sync(address) as publisher:
+            publisher.publish_many(EVIL, PAYLOADS)
+        count = str(len(PAYLOADS))
+        ask = ["sub", EVIL, "--keep", "60", "--count", count, "--client-id"]
+        return [[*ask, client_id] for client_id in client_ids]
+
+    def test_nothing_gets_through_to_a_terminal(self, cluster: Cluster) -> None:
+        lines, raw = self.kept(cluster, "me\x1b[0m", "raw")
+        shown = on_terminal(*lines)
+        assert "evil/\\u001b[2J\\u009b31m  \\u001b]0;title\\u0007\\u000dover\\u000a\r\n" in shown
+        assert "two\\u000alines" in shown
+        exact = on_terminal(*raw, "--raw")
+        assert "two\r\nlines" in exact
+        shown += exact
+        for command in (["topics"], ["tree", EVIL], ["sessions"], ["sessions", "me\x1b[0m"]):
+            listing = on_terminal(*command)
+            assert "\\u001b[" in listing, command
+            shown += listing
+        for control in ("\x1b", "\x9b", "\x07", "\x00", "\u202e"):
+            assert control not in shown
+
+    def test_json_and_pipes_are_exact(self, cluster: Cluster) -> None:
+        raw, as_json = self.kept(cluster, "pipe", "json")
+        piped = subprocess.run([*COMMAND, *raw, "--raw"], stdout=subprocess.PIPE, check=True)
+        assert piped.stdout == b"".join(payload + b"\n" for payload in PAYLOADS)
+        documents = [json.loads(line) for line in run(*as_json, "--json").stdout.splitlines()]
+        fields = [document.keys() & {"payload", "payload_base64"} for document in documents]
+        text, encoded = {"payload"}, {"payload_base64"}
+        assert fields == [text, text, encoded, text, text]
+        assert [
+            base64.b64decode(d["payload_base64"]) if d.keys() & encoded else d["payload"].encode()
+            for d in documents
+        ] == PAYLOADS
+        assert {document["topic"] for document in documents} == {EVIL}
+
+    @pytest.mark.parametrize("pattern", ["a/#", "+/b", "#"])
+    def test_a_pattern_has_no_tree(self, pattern: str) -> None:
+        outcome = run("tree", pattern)
+        assert outcome.returncode == 2
+        assert "is a pattern: each topic has a tree of its own" in outcome.stderr
+
+    def test_what_is_no_topic_has_no_tree_and_those_of_the_system_have(
+        self, cluster: Cluster
+    ) -> None:
+        assert run("tree", "").returncode == 2
+        assert run("tree", "$topics/1c").returncode == 0
+
+
+def on_terminal(*arguments: str) -> str:
+    """What a terminal gets from a command: standard output, and standard error."""
+    ours, its = pty.openpty()
+    try:
+        with subprocess.Popen([*COMMAND, *arguments], stdout=its, stderr=its) as process:
+            os.close(its)
+            got = b""
+            # Past its end a terminal is an error.
+            with contextlib.suppress(OSError):
+                while piece := os.read(ours, 65_536):
+                    got += piece
+        assert process.returncode == 0, got
+    finally:
+        os.close(ours)
+    return got.decode()
