@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -364,9 +364,22 @@ class Client:
         if new:
             try:
                 await self._confirmed(queue, new, gone)
+            except BaseException:
+                # What was not confirmed is not subscribed to; what was given up, is given up.
+                self._give_up(queue, frozenset(new))
+                raise
             finally:
                 self._inbox.confirmed(queue)
         elif gone:
+            self._core.unsubscribe(gone)
+            self._engine.wake()
+
+    def _give_up(self, queue: EventQueue, keys: Collection[FilterKey]) -> None:
+        before = self._inbox.remove(queue)
+        queue.filters = [f for f in queue.filters if (f.pattern, f.where) not in keys]
+        after = self._inbox.add(queue)
+        gone = [key for key in before if key not in after]
+        if gone and self._engine.failure is None:
             self._core.unsubscribe(gone)
             self._engine.wake()
 

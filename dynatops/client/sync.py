@@ -280,8 +280,8 @@ class SyncClient:
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
-            if kind is None and not self._loop.is_closed():
-                self.flush()
+            if not self._loop.is_closed():
+                self._run(_left(self._client, failed=kind is not None))
         finally:
             self.close()
 
@@ -293,6 +293,12 @@ async def _next(subscription: Subscription, timeout_s: float | None) -> Event:
 
 async def _await(awaitable: Any) -> Any:
     return await awaitable
+
+
+async def _left(client: Client, *, failed: bool) -> None:
+    """As at the end of the asynchronous client's block."""
+    error = RuntimeError("the block has failed") if failed else None
+    await client.__aexit__(type(error) if error is not None else None, error, None)
 
 
 async def _resumed(client: Client) -> list[Filter]:

@@ -44,7 +44,7 @@ class User:
             self.losses.append(reason)
 
 
-async def kill_the_broker_of_most(users_count: int, brokers: int) -> None:
+async def lose_the_broker_of_most(users_count: int, brokers: int, *, orderly: bool) -> None:
     async with ProcessCluster(brokers) as cluster, AsyncExitStack() as stack:
         users = [User(i) for i in range(users_count)]
         for first in range(0, users_count, 50):
@@ -56,8 +56,11 @@ async def kill_the_broker_of_most(users_count: int, brokers: int) -> None:
         for user in users:
             user.losses.clear()
         orphans = [user for user in users if user.client.broker == victim.name]
-        victim.kill()
-        await victim.process.wait()
+        if orderly:
+            await victim.stop()
+        else:
+            victim.kill()
+            await victim.process.wait()
         everybody_elsewhere = partial(_are_elsewhere, users, victim.name)
         await until(everybody_elsewhere, 20.0, "everybody at a living broker")
         living = [b.address for b in cluster.brokers if b is not victim]
@@ -82,10 +85,15 @@ def _are_elsewhere(users: list[User], victim: str) -> bool:
 
 @pytest.mark.timeout(120)
 def test_each_of_fifty_clients_is_told_of_one_loss() -> None:
-    asyncio.run(kill_the_broker_of_most(50, brokers=4))
+    asyncio.run(lose_the_broker_of_most(50, brokers=4, orderly=False))
+
+
+@pytest.mark.timeout(120)
+def test_so_if_the_broker_says_goodbye() -> None:
+    asyncio.run(lose_the_broker_of_most(50, brokers=4, orderly=True))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_each_of_five_hundred_clients_is_told_of_one_loss() -> None:
-    asyncio.run(kill_the_broker_of_most(500, brokers=5))
+    asyncio.run(lose_the_broker_of_most(500, brokers=5, orderly=False))

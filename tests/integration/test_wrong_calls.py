@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.runtime.agent import Agent
+from broker_agent.settings import BrokerSettings
 from dynatops import Ack
 from dynatops.client.core import ClientCore
 from dynatops.client.publications import Payload
@@ -293,6 +295,29 @@ def test_a_wrong_change_of_mind_changes_nothing() -> None:
                 assert events.topics == [TOPIC]
                 await client.publish(TOPIC, b"x")
                 assert (await anext(events)).payload == b"x"
+
+    asyncio.run(scenario())
+
+
+def test_a_change_of_mind_that_is_refused_leaves_what_there_was() -> None:
+    async def scenario() -> None:
+        values = {"broker_id": "b0", "listen": "127.0.0.1:0"}
+        limits = {"filters_per_session_max": 2}
+        agent = Agent(BrokerSettings.model_validate({**values, "core": limits}))
+        await agent.start()
+        async with dynatops.connect(agent.address) as client:
+            async with client.subscribe(TOPIC) as events:
+                with pytest.raises(dynatops.SubscribeError, match="at most 2 filters"):
+                    await events.change(add=["fire", "flood"])
+                assert events.topics == [TOPIC]
+                await client.publish_many("fire", [b"x"])
+                await client.publish(TOPIC, b"y")
+                assert (await anext(events)).payload == b"y"
+                # The place of what was refused is free.
+                await events.change(add=["fire"])
+                await client.publish("fire", b"z")
+                assert (await anext(events)).payload == b"z"
+        await agent.stop()
 
     asyncio.run(scenario())
 
