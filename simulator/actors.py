@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simulator.hostile import plan_hostile_clients
+from simulator.workers import plan_workers
 
 if TYPE_CHECKING:
     from simulator.run import Run
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 Actor = Callable[["Run", Random], None]
 
 # By name, which seeds its generator.
-ACTORS: Mapping[str, Actor] = MappingProxyType({"hostile clients": plan_hostile_clients})
+ACTORS: Mapping[str, Actor] = MappingProxyType(
+    {"hostile clients": plan_hostile_clients, "workers": plan_workers}
+)
 
 
 def plan_actors(run: Run) -> None:

@@ -243,8 +243,10 @@ class SimulatedClient:
         self._flush()
 
     def _tell(self) -> None:
-        """The application has taken all that it had; its broker is told now and then."""
-        self.core.taken(self.core.reading.had)
+        """The application has taken all that it had; its broker is told now and then. It reads
+        nothing before its subscriptions are confirmed."""
+        if self.core.is_settled:
+            self.core.taken(self.core.reading.had)
         if (frame := self.core.take_frame(OUTPUT_BYTES_MAX, tell=True)) is not None:
             self._send(frame)
         self._world.scheduler.after(TELL_PERIOD_S, self._tell)

@@ -88,7 +88,10 @@ class Run:
             self.scheduler,
             self.trace,
             OverlaySettings(),
-            CoreSettings(publish_deadline_s=10 * scenario.end_s),
+            CoreSettings(
+                publish_deadline_s=10 * scenario.end_s,
+                session_window_bytes=scenario.session_window_bytes,
+            ),
         )
         self.world.on_acknowledged = self._watch_catalogue
         self.violations: dict[str, None] = {}

@@ -38,6 +38,8 @@ class Fault(Enum):
     ALL_CRASH = "all crash and start again"
 
 
+WINDOWS_BYTES = (200, 1_000, 4 << 20)
+
 # How often each is drawn, beside the others.
 WEIGHTS: Mapping[Fault, float] = MappingProxyType(
     {
@@ -88,6 +90,8 @@ class Scenario:
     topics: int
     publications_per_s: float
     faults: tuple[Planned, ...]
+    # What may be under way to a kept session: mostly a few events, so that more often waits.
+    session_window_bytes: int = 4 << 20
 
     @property
     def end_s(self) -> float:
@@ -117,6 +121,7 @@ def scenario_of(seed: int, brokers: int, minutes: float) -> Scenario:
         topics=rng.randint(4, 12),
         publications_per_s=rng.uniform(4.0, 15.0),
         faults=tuple(_faults(rng, minutes * 60.0 - QUIET_S)),
+        session_window_bytes=Random(f"window {seed}").choice(WINDOWS_BYTES),
     )
 
 

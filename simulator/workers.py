@@ -1,0 +1,341 @@
+"""Workers: clients that acknowledge events one by one, and die in the middle of one.
+
+A worker keeps a session at one broker. It has a few events in hand, finishes some late, gives some
+back, and now and then its process ends between two steps; another with the same client id begins
+where the broker says. If the broker is gone for good, its work begins anew elsewhere.
+
+What must hold: an acknowledged event is worked on unless a gap is told; what the broker has heard
+to be done it gives to no later process, as long as it lives itself; and what was in hand comes to
+the next process as what it is, a further delivery.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from broker_agent.core.effects import ConnectionId
+from dynatops.client.core import ClientCore, SessionWishes
+from dynatops.client.reading import Arrived
+from dynatops.client.subscription import Event
+from dynatops.client.taking import Taking
+from dynatops.client.work import Work, WorkItem, WorkLimits
+from dynatops.v1.client_pb2 import ClientFrame, Missed, ServerFrame, Subscribed, Welcome
+from dynatops.v1.overlay_pb2 import Events
+from simulator.clients import CLIENT_DELAY_S, KEPT_S, OUTPUT_BYTES_MAX
+from simulator.scenario import START_S
+from simulator.tokens import token_of
+
+if TYPE_CHECKING:
+    from simulator.run import Run
+    from simulator.world import SimulatedBroker
+
+WORKERS = 3
+# To each so many; what comes is about as much as it can do.
+TOPICS = 3
+STEP_S = 0.1
+# What happens to an event in hand in one step.
+DONE = 0.25
+GIVEN_BACK = 0.05
+# How often, in one step, the process ends; and the connection.
+DEATH = 0.01
+DROP = 0.005
+# Publications later than this before the end may still be waiting for their turn.
+LEFT_S = 15.0
+LIMITS = WorkLimits(max_in_flight=4, ack_wait_s=3.0)
+
+# Topic, publisher, number.
+EventKey = tuple[str, int, int]
+
+
+@dataclass(slots=True)
+class Handled:
+    """What became of one event, over all lives of a worker."""
+
+    # How often it was handed out, as counted, when that was last, in which life, and by whose word:
+    # the life of the broker that was told.
+    deliveries: int
+    at_s: float
+    life: int
+    told: SimulatedBroker | None
+    is_acked: bool = False
+    # The life of the broker that has heard that it is done, and the worker's life then.
+    confirmed: tuple[SimulatedBroker, int] | None = None
+
+
+@dataclass(slots=True)
+class Shift:
+    """From when a session began until another began in its place."""
+
+    since_s: float
+    until_s: float | None = None
+    handled: dict[EventKey, Handled] = field(default_factory=dict)
+    # When a gap was last told.
+    told_s: float = -1.0
+
+
+class Worker:
+    def __init__(self, run: Run, name: str, topics: list[str], rng: Random) -> None:
+        self.name = name
+        self.topics = topics
+        self.shifts: list[Shift] = []
+        self.violations: list[str] = []
+        self.deaths = 0
+        self._run = run
+        self._rng = rng
+        self._home = ""
+        self._broker: SimulatedBroker | None = None
+        self._connection = ConnectionId("")
+        self._connections = 0
+        self._life = 0
+        # When the last process ended, or lost its connection.
+        self._died_s = 0.0
+        self._begins_anew = True
+        self._be_born()
+
+    def _be_born(self) -> None:
+        wishes = SessionWishes(expiry_s=KEPT_S, token=token_of(self.name), movable=False)
+        self._life += 1
+        self.core = ClientCore(self.name, self._rng.randbytes(16), wishes)
+        self.core.reading.oldest_held = self._oldest_held
+        self.taking = Taking()
+        self.work = Work(LIMITS)
+        self._keys: dict[WorkItem, EventKey] = {}
+        # Events in hand, and when the broker will have heard of it.
+        self._in_hand: list[WorkItem] = []
+        # Echoes asked for, and what was done before.
+        self._echoes: dict[int, list[EventKey]] = {}
+        self._session_id = ""
+
+    def _now(self) -> float:
+        return self._run.scheduler.now_s
+
+    def _oldest_held(self) -> dict[str, tuple[int, int]]:
+        oldest: dict[str, tuple[int, int]] = {}
+        for item in self.work.items():
+            event = item.event
+            stamp = (event.term, event.seq)
+            oldest[event.topic] = min(stamp, oldest.get(event.topic, stamp))
+        return oldest
+
+    # ---- connections ----------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        if self._broker is not None:
+            return
+        world = self._run.world
+        if self._home in world.returning:
+            self._run.later(0.2, self.connect)
+            return
+        steady = [broker for broker in world.living() if not broker.leaving]
+        if not steady:
+            self._run.later(0.5, self.connect)
+            return
+        broker = world.broker_at(self._home) or self._rng.choice(steady)
+        self._broker = broker
+        self._home = broker.address
+        self._connections += 1
+        self._connection = ConnectionId(f"{self.name}/{self._connections}")
+        broker.connect(self._connection, self)
+        self._send(self.core.connected(broker.address))
+
+    def lost_connection(self, connection: ConnectionId) -> None:
+        if connection == self._connection and self._broker is not None:
+            self._broker = None
+            self._stop_listening()
+            self._run.later(self._rng.uniform(0.1, 0.5), self.connect)
+
+    def _leave(self) -> None:
+        broker, connection = self._broker, self._connection
+        if broker is not None:
+            self._broker = None
+            self._stop_listening()
+            delay_s = self._rng.choice((CLIENT_DELAY_S, 0.6))
+            self._run.later(delay_s, broker.disconnect, connection)
+            self._run.later(self._rng.uniform(0.1, 1.0), self.connect)
+
+    def _stop_listening(self) -> None:
+        self._died_s = self._now()
+        self._echoes.clear()
+        self.core.disconnected()
+
+    def _send(self, frame: ClientFrame) -> None:
+        broker, connection, raw = self._broker, self._connection, frame.SerializeToString()
+        if broker is not None:
+            said = partial(broker.on_client_frame, connection, raw)
+            self._run.scheduler.after(CLIENT_DELAY_S, said)
+
+    def _tell(self) -> None:
+        self.core.taken(self.taking.taken())
+        self.core.taken_beyond(self.taking.beyond(), self.taking.marks())
+        while (frame := self.core.take_frame(OUTPUT_BYTES_MAX, tell=True)) is not None:
+            self._send(frame)
+
+    # ---- frames ---------------------------------------------------------------------------------
+
+    def on_frame(self, connection: ConnectionId, raw: bytes) -> None:
+        if connection != self._connection or self._broker is None:
+            return
+        for item in self.core.on_frame(ServerFrame.FromString(raw)):
+            if isinstance(item, Arrived):
+                self._take_in(item)
+            elif isinstance(item, Welcome):
+                self._welcomed(item)
+            elif isinstance(item, Subscribed):
+                self._subscribed()
+            elif isinstance(item, Missed):
+                for shift in self.shifts[-1:]:
+                    shift.told_s = self._now()
+            elif isinstance(item, int):
+                self._confirmed(self._echoes.pop(item, []))
+        self.taking.note(self.core.reading.had, [])
+        self._tell()
+
+    def _welcomed(self, welcome: Welcome) -> None:
+        if welcome.session_id == self._session_id:
+            self.taking.tell_again()
+        else:
+            self._session_id = welcome.session_id
+            self.taking.begin_anew(self.core.reading.had)
+        if not self.core.filters:
+            if not welcome.resumed:
+                # The former session is gone, and this process knows nothing of it.
+                self._begins_anew = True
+            self.core.subscribe([(topic, "") for topic in self.topics])
+
+    def _subscribed(self) -> None:
+        if self._begins_anew:
+            self._begins_anew = False
+            if self.shifts:
+                self.shifts[-1].until_s = self._now()
+            self.shifts.append(Shift(self._now()))
+
+    def _take_in(self, item: Arrived) -> None:
+        run = item.run
+        delivery = self.taking.open(self.core.reading.had)
+        handed = self.core.reading.handed
+        events = Events.FromString(run.events).events
+        for index, offset in item.places:
+            event = Event(run.topic, events[index].payload, 0, run.term, run.first_seq + offset)
+            work_item = WorkItem(event, delivery, offset, handed.get(offset, 0))
+            self._keys[work_item] = (run.topic, run.publisher, run.first_number + offset)
+            self.taking.hold(delivery, offset)
+            self.work.put(work_item)
+
+    # ---- working --------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        self._run.later(STEP_S, self.step)
+        calm = self._now() > self._run.scenario.quiet_from_s
+        if not calm and self._rng.random() < DEATH and self.shifts:
+            self._die()
+            return
+        if not calm and self._rng.random() < DROP:
+            self._leave()
+            return
+        while self.shifts and (item := self.work.next(self._now())) is not None:
+            self._hand_out(item)
+        for item in list(self._in_hand):
+            what = self._rng.random()
+            if item.is_done or what < DONE:
+                self._in_hand.remove(item)
+                self._finish(item)
+            elif what < DONE + GIVEN_BACK:
+                self._in_hand.remove(item)
+                self.work.give_back(item, self._rng.uniform(0.0, 2.0), self._now())
+        self._tell()
+
+    def _die(self) -> None:
+        self.deaths += 1
+        self._run.trace.note(f"{self.name} dies with {len(self._in_hand)} events in hand")
+        self._leave()
+        self._be_born()
+
+    def _hand_out(self, item: WorkItem) -> None:
+        key, now_s = self._keys[item], self._now()
+        handled = self.shifts[-1].handled
+        if item.delivery is not None:
+            self.taking.hand_out(item.delivery, item.offset, item.deliveries)
+        before = handled.get(key)
+        # Of what a former session brought, this one is not told.
+        is_counted = item.delivery is not None and item.delivery.serial > 0
+        told = self._broker if is_counted and self.core.welcome is not None else None
+        if before is not None and before.life != self._life:
+            self._check_again(key, item, before)
+        done = before is not None and before.is_acked
+        handled[key] = Handled(item.deliveries, now_s, self._life, told, is_acked=done)
+        if item not in self._in_hand:
+            self._in_hand.append(item)
+
+    def _check_again(self, key: EventKey, item: WorkItem, before: Handled) -> None:
+        """An event that an earlier process had comes to a later one."""
+        if before.confirmed is not None and before.confirmed[0] is self._broker:
+            self.violations.append(f"{self.name}: {key} was done, confirmed, and came again")
+        # Said in the last moment before the end, it may not have been heard.
+        heard = self._broker is not None and before.told is self._broker
+        if heard and item.deliveries <= before.deliveries and before.at_s < self._died_s - 0.1:
+            text = f"{self.name}: {key} came {item.deliveries} times, after {before.deliveries}"
+            self.violations.append(text)
+
+    def _finish(self, item: WorkItem) -> None:
+        if not self.work.finish(item):
+            return
+        key, delivery = self._keys.pop(item), item.delivery
+        if delivery is not None:
+            self.taking.release(delivery, item.offset)
+        if (handled := self.shifts[-1].handled.get(key)) is not None:
+            handled.is_acked = True
+        if self.core.welcome is not None and delivery is not None and delivery.serial > 0:
+            self._tell()
+            self._echoes[self.core.echo()] = [key]
+
+    def _confirmed(self, keys: list[EventKey]) -> None:
+        for key in keys:
+            handled = self.shifts[-1].handled.get(key) if self.shifts else None
+            if handled is not None and self._broker is not None:
+                handled.confirmed = self._broker, self._life
+
+    # ---- in the end -----------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        if not self.shifts:
+            return [f"{self.name} never came to work"]
+        shift = self.shifts[-1]
+        end_s = self._run.scenario.end_s - LEFT_S
+        owed = [
+            event
+            for event in self._run.world.published
+            if event.topic in self.topics
+            and event.acknowledged_s is not None
+            and shift.since_s < event.at_s < end_s
+            # What was told to be missing may be any that was published by then.
+            and event.at_s > shift.told_s
+        ]
+        undone = [
+            event
+            for event in owed
+            if not (
+                (done := shift.handled.get((event.topic, event.publisher, event.number)))
+                and done.is_acked
+            )
+        ]
+        if undone:
+            first = undone[0]
+            self.violations.append(
+                f"{self.name} since {shift.since_s:.3f} s: {len(undone)} of"
+                f" {len(owed)} events never done, first number {first.number} of"
+                f" {first.publisher:x} on {first.topic!r}, published at {first.at_s:.3f} s"
+            )
+        return self.violations
+
+
+def plan_workers(run: Run, rng: Random) -> None:
+    for i in range(WORKERS):
+        count = min(TOPICS, run.scenario.topics)
+        topics = [f"topic/{n}" for n in sorted(rng.sample(range(run.scenario.topics), count))]
+        worker = Worker(run, f"worker{i}", topics, Random(rng.getrandbits(64)))
+        run.later(rng.uniform(START_S / 2, START_S), worker.connect)
+        run.later(START_S, worker.step)
+        run.checks.append(worker.check)
