@@ -70,6 +70,9 @@ class HostileClient:
     # ---- doing things ---------------------------------------------------------------------------
 
     def act(self) -> None:
+        # Who subscribes to everything at the last moment leaves no time for trees to settle.
+        if self._run.scheduler.now_s >= self._run.scenario.quiet_from_s:
+            return
         later = self._run.scheduler.after
         later(self.rng.uniform(PAUSE_MIN_S, PAUSE_MAX_S), self.act)
         brokers = [broker for broker in self._run.world.living() if not broker.leaving]
