@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from dynatops.first_reads import (
+    FIRST_FRAME_BYTES_MAX,
+    NOTHING_COMPRESSED,
+    UNNAMED_MAX,
+    UNNAMED_PER_ADDRESS_MAX,
+    FirstReads,
+    host_of,
+)
 from dynatops.keepalive import keepalive_options
 from dynatops.peer_credentials import LinkCredentials, ServerCertificates
 from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide
@@ -38,8 +46,6 @@ METHOD = "/dynatops.v1.Management/Attend"
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
 HELLO_TIMEOUT_S = 5.0
-# Streams that have not said who they are so far; further ones are ended.
-UNNAMED_MAX = 1_000
 STOP_GRACE_S = 0.5
 _LAST_WORDS_S = 2.0
 
@@ -53,6 +59,9 @@ class AgentCounters:
     agents_accepted: int = counter("Streams of brokers accepted.")
     agents_refused: int = counter("Streams refused: wrong secret, unknown protocol, no broker.")
     agents_not_believed: int = counter("Of these, for a secret that is not this network's.")
+    agents_lost_their_place: int = counter(
+        "Streams ended because they had said nothing, and others waited to be read from."
+    )
     agents_sent_on: int = counter("Brokers told that another manager leads.")
     agents_dropped: int = counter("Streams ended by this manager.")
     agent_frames_received: int = counter("Frames received from brokers.")
@@ -144,7 +153,10 @@ class AgentServer:
         self._certificates: ServerCertificates | None = None
         self._streams: dict[AgentId, _Stream] = {}
         self._opened = 0
-        self._unnamed = 0
+        self._unnamed: Counter[str] = Counter()
+        self._first_reads = FirstReads(
+            settings.unnamed_bytes_max, settings.message_bytes_max, self._note_lost_place
+        )
         # The last step sent, and how it is written: most go to many.
         self._step: Step | None = None
         self._raw_step = b""
@@ -153,6 +165,7 @@ class AgentServer:
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", settings.message_bytes_max),
             ("grpc.max_send_message_length", settings.message_bytes_max),
+            NOTHING_COMPRESSED,
             *keepalive_options(settings.keepalive_s),
             ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
             ("grpc.http2.max_ping_strikes", 0),
@@ -248,17 +261,23 @@ class AgentServer:
         if stream.reason is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, stream.reason)
 
+    def _note_lost_place(self) -> None:
+        self.counters.agents_lost_their_place += 1
+
     async def _first_frame(self, context: Context) -> Registration:
-        if self._unnamed >= UNNAMED_MAX:
+        unnamed, host = self._unnamed, host_of(context.peer())
+        if unnamed.total() >= UNNAMED_MAX or unnamed[host] >= UNNAMED_PER_ADDRESS_MAX:
             raise _RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many strangers at once")
-        self._unnamed += 1
+        unnamed[host] += 1
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                frame, believed = await self._meet(context)
+                frame, believed = await self._meet(context, host)
         except TimeoutError:
             raise _RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no registration came") from None
         finally:
-            self._unnamed -= 1
+            unnamed[host] -= 1
+            if not unnamed[host]:
+                del unnamed[host]
         if frame is not None and not believed:
             self.counters.agents_not_believed += 1
             raise _RefusedError(grpc.StatusCode.UNAUTHENTICATED, SECRETS_DIFFER)
@@ -268,16 +287,27 @@ class AgentServer:
         self._check(frame.registration)
         return frame.registration
 
-    async def _meet(self, context: Context) -> tuple[AgentFrame | None, bool]:
+    async def _meet(self, context: Context, host: str) -> tuple[AgentFrame | None, bool]:
         """The first frame, and whether it is a broker's of this network."""
-        frame = _parse(await context.read())
+        frame = await self._read_first(context, host)
         if frame is None or not frame.HasField("challenge"):
             return frame, not self._credentials.ask_for_proof
         side = DialledSide(self._credentials, METHOD, self.address, frame.challenge)
         await context.write(ManagerFrame(challenge=side.answer()).SerializeToString())
-        frame = _parse(await context.read())
+        frame = await self._read_first(context, host)
         believed = frame is not None and not frame.challenge.disbelieved
         return frame, believed and frame is not None and side.believes(frame.registration)
+
+    async def _read_first(self, context: Context, host: str) -> AgentFrame | None:
+        """What a stranger says: no more than who it is."""
+
+        async def read() -> object:
+            return await context.read()
+
+        raw = await self._first_reads.read(host, read)
+        if isinstance(raw, bytes) and len(raw) > FIRST_FRAME_BYTES_MAX:
+            return None
+        return _parse(raw)
 
     def _check(self, registration: Registration) -> None:
         """Raises _RefusedError."""

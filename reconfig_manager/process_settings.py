@@ -102,6 +102,13 @@ class ServiceSettings(_Group):
     message_bytes_max: int = Field(
         32 << 20, gt=0, description="Largest message accepted from a broker."
     )
+    unnamed_bytes_max: int = Field(
+        64 << 20,
+        gt=0,
+        description="Memory for first messages of streams: as many that have not said which "
+        "broker they are of are read from at a time as largest messages fit in. The others wait, "
+        "and whoever says nothing is ended for them.",
+    )
     agent_queue_frames_max: int = Field(
         64,
         ge=2,

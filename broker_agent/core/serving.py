@@ -32,8 +32,8 @@ from broker_agent.core.subscriptions import Subscriptions
 from broker_agent.core.unsaved import Unsaved
 from broker_agent.core.validation import (
     cursors_of,
+    present_filters,
     problem_with,
-    readable_filters,
     sort_filters,
     void,
 )
@@ -137,7 +137,7 @@ class Serving:
         accepted, problems = sort_filters(message.filters, session, self._counters)
         accepted, forbidden = self._gate.sort_filters(session, accepted)
         problems += forbidden
-        dropped = readable_filters(message.drop, self._settings)
+        dropped = present_filters(message.drop, session)
         follows_less = self._subscriptions.unsubscribe(session, dropped, now_s)
         self._gate.count_filters(session)
         if session.redirected or self._cluster.redirect(
@@ -154,7 +154,7 @@ class Serving:
         self._gate.count_filters(session)
 
     def _unsubscribe(self, session: Session, message: Unsubscribe, now_s: float) -> None:
-        gone = readable_filters(message.filters, self._settings)
+        gone = present_filters(message.filters, session)
         follows_less = self._subscriptions.unsubscribe(session, gone, now_s)
         self._gate.count_filters(session)
         session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))

@@ -32,6 +32,11 @@ class CoreSettings:
         "Tests in conditions that one event may have to pass for one session: in those of one "
         "topic, and in those of all wildcards together. A filter with more is refused.",
     )
+    condition_bytes_max: int = setting(
+        2 << 20,
+        "Characters of all conditions of one request: to read them takes half a second. Filters "
+        "whose conditions come after that are refused; they may be asked for in another request.",
+    )
     wildcard_names_max: int = setting(
         3_000_000,
         "Names of topics that the wildcards of one request are compared with, once for each that "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -89,13 +90,20 @@ def sort_filters(
     accepted: list[Filter] = []
     problems: list[TopicProblem] = []
     load = _Load(session)
+    unread_bytes = settings.condition_bytes_max
     for pattern, where in dict.fromkeys((f.pattern, f.where) for f in wanted):
-        try:
-            parsed = parse_filter(pattern, where, settings.topic_bytes_max)
-        except FilterError as error:
-            problems.append(TopicProblem(topic=pattern, code=error.code, message=str(error)))
-            continue
-        if message := load.add(parsed, settings):
+        unread_bytes -= len(where)
+        if where and unread_bytes < 0:
+            limit = f"{settings.condition_bytes_max:,}"
+            message = f"the conditions of one request have at most {limit} characters"
+        else:
+            try:
+                parsed = parse_filter(pattern, where, settings.topic_bytes_max)
+            except FilterError as error:
+                problems.append(TopicProblem(topic=pattern, code=error.code, message=str(error)))
+                continue
+            message = load.add(parsed, settings)
+        if message:
             counters.filters_over_quota += 1
             code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
             problems.append(TopicProblem(topic=pattern, code=code, message=message))
@@ -145,21 +153,31 @@ class _Load:
         return ""
 
 
-@lru_cache(maxsize=65_536)
 def parse_filter(pattern: str, where: str, bytes_max: int) -> Filter:
-    """Filters that many sessions share are one object."""
-    return Filter.parse(pattern, where, bytes_max=bytes_max)
+    """Filters that many sessions share are one object. Raises FilterError."""
+    parse = _parse_conditional if where else _parse_plain
+    return parse(pattern, where, bytes_max)
 
 
-def readable_filters(filters: Iterable[WireFilter], settings: CoreSettings) -> list[Filter]:
-    """Those that are filters at all; the others cannot be present anywhere."""
-    readable: list[Filter] = []
-    for filter_ in filters:
+# A condition takes up to 20 KB, a pattern alone a hundredth of that.
+_parse_plain = lru_cache(maxsize=65_536)(Filter.parse)
+_parse_conditional = lru_cache(maxsize=4_096)(Filter.parse)
+
+
+def present_filters(filters: Iterable[WireFilter], session: Session) -> list[Filter]:
+    """Those that the session may have; all others are not worth reading."""
+    present: list[Filter] = []
+    tried: Counter[str] = Counter()
+    for pattern, where in dict.fromkeys((f.pattern, f.where) for f in filters):
+        if pattern not in session.filters or tried[pattern] >= CONDITIONS_MAX:
+            continue
+        tried[pattern] += 1
         try:
-            readable.append(parse_filter(filter_.pattern, filter_.where, settings.topic_bytes_max))
+            bytes_max = session.grant.settings.topic_bytes_max
+            present.append(parse_filter(pattern, where, bytes_max))
         except FilterError:
             continue
-    return readable
+    return present
 
 
 def cursors_of(message: Subscribe) -> dict[str, tuple[tuple[int, int], ...]]:

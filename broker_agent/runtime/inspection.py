@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from broker_agent.core.access import Refusal, RefusalReason
 from broker_agent.core.session_reports import SessionReports
-from broker_agent.runtime.first_reads import FirstReads, host_of
+from dynatops.first_reads import FirstReads, host_of
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,

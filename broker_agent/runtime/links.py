@@ -26,10 +26,8 @@ from typing import Any
 import grpc
 
 from broker_agent.runtime import namesakes
-from broker_agent.runtime.first_reads import FirstReads, host_of
 from broker_agent.runtime.streams import (
     METHOD,
-    NOTHING_COMPRESSED,
     InboundStream,
     OutboundStream,
     PeerRefusedError,
@@ -39,6 +37,13 @@ from broker_agent.runtime.streams import (
 from broker_agent.settings import RuntimeSettings
 from dynatops.background import Supervisor, Work
 from dynatops.bounded import BoundedTable, Past
+from dynatops.first_reads import (
+    NOTHING_COMPRESSED,
+    UNNAMED_MAX,
+    UNNAMED_PER_ADDRESS_MAX,
+    FirstReads,
+    host_of,
+)
 from dynatops.keepalive import keepalive_options
 from dynatops.peer_credentials import LinkCredentials
 from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide, DiallingSide, NotBelievedError
@@ -51,10 +56,6 @@ from overlay.counters import counter
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
 HELLO_TIMEOUT_S = 3.0
-# Streams that others have opened without a hello so far; further ones are ended.
-UNNAMED_MAX = 1_000
-# Of these from one host.
-UNNAMED_PER_ADDRESS_MAX = 500
 
 log = logging.getLogger(__name__)
 

@@ -11,17 +11,13 @@ from google.protobuf.message import DecodeError, Message
 
 from broker_agent.core.frame_bounds import LINK_FRAME, FrameError, check_parts
 from dynatops.background import finish
+from dynatops.first_reads import FIRST_FRAME_BYTES_MAX
 from dynatops.tls import Tls, TlsFileError, open_channel
 from dynatops.v1.peer_pb2 import LinkFrame
 
 METHOD = "/dynatops.v1.Peer/Link"
-# Of gRPC's algorithms only the first, which leaves all as it is: a few bytes that stand for
-# millions are refused before they are unpacked.
-NOTHING_COMPRESSED = ("grpc.compression_enabled_algorithms_bitset", 1)
 # Of another broker: as many frames and messages as fit into two MiB are not counted.
 LINK_PARTS_MAX = 1 << 20
-# Of whoever says that it is one.
-FIRST_FRAME_BYTES_MAX = 64 << 10
 
 Frame = TypeVar("Frame", bound=Message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dynatops.v1.manager_pb2 import (
     Step,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
+from reconfig_manager.agents import METHOD
 from reconfig_manager.embedded import EmbeddedServer
 from reconfig_manager.ports import AgentId
 from reconfig_manager.process_settings import ManagerProcessSettings
@@ -167,6 +169,21 @@ class TestAgents:
                 async with call(service) as first, call(service) as second:
                     codes = {await first.code(), await second.code()}
                     assert grpc.StatusCode.DEADLINE_EXCEEDED in codes
+
+        run(tmp_path, scenario)
+
+    def test_strangers_that_say_too_much(self, tmp_path: Path) -> None:
+        async def scenario(server: EmbeddedServer) -> None:
+            async with managing(server.url) as service:
+                async with call(service, registration() + bytes(100_000)) as stream:
+                    assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT
+                zipped = grpc.Compression.Gzip
+                async with grpc.aio.insecure_channel(service.address, compression=zipped) as other:
+                    unpacked: Any = other.stream_stream(METHOD)()
+                    with contextlib.suppress(grpc.RpcError):
+                        await unpacked.write(registration() * 100)
+                    assert await unpacked.code() is not grpc.StatusCode.OK
+                assert await attached(service) == 0
 
         run(tmp_path, scenario)
 

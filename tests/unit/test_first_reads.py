@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker_agent.runtime.first_reads import FirstReads, host_of
+from dynatops.first_reads import FirstReads, host_of
 
 
 @pytest.mark.parametrize(

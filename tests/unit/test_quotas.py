@@ -11,6 +11,7 @@ import pytest
 from broker_agent.core.access import Limits
 from broker_agent.core.gate import TOPIC_COUNTS_S, TopicsInUse
 from broker_agent.core.settings import CoreSettings
+from broker_agent.core.validation import CONDITIONS_MAX, present_filters
 from dynatops.v1.client_pb2 import ErrorCode, Filter, Subscribe, TopicProblem
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
@@ -129,6 +130,19 @@ class TestCosts:
     def test_wildcards_are_bounded(self) -> None:
         broker = self.broker(wildcards_per_session_max=2)
         assert problems(broker, "ann", ("a/+", ""), ("b/#", ""), ("c/+", ""), ("d", "")) == ["c/+"]
+
+    def test_conditions_of_a_request_are_read_up_to_a_bound(self) -> None:
+        broker = self.broker(condition_bytes_max=100)
+        wanted = [(f"{letter}/x", self.condition(8)) for letter in "abc"]
+        assert problems(broker, "ann", *wanted, ("d", "")) == ["b/x", "c/x"]
+        assert problems(broker, "ann", wanted[1]) == []
+
+    def test_what_a_session_does_not_have_is_given_up_without_being_read(self) -> None:
+        broker = self.broker()
+        assert problems(broker, "ann", ("here", "a < 1")) == []
+        gone = [Filter(pattern=f"elsewhere/{i}", where=f"a < {i}") for i in range(50)]
+        gone += [Filter(pattern="here", where=f"b < {i}") for i in range(500)]
+        assert len(present_filters(gone, broker.core.registry.clients["ann"])) == CONDITIONS_MAX
 
     @pytest.mark.parametrize("when", ["at once", "once the catalogue is read"])
     def test_names_that_a_request_is_compared_with_are_bounded(self, when: str) -> None:

@@ -22,6 +22,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+# Of gRPC's algorithms only the first, which leaves all as it is: a few bytes that stand for
+# millions are refused before they are unpacked.
+NOTHING_COMPRESSED = ("grpc.compression_enabled_algorithms_bitset", 1)
+# Of whoever says that it is a broker.
+FIRST_FRAME_BYTES_MAX = 64 << 10
+# Streams that have not said who they are, and those of one host; further ones are ended.
+UNNAMED_MAX = 1_000
+UNNAMED_PER_ADDRESS_MAX = 500
 # A place is held for so long at least.
 PLACE_S = 0.25
 _NETWORK_BITS = 64
