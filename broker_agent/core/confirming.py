@@ -43,8 +43,6 @@ class Request:
     # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
     # back with some, so that no topic begins later than they would have it.
     held: list[Filter] = field(default_factory=list)
-    # What its wildcards have cost so far.
-    names_compared: int = 0
 
     @property
     def restores(self) -> bool:

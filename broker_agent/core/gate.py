@@ -49,20 +49,20 @@ class TopicsInUse:
     __slots__ = ("_used_s",)
 
     def __init__(self) -> None:
-        # Since when each has been left alone; longest first.
-        self._used_s: OrderedDict[str, float] = OrderedDict()
+        # Since when each has been left alone; longest first. Names may be long, so by their hash.
+        self._used_s: OrderedDict[int, float] = OrderedDict()
 
     def use(self, topic: str, topics_max: int, now_s: float) -> bool:
         """Whether there is room for it."""
-        used = self._used_s
-        if topic in used:
-            used.move_to_end(topic)
+        used, key = self._used_s, hash(topic)
+        if key in used:
+            used.move_to_end(key)
         else:
             while len(used) >= topics_max:
                 if next(iter(used.values())) > now_s - TOPIC_COUNTS_S:
                     return False
                 used.popitem(last=False)
-        used[topic] = now_s
+        used[key] = now_s
         return True
 
 

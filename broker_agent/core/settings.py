@@ -33,14 +33,15 @@ class CoreSettings:
         "topic, and in those of all wildcards together. A filter with more is refused.",
     )
     condition_bytes_max: int = setting(
-        2 << 20,
+        1 << 20,
         "Characters of all conditions of one request: to read them takes half a second. Filters "
         "whose conditions come after that are refused; they may be asked for in another request.",
     )
     wildcard_names_max: int = setting(
         3_000_000,
-        "Names of topics that the wildcards of one request are compared with, once for each that "
-        "the session has where they match; the wildcards beyond that are refused.",
+        "Names of topics that the wildcards of one session are compared with in ten seconds, as "
+        "often as it has wildcards where they match; further wildcards are refused. What is "
+        "restored after a restart does not count.",
     )
     topics_per_token_max: int = setting(
         250_000,

@@ -21,6 +21,7 @@ from broker_agent.core.run_events import events_of
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.summaries import LocalTopics
+from broker_agent.core.throttle import Allowance
 from broker_agent.core.unsaved import Unsaved
 from dynatops.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
@@ -29,6 +30,9 @@ from overlay.catalogue import began_in, is_system, shard_topics
 from overlay.identifiers import key_of
 from overlay.publishers import Part
 from overlay.reader import TopicReader
+
+# What a session's wildcards may be compared with flows in again within this.
+NAMES_REFILL_S = 10.0
 
 
 class Subscriptions:
@@ -56,6 +60,8 @@ class Subscriptions:
         self._waiting_for_catalogue: dict[Session, list[Request]] = {}
         # The terms that the catalogue's parts were last seen in.
         self._catalogue_terms: dict[str, int] = {}
+        # Of sessions that have wildcards.
+        self._names_left: dict[Session, Allowance] = {}
 
     def __len__(self) -> int:
         """How many topics clients here subscribe to."""
@@ -99,7 +105,7 @@ class Subscriptions:
         request = Request(session, number, problems, session.connection, cursors)
         self._unsaved.session(session)
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
-            if self._costs_too_much(wanted, request):
+            if self._costs_too_much(wanted, request, now_s):
                 continue
             if wanted not in session.filters.get(wanted.pattern, ()):
                 request.new.append(wanted)
@@ -160,20 +166,32 @@ class Subscriptions:
         before = names.looked_at
         topics = list(names.matching(wildcard.pattern))
         # For each, all wildcards of the session are asked.
-        request.names_compared += names.looked_at - before + len(topics) * len(session.wildcards)
+        compared = names.looked_at - before + len(topics) * len(session.wildcards)
+        self._names_of(session).use(compared, now_s)
         # And those that it has read before, should their names be lost.
         read = (request.cursors or ()) if not request.restores else ()
         topics += [topic for topic in read if pattern_matches(wildcard.pattern, topic)]
         for topic in dict.fromkeys(topics):
             self._follow(session, topic, request, now_s)
 
-    def _costs_too_much(self, wanted: Filter, request: Request) -> bool:
-        """Whether the wildcards before this one have been compared with enough names."""
-        limit = self._settings.wildcard_names_max
-        if not wanted.is_wildcard or request.names_compared <= limit:
+    def _names_of(self, session: Session) -> Allowance:
+        """What its wildcards may still be compared with."""
+        names = self._names_left.get(session)
+        if names is None:
+            names = Allowance(self._settings.wildcard_names_max, NAMES_REFILL_S)
+            self._names_left[session] = names
+        return names
+
+    def _costs_too_much(self, wanted: Filter, request: Request, now_s: float) -> bool:
+        """Whether the session's wildcards have lately been compared with enough names."""
+        if request.restores or not wanted.is_wildcard:
             return False
+        if not self._names_of(request.session).is_used_up(now_s):
+            return False
+        limit = self._settings.wildcard_names_max
         self._counters.filters_over_quota += 1
-        message = f"the wildcards of one request are compared with {limit:,} names at most"
+        every = f"every {NAMES_REFILL_S:g} s"
+        message = f"a session's wildcards are compared with {limit:,} names of topics {every}"
         code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
         problem = TopicProblem(topic=wanted.pattern, code=code, message=message)
         request.problems.append(problem)
@@ -254,6 +272,7 @@ class Subscriptions:
         self._reconsider(session, topics)
         self._withdraw_wildcards(session)
         self.confirming.forget(session)
+        self._names_left.pop(session, None)
 
     def _withdraw_wildcards(self, session: Session) -> None:
         waiting = self._waiting_for_catalogue.pop(session, [])
@@ -390,7 +409,7 @@ class Subscriptions:
             for request in chain.from_iterable(waiting.values()):
                 held, request.held = request.held, []
                 for wanted in held:
-                    if self._costs_too_much(wanted, request):
+                    if self._costs_too_much(wanted, request, now_s):
                         request.held.append(wanted)
                     else:
                         self._bring_in(wanted, request, now_s)

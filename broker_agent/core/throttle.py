@@ -1,4 +1,4 @@
-"""A token bucket: how long to wait so that a rate is kept on average."""
+"""Token buckets: how long to wait so that a rate is kept on average; what may be used at once."""
 
 from __future__ import annotations
 
@@ -25,3 +25,21 @@ class Bucket:
     def wait_s(self, now_s: float) -> float:
         """How long until it is no longer overdrawn."""
         return max(0.0, self._full_again_s - self.BURST_S - now_s)
+
+
+class Allowance:
+    """An amount that may be used at once, and flows in again within a time. It may be overdrawn."""
+
+    __slots__ = ("_amount", "_full_again_s", "_refill_s")
+
+    def __init__(self, amount: float, refill_s: float) -> None:
+        self._amount = amount
+        self._refill_s = refill_s
+        self._full_again_s = float("-inf")
+
+    def use(self, amount: float, now_s: float) -> None:
+        took_s = amount / self._amount * self._refill_s
+        self._full_again_s = max(self._full_again_s, now_s) + took_s
+
+    def is_used_up(self, now_s: float) -> bool:
+        return self._full_again_s - now_s >= self._refill_s

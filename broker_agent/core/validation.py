@@ -159,7 +159,7 @@ def parse_filter(pattern: str, where: str, bytes_max: int) -> Filter:
     return parse(pattern, where, bytes_max)
 
 
-# A condition takes up to 20 KB, a pattern alone a hundredth of that.
+# A condition takes up to 25 KB, a pattern alone a hundredth of that.
 _parse_plain = lru_cache(maxsize=65_536)(Filter.parse)
 _parse_conditional = lru_cache(maxsize=4_096)(Filter.parse)
 

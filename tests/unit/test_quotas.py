@@ -11,6 +11,7 @@ import pytest
 from broker_agent.core.access import Limits
 from broker_agent.core.gate import TOPIC_COUNTS_S, TopicsInUse
 from broker_agent.core.settings import CoreSettings
+from broker_agent.core.throttle import Allowance
 from broker_agent.core.validation import CONDITIONS_MAX, present_filters
 from dynatops.v1.client_pb2 import ErrorCode, Filter, Subscribe, TopicProblem
 from tests.support.brokers import LoneBroker
@@ -35,6 +36,16 @@ def problems(broker: LoneBroker, client: str, *filters: tuple[str, str]) -> list
     found = subscribed(broker, client, filters)
     assert {p.code for p in found} <= {ErrorCode.ERROR_CODE_TOO_MANY_TOPICS}
     return [problem.topic for problem in found]
+
+
+def test_an_allowance_is_there_again_after_a_while() -> None:
+    allowance = Allowance(100, refill_s=10.0)
+    allowance.use(60, 5.0)
+    assert not allowance.is_used_up(5.0)
+    allowance.use(60, 5.0)
+    assert allowance.is_used_up(5.0)
+    assert allowance.is_used_up(6.9)
+    assert not allowance.is_used_up(7.1)
 
 
 class TestConnections:
@@ -159,6 +170,11 @@ class TestCosts:
         assert 0 < len(refused) < 20
         session = broker.core.registry.clients["ann"]
         assert set(session.filters) == set(patterns) - set(refused)
+        # Another request gets no more of it, later ones do.
+        assert problems(broker, "ann", ("+/b/#", "")) == ["+/b/#"]
+        broker.run(20.0)
+        assert problems(broker, "ann", ("+/b/#", "")) == []
+        broker.unsubscribe("ann", "+/b/#")
         # What was granted works.
         broker.publish("pub", publication("/".join("a" * 6), 2, settled=1))
         broker.run(0.2)
