@@ -18,15 +18,17 @@ from google.protobuf.message import DecodeError
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import ClientFrame
 
-# Fields that are messages, and what those are made of in turn.
+# Fields that may be there many times, and those that such are in.
 Shape = dict[int, "Shape"]
 
 _LEAF: Final[Shape] = {}
 _CURSOR: Final[Shape] = {2: _LEAF}
 _SUBSCRIBE: Final[Shape] = {2: _LEAF, 4: _CURSOR, 5: _LEAF}
 _UNSUBSCRIBE: Final[Shape] = {2: _LEAF}
+_RECEIVED: Final[Shape] = {2: _LEAF, 3: _LEAF}
+_HELLO: Final[Shape] = {14: _LEAF}
 # Of `dynatops.v1`: ClientFrame, the Events in a publication, and LinkFrame.
-CLIENT_FRAME: Final[Shape] = {1: {2: _SUBSCRIBE, 3: _UNSUBSCRIBE}}
+CLIENT_FRAME: Final[Shape] = {1: {1: _HELLO, 2: _SUBSCRIBE, 3: _UNSUBSCRIBE, 6: _RECEIVED}}
 EVENTS: Final[Shape] = {1: {3: _LEAF}}
 LINK_FRAME: Final[Shape] = {2: {3: _LEAF}}
 

@@ -58,6 +58,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.following.Following._sessions
         broker_agent.core.gate.Gate._connected
         broker_agent.core.gate.Gate._connections
+        broker_agent.core.gate.Gate._counted
         broker_agent.core.gate.Gate._due
         broker_agent.core.gate.Gate._waiting
         broker_agent.core.holding.Holding._connections
@@ -83,6 +84,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.serving.Serving._unread
         broker_agent.core.serving.Serving._waiting_for_others
         broker_agent.core.session_reports.SessionReports._names
+        broker_agent.core.subscriptions.Subscriptions._names_left
         broker_agent.core.unsaved.Unsaved.queues
         broker_agent.core.unsaved.Unsaved.sessions
         broker_agent.runtime.agent.Agent._connections
@@ -92,7 +94,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.runtime.narrating.Narrator._connected_s
     """,
     "An entry for each token of the tokens' file.": """
-        broker_agent.core.gate.Gate._counted
         broker_agent.core.gate.Gate._filters
         broker_agent.core.gate.Gate._paces
         broker_agent.core.gate.Gate._sessions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from broker_agent.core.frame_bounds import (
     EVENTS,
     LINK_FRAME,
     FrameError,
+    Shape,
     check_parts,
     read_client_frame,
 )
@@ -24,6 +26,8 @@ from dynatops.v1.client_pb2 import (
     ErrorCode,
     Filter,
     Hello,
+    Received,
+    SerialRange,
     Subscribe,
 )
 from dynatops.v1.overlay_pb2 import Attribute, Event, Events, PeerFrame, PeerMessage, TermSeq
@@ -42,13 +46,40 @@ def subscription(parts: int) -> bytes:
     return ClientFrame(messages=[ClientMessage(subscribe=subscribe)]).SerializeToString()
 
 
+def shape_of(kind: Any) -> Shape:
+    """Of a message's descriptor: what may be there many times, at whatever depth."""
+    shape: Shape = {}
+    for field in kind.fields:
+        inner = shape_of(field.message_type) if field.message_type is not None else {}
+        is_long = field.type in (field.TYPE_MESSAGE, field.TYPE_STRING, field.TYPE_BYTES)
+        if inner or (field.is_repeated and is_long):
+            shape[field.number] = inner
+    return shape
+
+
 class TestCounting:
+    def test_nothing_is_forgotten_that_clients_may_say_many_times(self) -> None:
+        assert shape_of(ClientFrame.DESCRIPTOR) == CLIENT_FRAME
+        assert shape_of(Events.DESCRIPTOR) == EVENTS
+
     @pytest.mark.parametrize(
         ("raw", "shape"),
         [
             (b"\x0a\x00" * 1_001, CLIENT_FRAME),
             (b"\x0a\x02\x22\x00" * 501, CLIENT_FRAME),
             (b"\x12\x00" * 1_001, LINK_FRAME),
+            (
+                ClientFrame(
+                    messages=[ClientMessage(received=Received(beyond=[SerialRange()] * 1_000))]
+                ).SerializeToString(),
+                CLIENT_FRAME,
+            ),
+            (
+                ClientFrame(
+                    messages=[ClientMessage(hello=Hello(avoid=[""] * 1_000))]
+                ).SerializeToString(),
+                CLIENT_FRAME,
+            ),
             (subscription(1_013), CLIENT_FRAME),
             (
                 Events(events=[Event(attributes=[Attribute()] * 100)] * 10).SerializeToString(),
@@ -59,9 +90,18 @@ class TestCounting:
                 LINK_FRAME,
             ),
         ],
-        ids=["messages", "publications", "link frames", "cursors", "attributes", "peer messages"],
+        ids=[
+            "messages",
+            "publications",
+            "link frames",
+            "ranges",
+            "addresses",
+            "cursors",
+            "attributes",
+            "peer messages",
+        ],
     )
-    def test_what_has_too_many_parts_is_refused(self, raw: bytes, shape: dict) -> None:  # type: ignore[type-arg]
+    def test_what_has_too_many_parts_is_refused(self, raw: bytes, shape: Shape) -> None:
         with pytest.raises(FrameError, match="more than 1,000 parts"):
             check_parts(raw, shape, 1_000)
 
