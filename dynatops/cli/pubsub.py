@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dynatops.cli.attributes import read_attributes, written_value
 from dynatops.cli.common import Commands, add_address, add_command, positive, print_json, run_async
 from dynatops.cli.errors import UsageError
 from dynatops.cli.terminal import visible
+from dynatops.strict_json import write_json
 
 if TYPE_CHECKING:
     from dynatops.client.aio import Client
@@ -239,7 +239,7 @@ def _print_event(event: Event, arguments: argparse.Namespace) -> None:
             "seq": event.seq,
             "attributes": dict(event.attributes),
         }
-        print(json.dumps(document, ensure_ascii=False), flush=True)
+        print(write_json(document), flush=True)
     else:
         attributes = f"  [{_written(event.attributes)}]" if event.attributes else ""
         print(visible(f"{event.topic}  {text}{attributes}"), flush=True)
