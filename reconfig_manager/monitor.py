@@ -93,7 +93,8 @@ class Monitor:
         for trip in report.round_trips:
             known = heard.round_trips_ms
             room = len(known) < self._settings.round_trip_brokers_max
-            if trip.ms > 0 and (room or trip.broker_id in known):
+            is_time = trip.ms > 0 and math.isfinite(trip.ms)
+            if is_time and (room or trip.broker_id in known):
                 known[trip.broker_id] = float(trip.ms)
 
     def _count(self, broker_id: str, report: LoadReport) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections import deque
 from dataclasses import dataclass, fields
@@ -158,7 +159,7 @@ class Uplink:
             answer = await stream.read()
         if answer.HasField("not_leader"):
             self._follow(answer, address)
-        if not answer.HasField("attended"):
+        if not answer.HasField("attended") or not math.isfinite(answer.attended.report_period_s):
             raise _LostError("it answered something else")
         return answer.attended
 

@@ -419,6 +419,13 @@ class TestRoundTrips:
                 network.report(broker, round_trips=dict(sorted(trips.items())))
         assert network.model(self.POLICY).facts.rtt_mean_ms == 50.0
 
+    @pytest.mark.parametrize("ms", [0.0, -1.0, float("nan"), float("inf")])
+    def test_none_is_no_time(self, ms: float) -> None:
+        network = TestModel().network()
+        network.report(0, {"a": 1}, round_trips={"b1": ms, "b2": 8.0})
+        network.report(1, round_trips={"b2": 2.0})
+        assert network.model(self.POLICY).round_trips is None
+
     def test_the_matrix(self) -> None:
         assert round_trip_matrix(["a", "b"], [{}, {}]) is None
         matrix = round_trip_matrix(["a", "b"], [{}, {"a": 3.0}])
