@@ -69,6 +69,9 @@ async def lose_the_broker_of_most(users_count: int, brokers: int, *, orderly: bo
         newcomers = [User(i) for i in range(2 * MODES)]
         coming = (user.come(living, stack) for user in newcomers)
         await asyncio.gather(*changing, *coming)
+        # Nor is the dead one named to those who come.
+        welcomes = [user.client._core.welcome for user in newcomers]
+        assert victim.address not in {a for w in welcomes if w for a in w.alternatives}
         users += newcomers
         told = Counter(len(user.losses) for user in orphans)
         assert told == {1: len(orphans)}, [u.losses for u in orphans if len(u.losses) != 1][:3]
