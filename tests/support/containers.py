@@ -88,8 +88,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.unsaved.Unsaved.queues
         broker_agent.core.unsaved.Unsaved.sessions
         broker_agent.runtime.agent.Agent._connections
-        broker_agent.runtime.first_reads.FirstReads._places
-        broker_agent.runtime.first_reads.FirstReads._waiting
         broker_agent.runtime.links.Links._unnamed
         broker_agent.runtime.narrating.Narrator._connected_s
     """,
