@@ -392,7 +392,10 @@ class Session:
     @property
     def _has_window_for_all(self) -> bool:
         """Whether what is queued now will be sent, whatever the application does."""
-        queued = self._bytes + _ENTRY_BYTES * len(self._pieces or ())
+        pieces = self._pieces
+        if not pieces and not self._sent_bytes:
+            return True
+        queued = self._bytes + _ENTRY_BYTES * len(pieces or ())
         return self._sent_bytes + queued <= self._settings.session_window_bytes
 
     def _positions(self) -> Iterable[Cursor]:
@@ -458,7 +461,8 @@ class Session:
             return False
         if self._untold is not None:
             self._tell_dropped(now_s, topic)
-        self._deliver(piece, events, topic, now_s)
+        self.serial += 1
+        self._append(piece, events, topic, now_s, serial=self.serial)
         self.delivered += events
         return True
 

@@ -296,7 +296,8 @@ class Engine:
         """What the application has taken since last time is to be told."""
         taking = self.inbox.taking
         self.core.taken(taking.taken())
-        self.core.taken_beyond(taking.beyond(everything=everything), taking.marks())
+        if everything or taking.has_words:
+            self.core.taken_beyond(taking.beyond(everything=everything), taking.marks())
 
     # ---- what is to be said ---------------------------------------------------------------------
 

@@ -171,8 +171,9 @@ class Taking:
         return told
 
     @property
-    def has_marks(self) -> bool:
-        return bool(self._marks)
+    def has_words(self) -> bool:
+        """Whether there is anything that was held, and that the broker is to hear of."""
+        return bool(self._marks or self._done)
 
     @property
     def _waits_for_former(self) -> bool:
