@@ -12,8 +12,9 @@ that are new here are stamped again, under a new term.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -59,6 +60,10 @@ class Fork:
 _NO_FORKS: Mapping[int, Fork] = MappingProxyType({})
 # Python makes a new empty one, of 216 bytes, whenever it is asked to.
 _NO_TERMS: frozenset[int] = frozenset()
+
+
+def _end_of(run: Run) -> tuple[int, int]:
+    return (run.term, run.first_seq + run.count - 1)
 
 
 class TopicLog:
@@ -282,25 +287,21 @@ class TopicLog:
             known.append(0)
         owed = terms[min(known) :] if known else terms
         answer.anchor_term = owed[0] if known else 0
-        # Where the retained events of each term begin.
-        begins = dict.fromkeys(owed, 0)
         nbytes = 0
-        for run in self.entries:
-            if run.term not in begins:
-                continue
-            begins[run.term] = begins[run.term] or run.first_seq
-            if run.first_seq + run.count - 1 <= seen.get(run.term, 0):
-                continue
-            if nbytes < self._settings.fetch_bytes_max:
+        for term in owed:
+            reached = seen.get(term, 0)
+            for run in self._retained(term, reached):
+                if nbytes >= self._settings.fetch_bytes_max:
+                    answer.more = True
+                    break
                 answer.runs.append(run)
                 nbytes += len(run.events)
-            else:
-                answer.more = True
-        for term, begin in begins.items():
-            gone = begin - 1 if begin else ends[term]
-            if gone > seen.get(term, 0):
+            # Where the retained events of the term begin.
+            first = next(self._retained(term, 0), None)
+            gone = first.first_seq - 1 if first is not None else ends[term]
+            if gone > reached:
                 answer.gone.add(term=term, seq=gone)
-                answer.lost += gone - seen.get(term, 0)
+                answer.lost += gone - reached
         # A place in a term that is not in this history, or behind one whose end is not known, is
         # lost, whether anything of it had been read by then or not.
         crossed = self.uncertain.intersection(owed) - seen.keys()
@@ -308,6 +309,17 @@ class TopicLog:
             answer.unknown_loss = True
             answer.lost = 0
         return answer
+
+    def _retained(self, term: int, reached: int) -> Iterator[Run]:
+        """The runs of the term that end behind this number. Found by halving: of a long log readers
+        mostly lack the end."""
+        entries = self.entries
+        start = bisect_right(entries, (term, reached), key=_end_of)
+        for index in range(start, len(entries)):
+            run = entries[index]
+            if run.term != term:
+                break
+            yield run
 
     def _in_own_terms(self, seen: Mapping[int, int]) -> dict[int, int]:
         """What a reader saw, who may have followed the other side of a partition since healed."""

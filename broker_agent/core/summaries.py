@@ -20,6 +20,8 @@ from overlay.identifiers import RING_MASK
 NAME_CHARACTERS_MAX = 1_024
 # Fewer changes than this are no reason for a summary before its time.
 _EARLY_CHANGES_MIN = 3
+# How often those that have been silent for too long are looked for, while summaries come.
+_FORGET_PERIOD_S = 1.0
 
 
 @dataclass(slots=True)
@@ -105,6 +107,7 @@ class Neighbours:
         self._known: dict[str, Neighbour] = {}
         # Brokers heard without their keys -> when.
         self._keyless: dict[str, float] = {}
+        self._forgotten_s = float("-inf")
 
     def __len__(self) -> int:
         return len(self._known)
@@ -113,12 +116,20 @@ class Neighbours:
         """Those that may be chosen. Whoever is silent for too long is forgotten.
 
         One that leaves is known until then, so that an older word of its is not believed."""
+        self._forgotten_s = float("-inf")
+        self._forget_silent(now_s)
+        return [neighbour for neighbour in self._known.values() if not neighbour.leaving]
+
+    def _forget_silent(self, now_s: float) -> None:
+        """Looked at now and then: in a large cluster, summaries come all the time."""
+        if now_s < self._forgotten_s + _FORGET_PERIOD_S:
+            return
+        self._forgotten_s = now_s
         oldest_s = now_s - self._settings.stale_after_s
         for name in [name for name, n in self._known.items() if n.heard_s < oldest_s]:
             del self._known[name]
         for name in [name for name, heard_s in self._keyless.items() if heard_s < oldest_s]:
             del self._keyless[name]
-        return [neighbour for neighbour in self._known.values() if not neighbour.leaving]
 
     def lose(self, addresses: Collection[str]) -> None:
         """Forget those at these addresses until they say something again."""
@@ -132,7 +143,7 @@ class Neighbours:
 
     def take(self, summary: BrokerSummary, now_s: float) -> bool:
         """Take in a summary; whether it is from a broker that was unknown."""
-        self.fresh(now_s)
+        self._forget_silent(now_s)
         name = summary.broker_id
         known = self._known.get(name)
         if not self._is_sound(summary, known):

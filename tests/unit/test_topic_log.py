@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from dynatops.v1.overlay_pb2 import Publication, Run
@@ -317,3 +319,35 @@ def test_a_log_survives_the_wire() -> None:
     stamp(log, 3)
     copy = copy_of(log)
     assert copy.to_state([]) == log.to_state([])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_reader_lacks_is_what_looking_at_every_run_finds(seed: int) -> None:
+    rng = Random(seed)
+    settings = OverlaySettings(log_events_max=rng.choice((20, 1_000)), fetch_bytes_max=200)
+    log = new_log(settings)
+    number = 1
+    for _ in range(60):
+        if rng.random() < 0.1:
+            log.open_next_term(rng.choice((ONE, OTHER)))
+        count = rng.randint(1, 4)
+        stamp(log, number, count)
+        number += count
+    ends = log.ends()
+    for _ in range(30):
+        terms = rng.sample(sorted(ends), rng.randint(0, min(3, len(ends))))
+        seen = {term: rng.randint(0, ends[term]) for term in terms}
+        answer = log.since(seen)
+        since = min(terms, default=0)
+        lacking = [
+            run
+            for run in log.entries
+            if run.term >= since and run.first_seq + run.count - 1 > seen.get(run.term, 0)
+        ]
+        assert list(answer.runs) == lacking[: len(answer.runs)]
+        assert answer.more == (len(answer.runs) < len(lacking))
+        for term in (term for term in ends if term >= since):
+            retained = [run.first_seq for run in log.entries if run.term == term]
+            gone = retained[0] - 1 if retained else ends[term]
+            told = {entry.term: entry.seq for entry in answer.gone}
+            assert told.get(term, 0) == (gone if gone > seen.get(term, 0) else 0)
