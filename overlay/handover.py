@@ -21,6 +21,7 @@ from overlay.identifiers import NodeId
 from overlay.node import Node
 from overlay.peers import Directory, Peer
 from overlay.settings import OverlaySettings
+from overlay.soundness import is_sound
 
 PART_BYTES = 512 << 10
 
@@ -80,6 +81,7 @@ def restore(
     """The node as its former host sealed it, hosted by `me`. `hosts` says where others are, the
     most important last: a directory is bounded."""
     node = Node(me, settings, rng, counters)
+    _drop_unsound(state, counters)
     directory = node.directory
     for ref in hosts:
         directory.learn(ref)
@@ -94,6 +96,15 @@ def restore(
     )
     node.resume(state, now_s)
     return node
+
+
+def _drop_unsound(state: NodeState, counters: OverlayCounters) -> None:
+    """What has numbers that cannot be is forgotten: the next that speaks of it would be ignored."""
+    for entries in (state.trees, state.reigns, state.copies, state.handing):
+        for index in reversed(range(len(entries))):
+            if not is_sound(entries[index]):
+                counters.messages_malformed += 1
+                del entries[index]
 
 
 def _known(directory: Directory, node_ids: Iterable[int]) -> list[Peer]:

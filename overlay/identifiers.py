@@ -19,6 +19,9 @@ PublisherId = NewType("PublisherId", int)
 RING_BITS = 64
 # Terms and numbers of events stay below this: what is added to them still fits the wire.
 NUMBER_MAX = (1 << 63) - 1
+# Nobody opens a term because of one that somebody claims to have seen beyond this: there would be
+# no room for those that follow.
+TERM_CLAIM_MAX = NUMBER_MAX >> 1
 RING_MASK = (1 << RING_BITS) - 1
 
 TERM_TAG_BITS = 24

@@ -13,6 +13,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+
 from dynatops.v1.overlay_pb2 import Events, PublisherState, Run
 from overlay.identifiers import PublisherId
 
@@ -182,8 +184,14 @@ class Publishers:
 
 
 def part_of_events(events: bytes, skip: int, take: int) -> bytes:
-    """Serialised events skip … skip+take-1 of a serialised list."""
-    return Events(events=Events.FromString(events).events[skip : skip + take]).SerializeToString()
+    """Serialised events skip … skip+take-1 of a serialised list; none of what is no such list."""
+    try:
+        whole = Events.FromString(events)
+    except DecodeError:
+        return b""
+    del whole.events[skip + take :]
+    del whole.events[:skip]
+    return whole.SerializeToString()
 
 
 def part_of_run(run: Run, skip: int, take: int) -> Run:

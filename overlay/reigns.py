@@ -27,7 +27,7 @@ from dynatops.v1.overlay_pb2 import (
 )
 from overlay.catalogue import Entered, is_catalogue, is_system
 from overlay.context import Context
-from overlay.identifiers import NUMBER_MAX, Key, NodeId, key_of
+from overlay.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, Key, NodeId, key_of
 from overlay.listing import Listing
 from overlay.peers import Peer
 from overlay.reign import Reign
@@ -286,8 +286,7 @@ class Reigns:
         reign = self._reign_over(message.topic, now_s)
         if reign is None:
             return
-        if message.known_term > reign.log.term:
-            self.renew(reign, now_s, message.known_term)
+        self._outdo(reign, message.known_term, now_s)
         reign.active_s = now_s
         member = NodeId(message.member)
         if self._trees.add_member(message.topic, member, now_s, refresh=True):
@@ -307,8 +306,13 @@ class Reigns:
 
     def on_outdated(self, message: Outdated, now_s: float) -> None:
         reign = self.by_topic.get(message.topic)
-        if reign is not None and message.known_term > reign.log.term:
-            self.renew(reign, now_s, message.known_term)
+        if reign is not None:
+            self._outdo(reign, message.known_term, now_s)
+
+    def _outdo(self, reign: Reign, known_term: int, now_s: float) -> None:
+        """Somebody has seen this term: events of an older one would be ignored there."""
+        if reign.log.term < known_term <= TERM_CLAIM_MAX:
+            self.renew(reign, now_s, known_term)
 
     def on_fetch(self, message: Fetch) -> None:
         reign = self.by_topic.get(message.topic)

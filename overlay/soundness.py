@@ -18,6 +18,8 @@ _COUNTING = frozenset(
     {"term", "prev_term", "known_term", "anchor_term", "uncertain_terms"}
     | {"seq", "prev_seq", "known_seq", "first_seq", "number", "first_number", "high", "settled"}
 )
+# More than a message can have made, far less than the wire can carry.
+_HOPS_MAX = 1 << 16
 
 
 def is_sound(message: Message) -> bool:
@@ -25,6 +27,8 @@ def is_sound(message: Message) -> bool:
     if isinstance(message, Runs):
         # What passes most often, without looking at every field.
         return all(_is_sound_run(run) for run in message.runs)
+    if isinstance(message, Run):
+        return _is_sound_run(message)
     for field, value in message.ListFields():
         if field.message_type is not None:
             parts = value if field.is_repeated else (value,)
@@ -40,5 +44,9 @@ def _highest(value: int | Iterable[int]) -> int:
 
 
 def _is_sound_run(run: Run) -> bool:
-    highest = max(run.term, run.first_seq, run.first_number, run.prev_term, run.prev_seq)
-    return highest <= NUMBER_MAX
+    """Events and heartbeats have numbers from 1; what follows them is still a number."""
+    after = run.first_seq + run.count
+    last_number = run.first_number + run.count if run.count else 0
+    highest = max(run.term, after, last_number, run.prev_term, run.prev_seq, run.missing)
+    is_numbered = run.first_seq >= 1 and (run.first_number >= 1 or not run.count)
+    return highest <= NUMBER_MAX and is_numbered and run.hops <= _HOPS_MAX

@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
 from overlay.catalogue import is_system
-from overlay.identifiers import NodeId, Term, TermOwner, next_term
+from overlay.identifiers import TERM_CLAIM_MAX, NodeId, Term, TermOwner, next_term
 from overlay.publishers import Publishers, Window, part_of_events
 from overlay.retention import LogBudget, Retention
 from overlay.settings import OverlaySettings
@@ -146,8 +146,9 @@ class TopicLog:
     def open_next_term(
         self, owner: TermOwner, newer_than: int = 0, *, certain: bool = True
     ) -> None:
-        """Begin a reign of this node: its term is newer than any heard of."""
-        self.open_term(next_term(max(self.newest_term, newer_than), owner), certain=certain)
+        """Begin a reign of this node: its term is newer than any heard of that can be."""
+        known = max(self.newest_term, newer_than if newer_than <= TERM_CLAIM_MAX else 0)
+        self.open_term(next_term(known, owner), certain=certain)
 
     def stamp(
         self, publication: Publication, now_s: float, calm_since_s: float = 0.0
@@ -362,7 +363,12 @@ class TopicLog:
         self.newest_term = max(self.newest_term, self.term)
         self.origin = (state.position.prev_term, state.position.prev_seq)
         self.lineage = tuple((entry.term, entry.seq) for entry in state.lineage)
-        forks = {f.term: Fork((f.prev_term, f.prev_seq), f.seq) for f in state.forks}
+        # Each began in an older term: following them comes to an end.
+        forks = {
+            f.term: Fork((f.prev_term, f.prev_seq), f.seq)
+            for f in state.forks
+            if f.prev_term < f.term
+        }
         self.forks = forks or _NO_FORKS
         self.uncertain = frozenset(state.uncertain_terms) or _NO_TERMS
         self.publishers = Publishers(self.retention.publishers_max)

@@ -19,6 +19,7 @@ from dynatops.v1.overlay_pb2 import (
     Ping,
     Publication,
     Publish,
+    Replicate,
     Run,
     Runs,
     SessionMoved,
@@ -95,6 +96,14 @@ def test_numbers_that_cannot_be() -> None:
     assert is_sound(Runs(runs=[Run(term=NUMBER_MAX, first_seq=1)]))
     assert not is_sound(Runs(runs=[Run(term=1), Run(term=beyond)]))
     assert not is_sound(Runs(runs=[Run(first_seq=beyond)]))
+    # The last event of a run has a number, too, and the first is 1.
+    assert is_sound(Runs(runs=[Run(first_seq=NUMBER_MAX - 2, count=2, first_number=1)]))
+    assert not is_sound(Runs(runs=[Run(first_seq=NUMBER_MAX - 1, count=2, first_number=1)]))
+    assert not is_sound(Runs(runs=[Run(first_seq=1, count=2, first_number=NUMBER_MAX - 1)]))
+    assert not is_sound(Replicate(runs=[Run(first_seq=0, count=1, first_number=1)]))
+    assert not is_sound(Replicate(runs=[Run(first_seq=1, count=1, first_number=0)]))
+    # What is counted on the way must fit the wire.
+    assert not is_sound(Runs(runs=[Run(first_seq=1, hops=(1 << 32) - 1)]))
     assert is_sound(Publish(publications=[publication("t", 1, publisher=beyond)]))
     assert not is_sound(Publish(publications=[publication("t", beyond)]))
 

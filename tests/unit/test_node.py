@@ -10,7 +10,7 @@ import pytest
 
 from dynatops.v1.overlay_pb2 import JoinTree, PeerFrame, PeerMessage, Ping
 from overlay.effects import Send
-from overlay.identifiers import NodeId, first_node_id, key_of, within
+from overlay.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, NodeId, first_node_id, key_of, within
 from overlay.node import Node
 from overlay.peers import Peer
 from overlay.retention import LogBudget
@@ -224,6 +224,23 @@ class TestBounds:
         assert net.rendezvous_point(topic) == owner
         assert net.nodes[owner].reigns.by_topic[topic].log.events == 1
         assert all(node.counters.hops_exceeded == 0 for node in net.nodes.values())
+
+    @pytest.mark.parametrize("known_term", [TERM_CLAIM_MAX, TERM_CLAIM_MAX + 1, NUMBER_MAX])
+    def test_a_term_that_cannot_be_outdone_is_not_believed(
+        self, net: NodeNet, known_term: int
+    ) -> None:
+        """Else all that the rendezvous point says would be ignored, by everybody, for ever."""
+        net.want("n1", TOPIC)
+        net.run(1.0)
+        join = JoinTree(topic=TOPIC, member=net.nodes["n2"].me.node_id, known_term=known_term)
+        frame = PeerFrame(sender=net.nodes["n3"].me.ref, to=net.nodes["n0"].me.node_id)
+        frame.messages.add(join_tree=join)
+        net.perform("n0", net.nodes["n0"].handle(frame, net.now_s))
+        net.run(1.0)
+        net.publish("n3", publication(TOPIC, 1))
+        net.run(1.0)
+        assert net.delivered("n1", TOPIC) == [1]
+        assert net.acknowledged("n3", TOPIC) == 1
 
     def test_a_message_of_an_unknown_kind_is_counted(self, net: NodeNet) -> None:
         node = net.nodes["n1"]

@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynatops.v1.overlay_pb2 import Events, Run
-from overlay.publishers import HOLES_MAX, Hole, Publishers, Range, Window, part_of_run
+from dynatops.v1.overlay_pb2 import Event, Events, Run
+from overlay.publishers import (
+    HOLES_MAX,
+    Hole,
+    Publishers,
+    Range,
+    Window,
+    part_of_events,
+    part_of_run,
+)
 from tests.support.nodes import events
 
 
@@ -99,3 +107,17 @@ def test_publishers_survive_the_wire() -> None:
     copy = Publishers(publishers_max=10)
     copy.load(publishers.to_states())
     assert (copy.window(5).high, copy.window(5).holes) == (10, (Hole(6, 8),))
+
+
+def test_of_what_is_no_list_of_events_there_are_none() -> None:
+    assert part_of_events(b"\xff\xff\xff", 1, 2) == b""
+    assert Events.FromString(part_of_events(events(b"a", b"b"), 1, 5)) == Events.FromString(
+        events(b"b")
+    )
+
+
+def test_a_part_says_that_there_are_attributes() -> None:
+    whole = Events(events=[Event(payload=b"a"), Event(payload=b"b")], attributed=True)
+    part = Events.FromString(part_of_events(whole.SerializeToString(), 1, 1))
+    assert part.attributed
+    assert [event.payload for event in part.events] == [b"b"]

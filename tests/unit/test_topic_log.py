@@ -351,3 +351,12 @@ def test_what_a_reader_lacks_is_what_looking_at_every_run_finds(seed: int) -> No
             gone = retained[0] - 1 if retained else ends[term]
             told = {entry.term: entry.seq for entry in answer.gone}
             assert told.get(term, 0) == (gone if gone > seen.get(term, 0) else 0)
+
+
+def test_forks_that_lead_in_a_circle_are_not_followed() -> None:
+    log = new_log()
+    state = log.to_state([])
+    for term, origin in ((5, 9), (9, 5)):
+        state.forks.add(term=term, seq=3, prev_term=origin, prev_seq=1)
+    log.load(state)
+    assert log.since({9: 2}).position.term == log.term
