@@ -42,6 +42,8 @@ class Context:
                 ping_period_s=settings.ping_period_s,
                 silence_s=settings.silence_s,
                 condemned_s=settings.condemned_s,
+                condemned_max=settings.peers_known_max,
+                counters=counters,
             ),
             outbox=Outbox(me, directory),
             effects=[],

@@ -69,6 +69,20 @@ class OverlayCounters:
     catalogue_names_dropped: int = counter(
         "Of these, names in the catalogue: it was full, or one name was very long."
     )
+    topics_refused: int = counter(
+        "Times a topic was not taken because the node had all that it may; its sender tries again."
+    )
+    histories_dropped: int = counter(
+        "Histories on their way to another node that had to go for further ones: what only they "
+        "had is lost."
+    )
+    sentences_dropped: int = counter(
+        "Dead peers that were forgotten early, because many died: hearsay may bring them back."
+    )
+    acknowledgements_dropped: int = counter(
+        "Acknowledgements that waited for a replica or the catalogue and had to go for newer ones; "
+        "their brokers ask again."
+    )
     names_announced_again: int = counter(
         "Names of topics announced to the catalogue again, to see that it still has them."
     )

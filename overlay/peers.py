@@ -12,7 +12,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from dynatops.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import NodeRef
+from overlay.counters import OverlayCounters
 from overlay.identifiers import RING_MASK, NodeId, TermOwner, show_node
 
 # Of a peer of which only the address is known.
@@ -154,12 +156,23 @@ class _Watch:
 class Liveness:
     """A failure detector by silence. It can be wrong; everything built on it heals when it was."""
 
-    def __init__(self, *, ping_period_s: float, silence_s: float, condemned_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        ping_period_s: float,
+        silence_s: float,
+        condemned_s: float,
+        condemned_max: int,
+        counters: OverlayCounters,
+    ) -> None:
         self._ping_period_s = ping_period_s
         self._silence_s = silence_s
         self._condemned_s = condemned_s
         self._watches: dict[NodeId, _Watch] = {}
-        self._condemned: dict[NodeId, float] = {}
+        # Anybody may say of any node that it is not there.
+        self._condemned: BoundedTable[NodeId, float] = BoundedTable(
+            condemned_max, counters, "sentences_dropped"
+        )
 
     def watch(self, peers: Iterable[Peer], now_s: float) -> None:
         """Watch exactly these peers from now on."""

@@ -169,6 +169,13 @@ class Reigns:
         """Whoever is to take it may never come."""
         return BoundedTable(self._settings.tallied_topics_max, self._counters, "tallies_dropped")
 
+    def has_room(self) -> bool:
+        """Whether this node may be the rendezvous point of one more topic."""
+        if len(self.by_topic) < self._settings.topics_held_max:
+            return True
+        self._counters.topics_refused += 1
+        return False
+
     def _found(self, topic: str, now_s: float) -> Reign:
         return self.begin(TopicLog(topic, self._settings, self._budget), (), now_s)
 
@@ -176,7 +183,7 @@ class Reigns:
         """The reign over a topic that is this node's business; None while that is not certain."""
         reign = self.by_topic.get(topic)
         if reign is None and self.ready and topic not in self._replication.copies:
-            reign = self._found(topic, now_s)
+            reign = self._found(topic, now_s) if self.has_room() else None
         return reign
 
     def is_mine(self, topic: str) -> bool:
@@ -357,6 +364,10 @@ class Reigns:
         """This is when, whatever was planned before."""
         reign.beat_due_s = due_s
         heapq.heappush(self._beats, (due_s, reign.log.topic))
+        if len(self._beats) > _BEATS_PER_TICK + 4 * len(self.by_topic):
+            # Nearly all of them have been planned anew since.
+            self._beats = [(r.beat_due_s, topic) for topic, r in self.by_topic.items()]
+            heapq.heapify(self._beats)
 
     def tick(self, now_s: float) -> None:
         for _ in range(_BEATS_PER_TICK):

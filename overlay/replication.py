@@ -57,7 +57,8 @@ class Replication:
         self.copies: dict[str, Copy] = {}
         # Topics of those in this node's own range: every tick asks for them, and copies are many.
         self._in_range: dict[str, None] = {}
-        self._unsent: deque[str] = deque()
+        # In order; each is a reign's.
+        self._unsent: dict[str, None] = {}
         self._unconfirmed: dict[str, None] = {}
         self._acks: dict[Peer, list[Acknowledged]] = {}
         self._confirmations: dict[Peer, dict[str, TopicPosition]] = {}
@@ -78,7 +79,7 @@ class Replication:
         """A new reign, or one with another history than before: the successor needs its state."""
         reign.state_sent, reign.confirmed = False, (0, 0)
         if self._ring.successor is not None:
-            self._unsent.append(reign.log.topic)
+            self._unsent[reign.log.topic] = None
 
     def must_confirm(self, reign: Reign) -> None:
         """The successor has it, but not all of it is confirmed."""
@@ -150,6 +151,9 @@ class Replication:
             if reign.waiting is None:
                 reign.waiting = deque()
             reign.waiting.append((position, origin, acknowledged))
+            if len(reign.waiting) > self._settings.acknowledgements_waiting_max:
+                reign.waiting.popleft()
+                self._counters.acknowledgements_dropped += 1
 
     def _hold(
         self,
@@ -179,6 +183,7 @@ class Replication:
         if len(held) > self._settings.publishers_max:
             # Its broker will try again.
             del held[next(iter(held))]
+            self._counters.acknowledgements_dropped += 1
         return True
 
     def release_held(self, reign: Reign) -> None:
@@ -249,7 +254,9 @@ class Replication:
             return
         budget = self._settings.sync_bytes_per_tick
         while self._unsent and budget > 0:
-            reign = self._reigns.get(self._unsent.popleft())
+            topic = next(iter(self._unsent))
+            del self._unsent[topic]
+            reign = self._reigns.get(topic)
             if reign is not None and not reign.state_sent:
                 budget -= 1_000 + self._send_from(successor, reign, (0, 0), now_s)
         overdue_s = now_s - self._settings.replica_retry_s
@@ -279,8 +286,15 @@ class Replication:
             if copy is not None:
                 copy.log.announced = True
 
+    def _is_refused(self, topic: str) -> bool:
+        """Whether there is no room for a copy that is not here. Unconfirmed, it comes again."""
+        if topic in self.copies or len(self.copies) < self._settings.topics_held_max:
+            return False
+        self._counters.topics_refused += 1
+        return True
+
     def _copy_state(self, sender: Peer, state: TopicState, now_s: float) -> None:
-        if state.topic in self._reigns:
+        if state.topic in self._reigns or self._is_refused(state.topic):
             return
         log = TopicLog(state.topic, self._settings, self._budget)
         log.load(state)
@@ -298,7 +312,7 @@ class Replication:
         self._confirm(sender, copy)
 
     def _copy_run(self, sender: Peer, run: Run, now_s: float) -> None:
-        if run.topic in self._reigns:
+        if run.topic in self._reigns or self._is_refused(run.topic):
             return
         copy = self.copies.get(run.topic)
         if copy is None:

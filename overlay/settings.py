@@ -93,6 +93,17 @@ class OverlaySettings:
         4_096,
         "Publishers remembered for each topic, to recognise repeats; the longest silent go first.",
     )
+    topics_held_max: int = setting(
+        1_000_000,
+        "Topics that one node is the rendezvous point of; likewise those that it stands by for, "
+        "those whose trees lead through it, and those on their way to another node. Further ones "
+        "are not taken: publications and subscriptions wait, and are refused in the end.",
+    )
+    acknowledgements_waiting_max: int = setting(
+        10_000,
+        "Acknowledgements of one topic that wait for its replica; past that, the oldest go, and "
+        "their brokers ask again.",
+    )
     catalogue_names_max: int = setting(
         1_000_000,
         "Topic names kept in the catalogue, an equal share in each of its 32 parts; past that, the "
@@ -150,7 +161,12 @@ class OverlaySettings:
     fetch_bytes_max: int = setting(1 << 20, "Events in one answer to a repair request.")
 
     def __post_init__(self) -> None:
-        for name, floor in (("successors_max", 1), ("hops_max", 1), ("log_events_max", 1)):
+        for name, floor in (
+            ("successors_max", 1),
+            ("hops_max", 1),
+            ("log_events_max", 1),
+            ("topics_held_max", 1),
+        ):
             if getattr(self, name) < floor:
                 raise ValueError(f"{name} must be at least {floor}, not {getattr(self, name)}")
         if self.catalogue_names_max < CATALOGUE_SHARDS:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dynatops.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import Adopt, Adopted, ClaimRange, RangeGranted, TopicState
 from overlay.context import Context
 from overlay.effects import Ready
@@ -66,7 +67,9 @@ class Succession:
         self._budget = context.budget
         self._counters = context.counters
         # By topic and position: of one topic there may be two histories.
-        self._handing: dict[tuple[str, int, int], _HandOver] = {}
+        self._handing: BoundedTable[tuple[str, int, int], _HandOver] = BoundedTable(
+            context.settings.topics_held_max, context.counters, "histories_dropped"
+        )
         # Who has claimed its range from this node, by incarnation.
         self._claims: dict[NodeId, int] = {}
         # A claim that came before this node was ready itself.
@@ -286,6 +289,8 @@ class Succession:
         topic = message.state.topic
         if not self._ring.is_responsible(key_of(topic)):
             self._pass_on(sender, message)
+            return
+        if topic not in self._reigns.by_topic and not self._reigns.has_room():
             return
         history = TopicLog(topic, self._settings, self._budget)
         history.load(message.state)

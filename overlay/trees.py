@@ -134,6 +134,10 @@ class Trees:
             self._parents.pop(sender.node_id, None)
 
     def _apply(self, parent: NodeId, change: TreeChange, now_s: float) -> None:
+        if change.topic not in self.topics and len(self.topics) >= self._settings.topics_held_max:
+            # The digests will differ, and it comes again.
+            self._counters.topics_refused += 1
+            return
         tree = self._tree(change.topic)
         tree.note_position(change.position)
         for member in change.remove:
