@@ -154,7 +154,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.replication.Replication._unsent
         overlay.replication.Replication.copies
         overlay.retention.LogBudget._by_activity
-        overlay.succession.Succession._handing
         overlay.tree_requests.TreeRequests._complaint_due_s
         overlay.tree_requests.TreeRequests._orphans
         overlay.trees.Trees.topics
@@ -192,7 +191,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.lookups.Lookups._pending
         overlay.peers.Directory._heard_s
         overlay.peers.Directory._peers
-        overlay.peers.Liveness._condemned
         overlay.peers.Liveness._watches
         overlay.ring.Ring.successors
         overlay.round_trips.RoundTrips._news
