@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -26,6 +27,7 @@ FORMATS: tuple[Format, ...] = ("text", "json")
 _PASSWORD = re.compile(r"(?<=://)([^\s/@:]*):[^\s/@]+@")
 _OPERATION, _VALUES = "dynatops_operation", "dynatops_values"
 _PLAIN = re.compile(r'[^\s"=]+')
+_TOLD_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,29 @@ def configure(form: Format, level: str, **always: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(always) if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+class OncePerMinute(logging.Filter):
+    """Lets what anyone can cause be said once a minute, with how often it was not."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now_s = now_s
+        # By message, of which a logger has a handful: when it was said, and how often not since.
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno > logging.WARNING:
+            return True
+        now_s = self._now_s()
+        said_s, unsaid = self._said.get(record.msg, (-_TOLD_EVERY_S, 0))
+        if now_s - said_s < _TOLD_EVERY_S:
+            self._said[record.msg] = (said_s, unsaid + 1)
+            return False
+        self._said[record.msg] = (now_s, 0)
+        if unsaid:
+            record.msg = f"{record.msg} ({unsaid:,} more since the last such line)"
+        return True
 
 
 class TextFormatter(logging.Formatter):

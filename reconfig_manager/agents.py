@@ -26,6 +26,7 @@ from dynatops.first_reads import (
     host_of,
 )
 from dynatops.keepalive import keepalive_options
+from dynatops.logs import OncePerMinute
 from dynatops.peer_credentials import LinkCredentials, ServerCertificates
 from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide
 from dynatops.v1.manager_pb2 import (
@@ -50,6 +51,9 @@ STOP_GRACE_S = 0.5
 _LAST_WORDS_S = 2.0
 
 log = logging.getLogger(__name__)
+# Strangers can cause these as often as they like.
+refusals_log = logging.getLogger(f"{__name__}.refusals")
+refusals_log.addFilter(OncePerMinute())
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
@@ -234,7 +238,7 @@ class AgentServer:
             registration = await self._first_frame(context)
         except _RefusedError as refusal:
             self.counters.agents_refused += 1
-            log.warning("refused a broker at %s: %s", context.peer(), refusal)
+            refusals_log.warning("refused a broker at %s: %s", context.peer(), refusal)
             await context.abort(refusal.code, str(refusal))
         attended = self._host.attended()
         if attended is None:

@@ -79,7 +79,7 @@ def _report_on(session: Session, now_s: float) -> SessionReport:
     absent_s = 0.0 if connected else max(0.0, now_s - session.detached_s)
     return SessionReport(
         client_id=session.client_id,
-        session_id=session.session_id,
+        session_id=session.shown_id,
         connected=connected,
         absent_s=absent_s,
         keep_s=session.expiry_s,

@@ -23,6 +23,7 @@ summed up; a connection whose answers nobody reads ends.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from itertools import chain, takewhile
@@ -55,6 +56,8 @@ _ENTRY_BYTES = 100
 
 
 _serial_of = attrgetter("serial")
+# The part of an id that `registry` draws at random.
+_SECRET = re.compile(r"-[0-9a-f]{16}(?=~|$)")
 _NO_FILTERS: frozenset[Filter] = frozenset()
 _NOTHING_AVOIDED: Mapping[str, float] = MappingProxyType({})
 
@@ -167,6 +170,11 @@ class Session:
     def untaken_bytes(self) -> int:
         """Sent, and not known to have been taken by the application."""
         return self._sent_bytes
+
+    @property
+    def shown_id(self) -> str:
+        """Its id without what nobody can guess: with that, a session can be given up."""
+        return _SECRET.sub("", self.session_id)
 
     def renamed(self, life: str) -> str:
         """What this life of the broker calls it."""

@@ -267,7 +267,18 @@ NODE: Figures = [
         "Acknowledgements that wait until their topic is in the catalogue.",
         lambda c: c.held_acknowledgements,
     ),
-    *counters_of(OverlayCounters, "dynatops_node_", lambda a: a.core.node.counters),
+    counter(
+        "dynatops_node_tree_delivered_way_seconds_total",
+        "Round trips of the links that delivered events had passed, summed, where a manager has "
+        "them measured.",
+        lambda a: a.core.node.counters.tree_delivered_way_us / 1_000_000,
+    ),
+    *counters_of(
+        OverlayCounters,
+        "dynatops_node_",
+        lambda a: a.core.node.counters,
+        but=("tree_delivered_way_us",),
+    ),
 ]
 
 SELECTION: Figures = [

@@ -45,6 +45,7 @@ from dynatops.first_reads import (
     host_of,
 )
 from dynatops.keepalive import keepalive_options
+from dynatops.logs import OncePerMinute
 from dynatops.peer_credentials import LinkCredentials
 from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide, DiallingSide, NotBelievedError
 from dynatops.tls import explain
@@ -58,6 +59,9 @@ PROTOCOL_MAX = 1
 HELLO_TIMEOUT_S = 3.0
 
 log = logging.getLogger(__name__)
+# Strangers can cause these as often as they like.
+refusals_log = logging.getLogger(f"{__name__}.refusals")
+refusals_log.addFilter(OncePerMinute())
 
 
 @dataclass(slots=True)
@@ -394,7 +398,7 @@ class Links:
             answer = namesakes.answer(self, first.hello) if asks else LinkFrame(hello=self.hello())
         else:
             self.counters.links_refused += 1
-            log.warning("refused a link from %s: %s", context.peer(), problem)
+            refusals_log.warning("refused a link from %s: %s", context.peer(), problem)
             answer = LinkFrame(refusal=LinkRefusal(reason=problem))
         try:
             await stream.write(answer.SerializeToString())

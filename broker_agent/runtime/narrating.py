@@ -109,7 +109,7 @@ class Narrator:
         who: dict[str, Any] = {
             "broker": self._core.identity.broker_id,
             "client": session.client_id,
-            "session": session.session_id,
+            "session": session.shown_id,
         }
         if op in (OPEN, RESUME):
             self._connected_s[session] = now_s

@@ -10,46 +10,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
-from collections.abc import Callable
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dynatops.accepting import AcceptedConnection
+from dynatops.logs import OncePerMinute
 from reconfig_manager.rest.problems import MEDIA_TYPE, ProblemError, document_of
 
 STALLED = "stalled"
 MALFORMED = "malformed"
-_TOLD_EVERY_S = 60.0
 
 log = logging.getLogger(__name__)
-
-
-class OncePerMinute(logging.Filter):
-    """Lets what anyone can cause be said once a minute, with how often it was not."""
-
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._now_s = now_s
-        # By message, of which uvicorn has a handful: when it was said, and how often not since.
-        self._said: dict[str, tuple[float, int]] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno > logging.WARNING:
-            return True
-        now_s = self._now_s()
-        said_s, unsaid = self._said.get(record.msg, (-_TOLD_EVERY_S, 0))
-        if now_s - said_s < _TOLD_EVERY_S:
-            self._said[record.msg] = (said_s, unsaid + 1)
-            return False
-        self._said[record.msg] = (now_s, 0)
-        if unsaid:
-            record.msg = f"{record.msg} ({unsaid:,} more since the last such line)"
-        return True
-
-
 log.addFilter(OncePerMinute())
 
 

@@ -7,9 +7,7 @@ import json
 import logging
 import signal
 import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,24 +19,11 @@ from broker_agent.runtime.agent import Agent, StartError
 from broker_agent.settings import BrokerSettings
 from dynatops.client.errors import DynatopsError
 from tests.support.commands import COMMAND
+from tests.support.http import ask
 from tests.support.security import SECRET, running, table
 from tests.support.waiting import until
 
 HTTP = {"listen": "127.0.0.1:0"}
-
-
-async def ask(address: str, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
-    question = urllib.request.Request(f"http://{address}{path}", headers=dict(headers or {}))
-
-    def fetch() -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(question, timeout=10) as answer:  # noqa: S310
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-    return await asyncio.to_thread(fetch)
 
 
 class TestProbes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterable
@@ -17,6 +18,7 @@ from broker_agent.runtime.agent import StartError
 from broker_agent.runtime.store import FILE_NAME
 from dynatops.cluster import HOST, BrokerProcess
 from dynatops.inspection import Inspector
+from tests.support.http import ask
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -258,12 +260,15 @@ def test_a_broker_whose_disk_is_full_serves_on(tmp_path: Path) -> None:
             sys.executable, "-c", _BOUNDED, str(200_000),
             "broker", "--json", "--listen", f"{HOST}:0", "--broker-id", "b0",
             "--data-dir", str(tmp_path),
+            "--http", f"{HOST}:0", "--set", "runtime.session_unsaved_s=0.1",
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout is not None
-        address = (await process.stdout.readline()).decode().split('"')[-2]
+        addresses = json.loads(await process.stdout.readline())
+        address, http = addresses["address"], addresses["http"]
         payload = bytes(10_000)
+        assert (await ask(http, "/readyz"))[0] == 200
         async with dynatops.connect(address) as publisher:
             async with dynatops.connect(address, client_id="ann", keep_s=600) as ann:
                 await ann.subscribe(*TOPICS)
@@ -276,6 +281,12 @@ def test_a_broker_whose_disk_is_full_serves_on(tmp_path: Path) -> None:
                     return report.counters["session_writes_failed"] > 0
 
                 await until(has_failed)
+
+            async def is_unready() -> bool:
+                status, said = await ask(http, "/readyz")
+                return status == 503 and "have not been written to disk" in said
+
+            await until(is_unready)
             # What was kept, and who keeps nothing: as ever. Nothing more is said to be kept.
             async with dynatops.connect(address, client_id="bob", keep_s=600) as bob:
                 with pytest.raises(dynatops.SubscribeError, match="cannot write it to its disk"):

@@ -130,3 +130,23 @@ class TestReports:
         broker.say("ann", subscribe=behind)
         details = SessionReports(broker.core).describe(DescribeSessionRequest(client_id="ann"))
         assert list(details.catching_up) == ["fire"]
+
+
+class TestIds:
+    def test_what_reports_call_a_session_gives_nobody_the_power_to_end_it(self) -> None:
+        broker = LoneBroker()
+        broker.core.open_connection("ann", broker.now_s)  # type: ignore[arg-type]
+        keep(broker, "ann")
+        session = broker.core.registry.clients["ann"]
+        (report,) = page(SessionReports(broker.core)).sessions
+        assert report.session_id == session.session_id[: -len("-0123456789abcdef")]
+        assert not session.is_called(report.session_id)
+
+    def test_so_it_is_after_a_restart(self) -> None:
+        broker = LoneBroker()
+        broker.core.open_connection("ann", broker.now_s)  # type: ignore[arg-type]
+        keep(broker, "ann")
+        session = broker.core.registry.clients["ann"]
+        first = session.shown_id
+        session.session_id = session.renamed(session.session_id)
+        assert session.shown_id == f"{first}~{first}"
