@@ -7,11 +7,9 @@ range:
 - it shrank, because a node came between: reigns outside it end, and are handed to the node that is
   responsible now, again and again until it confirms (hand-over);
 - this node is new: it serves nothing until its successor, whose range it shares, has handed
-everything
-  over and says so (claim);
+  everything over and says so (claim); what is adopted before goes on to whoever comes between;
 - a history arrives for a topic that is served here already, because a partition gave it two
-rendezvous
-  points: the two are joined (adoption).
+  rendezvous points: the two are joined (adoption).
 """
 
 from __future__ import annotations
@@ -148,6 +146,7 @@ class Succession:
         self._replication.range_changed()
         if self._ring.status is not Status.MEMBER:
             return
+        self._pass_on_adopted(now_s)
         if not self._reigns.ready:
             if self._ring.alone:
                 self._set_ready(now_s)
@@ -164,6 +163,18 @@ class Succession:
         owner = heir.node_id if heir is not None else self._ring.me.node_id
         self._replication.keep(log, members, owner, now_s)
         self._hand_over(log.to_state(members), now_s)
+
+    def _pass_on_adopted(self, now_s: float) -> None:
+        """Histories that were adopted before this node was ready, and are another's business by
+        now: whoever handed them over relies on this node, and nobody else will claim them here."""
+        leaves = self._ring.status is not Status.MEMBER
+        me, heir = self._ring.me.node_id, self._heir()
+        if heir is None:
+            return
+        for copy in self._replication.copies.values():
+            if copy.owner == me and (leaves or not self._ring.is_responsible(copy.key)):
+                copy.owner = heir.node_id
+                self._hand_over(copy.log.to_state(list(copy.members)), now_s)
 
     def _take_over(self, now_s: float) -> None:
         for copy in self._copies_in_range():
@@ -211,6 +222,7 @@ class Succession:
         """Before leaving: the successor will be responsible for everything here."""
         for topic in list(self._reigns.by_topic):
             self._abdicate(topic, now_s)
+        self._pass_on_adopted(now_s)
         self._reigns.ready = False
 
     def states(self) -> Iterator[TopicState]:

@@ -324,3 +324,38 @@ def test_a_partition_whose_other_side_has_both_copies_is_told_as_such(net: NodeN
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong)).split("_")[0]):
         replace(OverlaySettings(), **wrong)  # type: ignore[arg-type]
+
+
+class TestAdoptedBeforeReady:
+    """A node that has joined is given a topic, and its successor's leave to serve is lost."""
+
+    TOPIC = topic_at(4 << 60)
+
+    @pytest.fixture
+    def net(self) -> NodeNet:
+        net = NodeNet()
+        net.ring([0])
+        net.publish("n0", publication(self.TOPIC, 1))
+        net.run(1.0)
+        net.drops = lambda _, to, frame: to == "adopts" and has(frame, "range_granted")
+        net.add("adopts", ["n0"], 12 << 60)
+        net.run(1.0)
+        assert self.TOPIC in net.nodes["adopts"].replication.copies
+        assert not net.nodes["adopts"].reigns.ready
+        return net
+
+    def test_two_that_come_between_are_given_it(self, net: NodeNet) -> None:
+        # Whoever is to serve the topic claims it from the other, who has never heard of it.
+        net.add("serves", ["n0"], 4 << 60)
+        net.add("between", ["n0"], 8 << 60)
+        net.run(1.5)
+        net.drops = lambda *_: False
+        net.settle()
+        assert net.nodes["serves"].reigns.by_topic[self.TOPIC].log.events == 1
+
+    def test_it_leaves_it_to_a_successor_that_has_come_since(self, net: NodeNet) -> None:
+        net.add("succeeds", ["n0"], 14 << 60)
+        net.run(1.5)
+        net.leave("adopts")
+        net.settle()
+        assert net.nodes["succeeds"].reigns.by_topic[self.TOPIC].log.events == 1
