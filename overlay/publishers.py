@@ -88,6 +88,14 @@ class Window:
         """Numbers up to `high` exist, though they were not seen here."""
         self.high = max(high, self.high)
 
+    def learn(self, other: Window) -> None:
+        """What was seen beyond these numbers elsewhere, before anybody joined here: what is missing
+        there may come late only for those who come from there."""
+        beyond = self.high + 1
+        for hole in other.holes:
+            self._open_hole(max(hole.low, beyond), hole.high, 0)
+        self.cover(other.high)
+
     def _open_hole(self, low: int, high: int, clock: int) -> None:
         if low <= high:
             self.holes = (*self.holes, Hole(low, high, clock))[-HOLES_MAX:]
@@ -177,6 +185,11 @@ class Publishers:
             bounds = zip(state.holes[0::2], state.holes[1::2], strict=False)
             window = self.window(state.publisher)
             window.high, window.holes = state.high, tuple(Hole(low, high) for low, high in bounds)
+
+    def learn(self, other: Publishers) -> None:
+        """Know what another reader has seen, too, of this history."""
+        for publisher, window in (other._windows or {}).items():
+            self.window(publisher).learn(window)
 
     def cover(self, other: Publishers) -> None:
         for publisher, window in (other._windows or {}).items():

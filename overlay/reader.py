@@ -47,7 +47,7 @@ class TopicReader:
     # A broker has one for each topic: what a quiet one does not have takes no memory.
     __slots__ = (
         "_broken_at", "_former", "_from_start", "_known", "_lost_terms", "_parked", "_parked_bytes",
-        "_publishers", "_read_elsewhere", "clock", "is_ahead", "position", "topic",
+        "_publishers", "_read_terms", "_unknown_terms", "clock", "is_ahead", "position", "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, publishers_max: int) -> None:
@@ -67,9 +67,11 @@ class TopicReader:
         # point has none of them. Nothing once it has.
         self._broken_at = 0
         self._lost_terms: frozenset[int] = _NO_TERMS
-        # Whether it has read what the rendezvous point asked last does not know: the terms are then
-        # not those of one history.
-        self._read_elsewhere = False
+        # Terms seen that the rendezvous point asked last does not know: if there are any, the terms
+        # are not those of one history.
+        self._unknown_terms: frozenset[int] = _NO_TERMS
+        # Terms that it has read events of itself, not another reader before it.
+        self._read_terms: tuple[int, ...] = ()
         # The newest position known to exist.
         self._known: tuple[int, int] = (0, 0)
         self._parked: dict[tuple[int, int], Run] | None = None
@@ -126,9 +128,18 @@ class TopicReader:
         if self._former == other._former:
             return True
         mine = dict(self.cursor)
-        counts_all = self._from_start or other._read_elsewhere
+        counts_all = self._from_start or bool(other._unknown_terms)
         oldest = 0 if counts_all else min(mine, default=0)
         return all(mine.get(term) == seq for term, seq in other.cursor if term >= oldest)
+
+    def learn_from(self, other: TopicReader) -> None:
+        """Whoever was read for by the other, at the same place, is read for by this one from now
+        on: what the other has read is not to come again, should it be stamped again.
+
+        Not so what the other read of a history that is not this one's: to others here it is new.
+        """
+        if other._unknown_terms.isdisjoint(other._read_terms):
+            self._publishers.learn(other._publishers)
 
     # ---- input ----------------------------------------------------------------------------------
 
@@ -164,7 +175,7 @@ class TopicReader:
     def fetched(self, answer: Fetched) -> Reading:
         """The rendezvous point's answer to `seen`."""
         ready: list[Part] = []
-        self._read_elsewhere = answer.read_elsewhere
+        self._unknown_terms = frozenset(answer.unknown_terms[:TERMS_MAX]) or _NO_TERMS
         if answer.unknown_loss and not self._lost_terms:
             # Whoever joined before this was known is owed what is missing.
             self.clock += 1
@@ -220,6 +231,8 @@ class TopicReader:
         repeats = max(0, seen_seq + 1 - run.first_seq)
         part = part_of_run(run, repeats, run.count - repeats) if repeats else run
         self._mark(run.term, run.first_seq + run.count - 1)
+        if run.term not in self._read_terms:
+            self._read_terms = (*self._read_terms, run.term)[-TERMS_MAX:]
         self.clock += 1
         # What a broken history misses is from before it broke.
         missing_since = self._broken_at if self._lost_terms else self.clock

@@ -279,7 +279,7 @@ class TopicLog:
         """What a reader who saw `seen` (term -> last event) misses, as far as it is retained."""
         answer = Fetched(topic=self.topic, position=self.position_message())
         ends = self.ends()
-        answer.read_elsewhere = any(seq and not self.knows(t, seq) for t, seq in seen.items())
+        answer.unknown_terms.extend(t for t, seq in seen.items() if seq and not self.knows(t, seq))
         seen = self._in_own_terms(seen)
         terms = list(ends)
         known = [terms.index(term) for term in seen if term in ends]

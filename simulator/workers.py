@@ -6,7 +6,9 @@ where the broker says. If the broker is gone for good, its work begins anew else
 
 What must hold: an acknowledged event is worked on unless a gap is told; what the broker has heard
 to be done it gives to no later process, as long as it lives itself; and what was in hand comes to
-the next process as what it is, a further delivery.
+the next process as what it is, a further delivery. Of an event that its publisher has not been told
+to be safe, when a fault takes away what there is of it, nobody knows: published again it is another
+one, with another stamp.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ class Handled:
     at_s: float
     life: int
     told: SimulatedBroker | None
+    # All that it has come under: term and number.
+    stamps: frozenset[tuple[int, int]]
     is_acked: bool = False
     # The life of the broker that has heard that it is done, and the worker's life then.
     confirmed: tuple[SimulatedBroker, int] | None = None
@@ -265,12 +269,28 @@ class Worker:
         if before is not None and before.life != self._life:
             self._check_again(key, item, before)
         done = before is not None and before.is_acked
-        handled[key] = Handled(item.deliveries, now_s, self._life, told, is_acked=done)
+        stamps = before.stamps if before is not None else frozenset[tuple[int, int]]()
+        stamps |= {(item.event.term, item.event.seq)}
+        handled[key] = Handled(item.deliveries, now_s, self._life, told, stamps, is_acked=done)
         if item not in self._in_hand:
             self._in_hand.append(item)
 
+    def _times_taken_away(self, key: EventKey) -> int:
+        """How often a fault took it away before its publisher was told that it is safe."""
+        world = self._run.world
+        return sum(
+            (event.topic, event.publisher, event.number) == key
+            and event.at_s < taken_s
+            and (event.acknowledged_s is None or event.acknowledged_s > taken_s)
+            for taken_s in world.taken_away
+            for event in world.published
+        )
+
     def _check_again(self, key: EventKey, item: WorkItem, before: Handled) -> None:
         """An event that an earlier process had comes to a later one."""
+        is_another = (item.event.term, item.event.seq) not in before.stamps
+        if is_another and len(before.stamps) <= self._times_taken_away(key):
+            return
         if before.confirmed is not None and before.confirmed[0] is self._broker:
             self.violations.append(f"{self.name}: {key} was done, confirmed, and came again")
         # Said in the last moment before the end, it may not have been heard.

@@ -203,6 +203,7 @@ class Readers:
             self.progress.forget([feed])
             if not is_system(live.topic):
                 live.members.update(feed.members)
+                live.reader.learn_from(feed.reader)
             self._unsaved.topic(live.topic)
             return True
         if not self.progress.is_asking(feed):

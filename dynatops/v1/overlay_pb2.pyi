@@ -1217,7 +1217,7 @@ class Fetched(_message.Message):
     GONE_FIELD_NUMBER: _builtins.int
     ANCHOR_TERM_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
-    READ_ELSEWHERE_FIELD_NUMBER: _builtins.int
+    UNKNOWN_TERMS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     more: _builtins.bool
     lost: _builtins.int
@@ -1229,8 +1229,6 @@ class Fetched(_message.Message):
     """The oldest term of the reader's that the log knows; 0 if none."""
     reader: _builtins.int
     """As in the request."""
-    read_elsewhere: _builtins.bool
-    """The reader has seen events that are not in this history: it has read two sides of a partition."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]:
         """In the order of the rendezvous point's log."""
@@ -1241,6 +1239,12 @@ class Fetched(_message.Message):
 
     @_builtins.property
     def gone(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermSeq]: ...
+    @_builtins.property
+    def unknown_terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Terms of which the reader has seen events that are not in this history: it has read two sides of
+        a partition, or what is lost.
+        """
+
     def __init__(
         self,
         *,
@@ -1253,11 +1257,11 @@ class Fetched(_message.Message):
         gone: _abc.Iterable[Global___TermSeq] | None = ...,
         anchor_term: _builtins.int = ...,
         reader: _builtins.int = ...,
-        read_elsewhere: _builtins.bool = ...,
+        unknown_terms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "lost", b"lost", "more", b"more", "position", b"position", "read_elsewhere", b"read_elsewhere", "reader", b"reader", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "lost", b"lost", "more", b"more", "position", b"position", "reader", b"reader", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss", "unknown_terms", b"unknown_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from broker_agent.core.sessions import Session
+from dynatops.client.subscription import Event
+from dynatops.client.work import WorkItem
+from simulator.clients import PublishedEvent
 from simulator.run import Run, Verdict
 from simulator.scenario import scenario_of
-from simulator.workers import Worker
+from simulator.workers import Shift, Worker
 
 
 def played(seed: int) -> tuple[Verdict, list[Worker]]:
@@ -31,3 +36,25 @@ def test_what_brokers_forget_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> N
     verdict, _ = played(5)
     assert any("was done, confirmed, and came again" in text for text in verdict.violations)
     assert any("came 1 times, after" in text for text in verdict.violations)
+
+
+def test_what_nobody_knows_of_any_more_may_come_once_more() -> None:
+    """As often as a fault took it away before its publisher knew it to be safe."""
+    run = Run(scenario_of(5, 3, 1.5))
+    worker = Worker(run, "worker0", ["t"], Random(0))
+    run.world.published.append(PublishedEvent("t", 7, 1, at_s=1.0, size=0, acknowledged_s=3.0))
+    run.world.taken_away += [2.0, 4.0]
+    worker.shifts.append(Shift(0.0))
+    run.start_broker("b0")
+    worker.connect()
+
+    def violations_after(term: int) -> int:
+        """It comes to another process, under this term, and the broker hears that it is done."""
+        worker._life += 1
+        item = WorkItem(Event("t", b"", 0, term, 1), None, 0, 0)
+        worker._keys[item] = ("t", 7, 1)
+        worker._hand_out(item)
+        worker._confirmed([("t", 7, 1)])
+        return len(worker.violations)
+
+    assert [violations_after(term) for term in (1, 2, 2, 3)] == [0, 0, 1, 2]

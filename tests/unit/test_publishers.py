@@ -68,6 +68,14 @@ def test_publications_are_taken_in_order(
     assert window.admit_next(first, count, settled) == expected
 
 
+def test_what_was_seen_elsewhere_is_no_news() -> None:
+    here, there = Window(high=3, holes=[Hole(2, 2, 7)]), Window(high=9, holes=[Hole(2, 6, 4)])
+    here.learn(there)
+    assert (here.high, here.holes) == (9, (Hole(2, 2, 7), Hole(4, 6, 0)))
+    # What was missing there was missing before anybody joined here.
+    assert here.admit(5, 6) == [Range(5, 2, 0), Range(10, 1)]
+
+
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(0, 6)), max_size=30))
 def test_no_number_is_ever_new_twice(steps: list[tuple[int, int, int]]) -> None:
     window, seen = Window(), set[int]()

@@ -4,6 +4,7 @@ from typing import Any
 
 from dynatops.v1.overlay_pb2 import Position, Run, TermSeq
 from overlay.identifiers import TermOwner
+from overlay.publishers import Part
 from overlay.reader import PARKED_RUNS_MAX, Reading, TopicReader
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
@@ -241,3 +242,43 @@ class TestTogether:
         for each in (reader, returning):
             each.fetched(newer.since({entry.term: entry.seq for entry in each.seen()}))
         assert returning.agrees_with(reader)
+
+    def test_what_one_has_read_is_a_repeat_to_the_other(self) -> None:
+        here, there = self.histories()
+        live, returning = self.beside(here)
+        live.learn_from(returning)
+        parts = live.fetched(there.since({here.term: 2})).parts
+        assert [part.run.first_number for part in parts] == [3]
+
+    def test_but_not_what_it_has_read_of_another_history(self) -> None:
+        here, there = self.histories()
+        _, returning = self.beside(here)
+        live = self.resumed((there.term, 3))
+        returning.fetched(there.since({here.term: 2}))
+        assert returning.agrees_with(live)
+        live.learn_from(returning)
+        # Of this history it is new to whoever was on this side.
+        again = Run(
+            topic="t", term=there.term + NEXT, first_seq=1, count=1, publisher=1, first_number=2,
+            prev_term=there.term, prev_seq=3,
+        )  # fmt: skip
+        assert live.offer(again) == [Part(again)]
+
+    def histories(self) -> tuple[TopicLog, TopicLog]:
+        """Two events; and the same again in a history that knows nothing of that, and a third."""
+        here, there = (TopicLog("t", OverlaySettings(), LogBudget(1 << 20)) for _ in range(2))
+        here.open_next_term(TermOwner(1))
+        there.open_next_term(TermOwner(2), newer_than=here.term)
+        for number in (1, 2, 3):
+            for log in (here, there)[number == 3 :]:
+                log.stamp(publication("t", number, publisher=1), 0.0)
+        return here, there
+
+    def beside(self, log: TopicLog) -> tuple[TopicReader, TopicReader]:
+        """One that begins at the end, and one that comes back and reads up to there."""
+        returning = self.resumed((log.term, 0))
+        returning.fetched(log.since({log.term: 0}))
+        live = TopicReader("t", 100)
+        live.observe(log.position_message())
+        assert returning.agrees_with(live)
+        return live, returning

@@ -228,6 +228,33 @@ class TestCursors:
         missed = [m.missed for m in self.resume(broker, stood) if m.HasField("missed")]
         assert [(m.topic, m.count) for m in missed] == [(TOPIC, 0)]
 
+    def test_what_was_read_for_one_that_came_back_does_not_come_again_stamped_anew(self) -> None:
+        # Its node has not joined yet: what comes from the ring is said here.
+        broker = LoneBroker(joining=True)
+        subscriptions = broker.core.subscriptions
+        here, there = (TopicLog(TOPIC, OverlaySettings(), LogBudget(1 << 20)) for _ in range(2))
+        here.open_next_term(TermOwner(1))
+        for number in (1, 2):
+            here.stamp(publication(TOPIC, number), 0.0)
+
+        def answer(log: TopicLog, now_s: float) -> None:
+            (asked,) = subscriptions.readers.progress.due_repairs(now_s)
+            fetched = log.since({entry.term: entry.seq for entry in asked.seen})
+            fetched.reader = asked.reader
+            subscriptions.on_repair(fetched, now_s)
+
+        self.resume(broker, TermSeq(term=here.term, seq=1))
+        subscriptions.observe(TOPIC, here.position_message(), broker.now_s)
+        answer(here, broker.now_s + 1.0)
+        assert heard(broker.hear("c1")) == [2]
+        # Both copies are out of reach, and what a publisher repeats is all that there is.
+        there.open_next_term(TermOwner(2), newer_than=here.term)
+        for number in (1, 2, 3):
+            there.stamp(publication(TOPIC, number), 0.0)
+        subscriptions.observe(TOPIC, there.position_message(), broker.now_s)
+        answer(there, broker.now_s + 2.0)
+        assert heard(broker.hear("c1")) == [3]
+
     def test_impossible_numbers_are_left_out(self, broker: LoneBroker) -> None:
         self.stamps(broker)
         impossible = TermSeq(term=(1 << 64) - 1, seq=(1 << 64) - 1)
