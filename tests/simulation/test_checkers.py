@@ -9,6 +9,7 @@ import pytest
 
 from broker_agent.core.announcing import Announcing
 from broker_agent.core.journal import Stored
+from broker_agent.core.sessions import Session
 from broker_agent.core.subscriptions import Subscriptions
 from dynatops.client.reading import Arrived, TopicCursor
 from dynatops.v1.overlay_pb2 import Run as RunMessage
@@ -244,6 +245,27 @@ class TestDisk:
         monkeypatch.setattr(Subscriptions, "_start_of", lambda *_: None)
         verdict = Run(self.RESTARTS).play()
         assert any("events lost" in violation for violation in verdict.violations)
+
+
+class TestLossThatIsTold:
+    """What two neighbours, or all brokers, take with them may be lost, but not without a word."""
+
+    @pytest.mark.parametrize("fault", [Fault.NEIGHBOURS_CRASH, Fault.ALL_CRASH])
+    def test_untold_it_is_a_violation(self, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+        drastic = replace(
+            CALM,
+            # One in which events are on their way when the neighbours die.
+            seed=6,
+            minutes=1.2,
+            weather=Weather(delay_max_s=0.08),
+            clients=24,
+            publications_per_s=60.0,
+            faults=(Planned(16.0, fault, lasts_s=1.0),),
+        )
+        assert Run(drastic).play().violations == ()
+        monkeypatch.setattr(Session, "tell_missed", lambda *_: None)
+        verdict = Run(drastic).play()
+        assert any("it was not told" in violation for violation in verdict.violations)
 
 
 def _believing(self: TopicCursor, run: RunMessage) -> list[Arrived]:
