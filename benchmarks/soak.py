@@ -129,9 +129,11 @@ class Users:
             addresses = [self._addresses[index % len(self._addresses)]]
         client = await dynatops.connect(addresses, **options)
         try:
-            group = self._rng.randrange(GROUPS)
+            # A session that is kept has the same filters in each of its lives: it collects none.
+            group = index % GROUPS if kept else self._rng.randrange(GROUPS)
+            topics = {f"soak/{group}/{index}"} if kept else {self._topic() for _ in range(3)}
             subscriptions = [
-                await client.subscribe(*{self._topic() for _ in range(3)}),
+                await client.subscribe(*topics),
                 await client.subscribe(f"soak/{group}/+", where="price < 50"),
             ]
             if kept:
