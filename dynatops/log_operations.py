@@ -108,9 +108,15 @@ PEERS_LOST = Operation(
 )
 TOPICS_TAKEN_OVER = Operation(
     "topics_taken_over",
-    "The broker goes on with topics whose rendezvous point went away. One line a second at most.",
+    "The broker goes on with topics after others were taken for dead. One line a second at most.",
     ("broker", "count"),
     logging.WARNING,
+)
+TOPICS_HANDED_OVER = Operation(
+    "topics_handed_over",
+    "The broker goes on with topics although nobody died: others came or left in order. One line a "
+    "second at most.",
+    ("broker", "count"),
 )
 RANGE_ASSUMED = Operation(
     "range_assumed",
@@ -206,7 +212,7 @@ POLICY_CHANGED = Operation(
 
 BROKER_OPERATIONS = (
     RING_JOINED, RING_LEFT, SESSION_OPENED, SESSION_RESUMED, SESSION_DETACHED, SESSION_ENDED,
-    PEERS_LOST, TOPICS_TAKEN_OVER, RANGE_ASSUMED, HISTORIES_JOINED,
+    PEERS_LOST, TOPICS_TAKEN_OVER, TOPICS_HANDED_OVER, RANGE_ASSUMED, HISTORIES_JOINED,
     RECONFIGURED, MANAGER_ATTENDED, MANAGER_LOST, LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST,
     SAVING_FAILED, SAVING_RECOVERED,
 )  # fmt: skip

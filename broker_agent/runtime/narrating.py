@@ -22,6 +22,7 @@ from dynatops.log_operations import (
     SESSION_ENDED,
     SESSION_OPENED,
     SESSION_RESUMED,
+    TOPICS_HANDED_OVER,
     TOPICS_TAKEN_OVER,
 )
 from dynatops.version import VERSION
@@ -134,7 +135,8 @@ class Narrator:
     def look_at_ring(self, now_s: float) -> None:
         """With each tick: who is taken for dead, and what that has led to; a line of each a second
         at most, whatever happens."""
-        if now_s < self._ring_due_s:
+        if now_s < self._ring_due_s or self._core.reception.is_leaving:
+            # When many leave at once, those that are still there look dead to each other.
             return
         self._ring_due_s = now_s + _RING_PERIOD_S
         core, broker = self._core, self._core.identity.broker_id
@@ -150,8 +152,10 @@ class Narrator:
         self._seen = now
         if now.takeovers > seen.takeovers:
             count = now.takeovers - seen.takeovers
-            text = f"{count} topics taken over from a rendezvous point that went away"
-            TOPICS_TAKEN_OVER.log(log, text, broker=broker, count=count)
+            text = f"{count:,} {'topic' if count == 1 else 'topics'} taken over"
+            # A broker that leaves in order hands its topics over, too.
+            after = TOPICS_TAKEN_OVER if dead else TOPICS_HANDED_OVER
+            after.log(log, text, broker=broker, count=count)
         if now.ranges_assumed > seen.ranges_assumed:
             RANGE_ASSUMED.log(log, broker=broker)
         if now.merges > seen.merges:

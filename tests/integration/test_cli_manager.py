@@ -111,7 +111,7 @@ def test_cancelling_an_execution(terminal: Terminal) -> None:
         (("approve", "p9-9", *REASON), 1, "there is no plan 'p9-9'"),
         (("plan", "--reason", " "), 1, "body.reason: "),
         (("plan", "--algorithm", "lsap", "--max-moves", "3", *REASON), 1, "lsap cannot limit"),
-        (("plan", "--delay-weight", "nan", *REASON), 2, "a number from 0 up"),
+        (("plan", "--delay-weight", "-1", *REASON), 2, "a number from 0 up"),
         (("policy", "set", "moods=1", *REASON), 2, "a policy has no 'moods'"),
         (("policy", "set", "mode=maybe", *REASON), 1, "body.policy.mode: "),
         (("history", "p1", "--audit"), 2, "--audit lists all commands"),

@@ -102,7 +102,10 @@ def test_who_listens_is_told_when_all_brokers_are_away_and_when_one_is_back() ->
         finally:
             broker.terminate()
             broker.wait()
-        assert (out, errors) == ("quake/ca  x\n", "")
+        # The only broker that knew the topic is gone: nobody can say whether there was more.
+        assert out == "quake/ca  x\n"
+        assert errors.startswith("dynatops: quake/ca: missed some events, perhaps: ")
+        assert errors.count("\n") == 1
     finally:
         process.kill()
         process.communicate()
