@@ -105,7 +105,8 @@ class Scenario:
 
 def scenario_of(seed: int, brokers: int, minutes: float) -> Scenario:
     """The scenario that this seed stands for."""
-    rng = Random(f"{seed} {brokers} {minutes}")
+    # A whole number of minutes is written in two ways, and is one scenario.
+    rng = Random(f"{seed} {brokers} {float(minutes)}")
     weather = Weather(
         delay_max_s=rng.choice((0.005, 0.02, 0.08)),
         loss=rng.choice((0.0, 0.01, 0.05, 0.1)),

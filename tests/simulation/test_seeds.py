@@ -51,6 +51,11 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert simulate(7, 6, 1).trace != simulate(8, 6, 1).trace
 
 
+def test_what_a_verdict_says_to_run_again_is_the_same_scenario() -> None:
+    """The command reads a number of minutes, and a test may say a whole one."""
+    assert scenario_of(7, 6, 2).faults == scenario_of(7, 6, 2.0).faults
+
+
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     program = "from simulator.run import simulate; print(simulate(7, 6, 1).trace)"
     traces = {
