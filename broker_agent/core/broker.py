@@ -353,7 +353,10 @@ class Broker:
         if address == self.identity.address or not self.node.directory.at_address(address):
             return
         moved = SessionMoved(
-            client_id=session.client_id, session_id=hello.session_id, owner=session.owner
+            client_id=session.client_id,
+            session_id=hello.session_id,
+            owner=session.owner,
+            attempt=hello.attempt,
         )
         frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
         self._effects.append(SendFrame(address, frame))

@@ -25,6 +25,9 @@ class BrokerCounters:
     session_moves_not_believed: int = counter(
         "Words of another broker that a session went there, which named none of that client's."
     )
+    session_moves_outdated: int = counter(
+        "Such words that came when the client was back already; nothing is given up."
+    )
     sessions_restored: int = counter("Sessions found on disk when the broker started.")
     session_writes_failed: int = counter("Times sessions could not be written to disk.")
     subscriptions_not_saved: int = counter(

@@ -222,6 +222,10 @@ class Reception:
         if session.owner != message.owner or not session.is_called(message.session_id):
             self._counters.session_moves_not_believed += 1
             return
+        if message.attempt < session.attempt:
+            # The client came back before its going was heard of.
+            self._counters.session_moves_outdated += 1
+            return
         if self._journal is not None:
             self._journal.forget(session)
         self._counters.sessions_moved += 1

@@ -86,7 +86,7 @@ class Registry:
             session = Session(self._new_id(), client_id, hello.slow_policy, self._settings)
             self.clients[client_id] = session
         session.expiry_s = expiry_s
-        session.attach(connection)
+        session.attach(connection, hello.attempt)
         self._unsaved.session(session)
         self._unsaved.queue(session)
         self._detached.pop(session, None)

@@ -66,7 +66,8 @@ class Session:
     __slots__ = (
         "_answers", "_bytes", "_closes_when_slow", "_events", "_marked", "_marks", "_pieces",
         "_sent", "_sent_bytes", "_settings", "_unclaimed", "_untold", "acknowledged",
-        "answers_bytes", "avoided", "changed", "client_id", "closing", "connection", "delivered",
+        "answers_bytes", "attempt", "avoided", "changed", "client_id", "closing", "connection",
+        "delivered",
         "detached_s", "dropped", "expiry_s", "filters", "followed", "given_up", "grant", "movable",
         "origin_id", "owner", "paused", "policy", "publisher", "redirected", "saved", "serial",
         "session_id", "unread", "unsettled_bytes", "wildcards",
@@ -94,6 +95,8 @@ class Session:
         # How long it outlives its connection.
         self.expiry_s = expiry_s
         self.detached_s = 0.0
+        # The client's hellos until it was let in here last, as the client counts them.
+        self.attempt = 0
         # As it was called when it was opened, and is called on disk. Each later life of the broker
         # has a name of its own for it, because serials may stand for other deliveries than before.
         self.origin_id = session_id
@@ -216,8 +219,10 @@ class Session:
 
     # ---- connections ----------------------------------------------------------------------------
 
-    def attach(self, connection: ConnectionId) -> None:
+    def attach(self, connection: ConnectionId, attempt: int) -> None:
+        """`attempt` is the client's, from its hello."""
         self.connection = connection
+        self.attempt = attempt
         self._unclaimed = frozenset(chain.from_iterable(self.filters.values()))
         self.closing = False
         self.redirected = False

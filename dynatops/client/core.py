@@ -75,6 +75,8 @@ class ClientCore:
         # The broker that has the session, and the one that is being tried.
         self._broker_address = ""
         self._connecting_to = ""
+        # Hellos said so far.
+        self._attempts = 0
         self._request = 0
         self._pending_requests: dict[int, list[FilterKey]] = {}
         # Requests that renew subscriptions of a former connection.
@@ -111,6 +113,7 @@ class ClientCore:
 
         `avoid` are addresses that failed lately.
         """
+        self._attempts += 1
         hello = Hello(
             protocol=PROTOCOL,
             client_id=self.client_id,
@@ -125,6 +128,7 @@ class ClientCore:
             movable=self._wishes.movable,
             publisher_secret=self._secret,
             avoid=avoid,
+            attempt=self._attempts,
         )
         if self._wishes.place is not None:
             hello.latitude, hello.longitude = self._wishes.place

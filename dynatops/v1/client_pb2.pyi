@@ -209,6 +209,7 @@ class Hello(_message.Message):
     LONGITUDE_FIELD_NUMBER: _builtins.int
     PUBLISHER_SECRET_FIELD_NUMBER: _builtins.int
     AVOID_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
@@ -234,6 +235,10 @@ class Hello(_message.Message):
     """16 to 64 random bytes that this client keeps to itself for as long as it numbers its events: the
     broker makes its publisher number of them. Who says none gets another number each time.
     """
+    attempt: _builtins.int
+    """How many times the client has said hello: of two, the later one has the higher number. What a
+    former broker hears of an earlier one may come after the client is back there.
+    """
     @_builtins.property
     def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses where this client failed to connect, or was cut off, lately: it is not sent there.
@@ -257,10 +262,11 @@ class Hello(_message.Message):
         longitude: _builtins.float | None = ...,
         publisher_secret: _builtins.bytes = ...,
         avoid: _abc.Iterable[_builtins.str] | None = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "latitude", b"latitude", "longitude", b"longitude"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "avoid", b"avoid", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "attempt", b"attempt", "avoid", b"avoid", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__latitude: _TypeAlias = _typing.Literal["latitude"]  # noqa: Y015
     _WhichOneofArgType__latitude: _TypeAlias = _typing.Literal["_latitude", b"_latitude"]  # noqa: Y015

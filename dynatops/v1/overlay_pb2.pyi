@@ -1601,20 +1601,24 @@ class SessionMoved(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     session_id: _builtins.str
     owner: _builtins.str
     """Name of the token that let the client in; only that one's sessions are given up for it."""
+    attempt: _builtins.int
+    """The client's Hello.attempt at the broker that says this."""
     def __init__(
         self,
         *,
         client_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
         owner: _builtins.str = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "owner", b"owner", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "client_id", b"client_id", "owner", b"owner", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -175,6 +175,20 @@ class TestComingBack:
             broker.keep(broker.core.on_peer_frame(frame, broker.now_s))
             assert (TOPIC in broker.core.subscriptions) == (said == "another")
 
+    def test_one_that_is_back_is_not_sent_away_by_old_news(self, broker: LoneBroker) -> None:
+        """It was at another broker, too briefly to hear its welcome; that one's word comes late."""
+        broker.connect("c1", client_id="ann", keep_s=60, attempt=1)
+        broker.subscribe("c1", TOPIC)
+        session_id = welcome_of(broker, "c1").session_id
+        broker.disconnect("c1")
+        broker.connect("c3", client_id="ann", keep_s=60, session_id=session_id, attempt=3)
+        for attempt in (2, 4):
+            moved = SessionMoved(client_id="ann", session_id=session_id, attempt=attempt)
+            frame = PeerFrame(messages=[PeerMessage(session_moved=moved)])
+            broker.keep(broker.core.on_peer_frame(frame, broker.now_s))
+            assert broker.is_closing("c3") == (attempt == 4)
+        assert broker.core.counters.session_moves_outdated == 1
+
 
 class TestCursors:
     """Coming from another broker, with a place in each topic."""
@@ -544,7 +558,7 @@ class TestQueue:
             session.offer("t", b"", 2, float(i))
         assert session.expire(3.0) == 6
         assert session.queued_events == 4
-        session.attach(ConnectionId("d"))
+        session.attach(ConnectionId("d"), 2)
         session.offer("t", b"", 1, 9.0)
         messages = ServerFrame.FromString(session.take(1_000, 9.0)).messages
         assert [(m.missed.cause, m.missed.count) for m in messages if m.HasField("missed")] == [
@@ -557,5 +571,5 @@ class TestQueue:
         session.offer("t", b"x", 1, 0.0)
         session.detach(1.0)
         session.say(ServerMessage())
-        session.attach(ConnectionId("d"))
+        session.attach(ConnectionId("d"), 2)
         assert session.take(1_000, 2.0) == b"x"
