@@ -217,10 +217,12 @@ class Publications:
             return False
         room = FRAME_MESSAGES_MAX - len(frame.messages)
         for stream in self._open[:room]:
-            self.open_bytes -= stream.open_bytes
             frame.messages.add(publication=self._publication_of(stream))
         del self._open[:room]
-        return not self._open
+        if self._open:
+            return False
+        self.open_bytes = 0
+        return True
 
     # ---- answers --------------------------------------------------------------------------------
 

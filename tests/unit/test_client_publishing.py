@@ -45,6 +45,15 @@ class TestPublishing:
             core.publish("other", bytes(RUN_BYTES_MAX // 2), Ack.REPLICATED, 1)
         assert numbers(core) == [(1, 2), (3, 1)]
 
+    def test_what_has_gone_out_takes_no_room(self) -> None:
+        """Full publications too: what is counted for ever stops the publisher in the end."""
+        core = new_core()
+        for _ in range(2 * RUN_EVENTS_MAX + 1):
+            core.publish(TOPIC, b"x", Ack.NONE, 1)
+        assert core.publications.open_bytes == 2 * RUN_EVENTS_MAX + 1
+        assert len(numbers(core)) == 3
+        assert core.publications.open_bytes == 0
+
     def test_nothing_goes_out_before_welcome(self) -> None:
         core = ClientCore("ann", b"s" * 16)
         core.publish(TOPIC, b"a", Ack.REPLICATED, 1)
