@@ -215,7 +215,9 @@ def _give_anothers_session_up(
     name, session_id, address = me.victim()
     if me.rng.random() < 0.3:
         session_id = f"{session_id.rpartition('/')[0]}/{me.rng.randint(1, 30)}"
-    hello = me.hello(client_id=name, session_id=session_id, former_broker=address)
+    hello = me.hello(
+        client_id=name, session_id=session_id, former_broker=address, attempt=(1 << 64) - 1
+    )
     return broker, [_frame(hello)]
 
 
