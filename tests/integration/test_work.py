@@ -83,6 +83,8 @@ class TestWorkersThatDie:
                 events = await first.subscribe(TOPIC, ack="manual")
                 await publish(agent.address, *range(5))
                 await take(events, 2)
+                # What a process hands out in its last instant, nobody may have heard of.
+                await first.flush()
                 await die(first)
                 second = await worker(agent.address)
                 again = await take(await second.subscribe(TOPIC, ack="manual"), 5)
@@ -127,6 +129,7 @@ class TestWorkersThatDie:
                     client = await worker(agent.address)
                     (event,) = await take(await client.subscribe(TOPIC, **options), 1)
                     assert (int(event.payload), event.deliveries) == (1, life + 1)
+                    await client.flush()
                     await die(client)
                 client = await worker(agent.address)
                 (event,) = await take(await client.subscribe(TOPIC, **options), 1)
