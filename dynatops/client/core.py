@@ -26,6 +26,7 @@ from dynatops.v1.client_pb2 import (
     EventMark,
     Goodbye,
     Hello,
+    MissCause,
     Missed,
     Received,
     Redirect,
@@ -148,6 +149,9 @@ class ClientCore:
         self._broker_address = self._connecting_to
         missing, excess = self.reading.greeted(welcome)
         yield welcome
+        for pattern in self.reading.without_place(missing):
+            # What is retained comes, from the beginning; what is not, nobody can know.
+            yield Missed(topic=pattern, cause=MissCause.MISS_CAUSE_NOT_RETAINED)
         # What goes on goes first: a topic begun anew for another filter would begin too late.
         if missing:
             self._request += 1

@@ -200,6 +200,16 @@ class Reading:
         wanted = [*self.confirmed, *self.unclaimed]
         return [key for key in wanted if key not in present], excess
 
+    def without_place(self, filters: Iterable[FilterKey]) -> list[str]:
+        """The patterns of those that a session was kept with, and of which this process does not
+        know where it stood: the broker of that session was left before it had said so."""
+        unknown = {
+            pattern: None
+            for pattern, where in filters
+            if (pattern, where) in self._claimed or (pattern, where) in self.unclaimed
+        }
+        return [pattern for pattern in unknown if pattern not in self._cursors]
+
     def cursors(self, filters: Iterable[FilterKey]) -> list[Cursor]:
         """How far the topics of these filters have been read."""
         patterns = {pattern for pattern, _ in filters}

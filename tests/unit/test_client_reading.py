@@ -172,6 +172,34 @@ class TestGoingOn:
         assert [f.pattern for f in renewed.filters] == ["a"]
         assert not asked.resume
 
+    def test_elsewhere_a_process_that_was_not_told_where_its_session_stood_is_told_of_a_gap(
+        self,
+    ) -> None:
+        """What the session had not heard may be retained nowhere, and no cursor can show it."""
+        core = ClientCore("ann", b"s" * 16)
+        core.connected()
+        present = [Filter(pattern=pattern) for pattern in ("told", "untold", "a/#", "later/#")]
+        hear(core, welcome=Welcome(session_id="s", serial=5, resumed=True, filters=present))
+        core.subscribe([("told", ""), ("untold", ""), ("a/#", ""), ("new/#", "")])
+        hear(core, run=beat(3, topic="told"))
+        core.disconnected()
+        core.connected()
+        _, *gaps = hear(core, welcome=Welcome(session_id="t", serial=1))
+        cause = MissCause.MISS_CAUSE_NOT_RETAINED
+        assert gaps == [Missed(topic=t, cause=cause) for t in ("untold", "a/#", "later/#")]
+
+    def test_in_the_same_session_such_a_process_misses_nothing(self) -> None:
+        core = ClientCore("ann", b"s" * 16)
+        core.connected()
+        present = [Filter(pattern="a/#")]
+        hear(core, welcome=Welcome(session_id="s", serial=5, resumed=True, filters=present))
+        core.subscribe([("a/#", "")])
+        core.disconnected()
+        core.connected()
+        # The broker was started again: its session has another name since.
+        again = Welcome(session_id="s~2", serial=5, resumed=True, filters=present)
+        assert hear(core, welcome=again) == [again]
+
     def test_the_confirmation_of_a_renewal_is_not_that_of_a_new_wish(self) -> None:
         core = subscribed(new_core(), TOPIC)
         (renewal,) = self.go_on(core, session_id="t", serial=1)
