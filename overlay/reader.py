@@ -11,6 +11,9 @@ once.
 What a history lacks comes out late, should it be learnt of: also what is from before this reader
 began. Whoever is read for knows since when it is.
 
+A stamp belongs to one event for ever: what has been read of a term remains read, also when the
+reader goes back to an older one because the topic's history is another than it was (`go_back`).
+
 Reading begins where the topic stands when it is first observed, or (`begin_at_start`) with the
 oldest event that is retained.
 """
@@ -52,10 +55,10 @@ class TopicReader:
 
     def __init__(self, topic: str, publishers_max: int) -> None:
         self.topic = topic
-        # The newest term seen, and the last event seen of it; (0, 0) until the topic's position is
-        # known.
+        # The newest term seen of this history, and the last event seen of it; (0, 0) until the
+        # topic's position is known.
         self.position: tuple[int, int] = (0, 0)
-        # The same of the terms before it.
+        # The same of other terms: those before it, and those that it has gone back from.
         self._former: Cursor = ()
         self._from_start = False
         # Whether a newer term has been seen than the rendezvous point uses: its events would be
@@ -98,7 +101,16 @@ class TopicReader:
     @property
     def cursor(self) -> Cursor:
         """Where it stands; with this, another reader can go on (`resume`)."""
-        return (*self._former, self.position) if self.position[0] else ()
+        if not self.position[0]:
+            return ()
+        former = self._former
+        if former and former[-1] > self.position:
+            return tuple(sorted((*former, self.position)))
+        return (*former, self.position)
+
+    def stands_at(self, cursor: Cursor) -> bool:
+        """Whether it has read just what this cursor says."""
+        return self.cursor == cursor and (bool(cursor) or not self._former)
 
     @property
     def is_behind(self) -> bool:
@@ -175,7 +187,7 @@ class TopicReader:
     def fetched(self, answer: Fetched) -> Reading:
         """The rendezvous point's answer to `seen`."""
         ready: list[Part] = []
-        self._unknown_terms = frozenset(answer.unknown_terms[:TERMS_MAX]) or _NO_TERMS
+        self._note_unknown(answer)
         if answer.unknown_loss and not self._lost_terms:
             # Whoever joined before this was known is owed what is missing.
             self.clock += 1
@@ -198,7 +210,26 @@ class TopicReader:
         ready += self._unpark()
         return Reading(ready, answer.lost, answer.unknown_loss)
 
+    def go_back(self, answer: Fetched) -> None:
+        """The rendezvous point is in an older term, of this history or another: read on from the
+        last place that both know, or from the start. What has been read remains read."""
+        self._note_unknown(answer)
+        seen = self.cursor or self._former
+        common = [(term, seq) for term, seq in seen if term <= answer.position.term]
+        self.position = common[-1] if common and answer.anchor_term else (0, 0)
+        self._remember({term: seq for term, seq in seen if term != self.position[0]})
+        self._from_start = not self.position[0]
+        self._broken_at, self._lost_terms = 0, _NO_TERMS
+        self._parked, self._parked_bytes = None, 0
+        self._known = self.position
+        self.observe(answer.position)
+
     # ---- inside ---------------------------------------------------------------------------------
+
+    def _note_unknown(self, answer: Fetched) -> None:
+        # Whoever begins at the start, perhaps once more, has asked about no term.
+        if self.position[0]:
+            self._unknown_terms = frozenset(answer.unknown_terms[:TERMS_MAX]) or _NO_TERMS
 
     def _enter(self, term: int, origin: tuple[int, int]) -> None:
         """A newer term that began exactly where this reader stands is simply the next."""
@@ -219,13 +250,18 @@ class TopicReader:
             if seq > newest_seq:
                 self.position = (term, seq)
         elif term > newest_term:
+            seen = dict(self._former)
             if newest_term:
-                self._former = (*self._former, self.position)[1 - TERMS_MAX :]
-            self.position = (term, seq)
+                seen[newest_term] = newest_seq
+            self.position = (term, max(seq, seen.pop(term, 0)))
+            self._remember(seen)
         else:
             seen = dict(self._former)
             seen[term] = max(seq, seen.get(term, 0))
-            self._former = tuple(sorted(seen.items())[1 - TERMS_MAX :])
+            self._remember(seen)
+
+    def _remember(self, seen: dict[int, int]) -> None:
+        self._former = tuple(sorted(seen.items())[1 - TERMS_MAX :])
 
     def _take(self, run: Run, seen_seq: int, *, only_newer: bool = False) -> list[Part]:
         repeats = max(0, seen_seq + 1 - run.first_seq)

@@ -43,10 +43,6 @@ class Feed:
     # What was said last about where it begins: many sessions come while the topic is quiet.
     beginning: tuple[tuple[int, int], bytes] | None = None
 
-    def stands_at(self, cursor: CursorKey) -> bool:
-        """Whether it has read just what this cursor says."""
-        return self.reader.cursor == cursor
-
 
 @dataclass(frozen=True, slots=True)
 class Repair:

@@ -175,7 +175,7 @@ class Readers:
     # ---- catching up ----------------------------------------------------------------------------
 
     def _catch_up(self, entry: ReadTopic, session: Session, start: CursorKey, now_s: float) -> None:
-        feed = next((feed for feed in entry.catching_up if feed.stands_at(start)), None)
+        feed = next((feed for feed in entry.catching_up if feed.reader.stands_at(start)), None)
         if feed is not None:
             feed.members[session] = _ALWAYS_THERE
             return
@@ -281,12 +281,11 @@ class Readers:
 
     def _begin_again(self, feed: Feed, answer: Fetched, now_s: float) -> None:
         """A client was where the rendezvous point has never been: on the other side of a partition,
-        or in a history that is lost, or so it says. Go on from the last place that both may know;
-        the client drops repeats."""
-        known = feed.reader.seen() if answer.anchor_term else []
-        common = [entry for entry in known if entry.term <= answer.position.term]
-        feed.reader = self._reader_from(feed.topic, tuple((e.term, e.seq) for e in common))
-        feed.reader.observe(answer.position)
+        or in a history that is lost, or so it says. Go on from the last place that both may know.
+
+        What it had elsewhere the client drops; what it has had here its next process may not know,
+        so that the reader has to."""
+        feed.reader.go_back(answer)
         self._counters.unknown_losses += 1
         self._tell_missed(feed, 0, now_s)
         self.progress.ask(feed, now_s)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dynatops.v1.overlay_pb2 import Position, Run, TermSeq
+from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
 from overlay.identifiers import TermOwner
 from overlay.publishers import Part
 from overlay.reader import PARKED_RUNS_MAX, Reading, TopicReader
@@ -198,6 +198,78 @@ class TestBrokenHistory:
 
     def read(self, reader: TopicReader, log: TopicLog) -> Reading:
         return reader.fetched(log.since({entry.term: entry.seq for entry in reader.seen()}))
+
+
+class TestGoingBack:
+    """The rendezvous point is where the reader has come from, or in a history of its own."""
+
+    def log(self, owner: int, newer_than: int, *numbers: int) -> TopicLog:
+        log = TopicLog("t", OverlaySettings(), LogBudget(1 << 20))
+        log.open_next_term(TermOwner(owner), newer_than=newer_than)
+        for number in numbers:
+            log.stamp(publication("t", number, publisher=1), 0.0)
+        return log
+
+    def ask(self, reader: TopicReader, log: TopicLog) -> Fetched:
+        return log.since({entry.term: entry.seq for entry in reader.seen()})
+
+    def numbers(self, reading: Reading) -> list[int]:
+        return [part.run.first_number for part in reading.parts]
+
+    def returning(self, log: TopicLog) -> TopicReader:
+        reader = TopicReader("t", 100)
+        reader.resume([TermSeq(term=log.term, seq=1)])
+        assert self.numbers(reader.fetched(self.ask(reader, log))) == [2, 3]
+        return reader
+
+    def test_what_was_read_is_a_repeat_when_histories_are_joined(self) -> None:
+        older = self.log(1, 0, 2)
+        newer = self.log(2, older.term, 1, 2, 3)
+        reader = self.returning(newer)
+        reader.go_back(self.ask(reader, older))
+        assert reader.is_behind
+        assert self.numbers(reader.fetched(self.ask(reader, older))) == []
+        older.stamp(publication("t", 4, publisher=1, settled=3), 0.0)
+        reader.observe(older.position_message())
+        older.merge(newer, TermOwner(1))
+        assert self.numbers(reader.fetched(self.ask(reader, older))) == [4]
+
+    def test_and_when_the_history_is_there_again(self) -> None:
+        older = self.log(1, 0)
+        newer = self.log(2, older.term, 1, 2, 3)
+        reader = self.returning(newer)
+        stood = reader.position
+        reader.go_back(self.ask(reader, older))
+        reader.fetched(self.ask(reader, older))
+        assert reader.position == older.position
+        newer.stamp(publication("t", 4, publisher=1), 0.0)
+        reader.observe(newer.position_message())
+        answer = self.ask(reader, newer)
+        assert not answer.unknown_loss
+        assert self.numbers(reader.fetched(answer)) == [4]
+        assert reader.position == (stood[0], stood[1] + 1)
+
+    def test_nothing_is_forgotten_if_it_goes_back_before_it_has_begun(self) -> None:
+        oldest = self.log(1, 0)
+        older = self.log(3, oldest.term)
+        newer = self.log(2, older.term, 1, 2, 3)
+        reader = self.returning(newer)
+        reader.go_back(self.ask(reader, older))
+        reader.go_back(self.ask(reader, oldest))
+        reader.fetched(self.ask(reader, oldest))
+        assert reader.cursor == (oldest.position, newer.position)
+
+    def test_nobody_else_stands_where_it_does(self) -> None:
+        """What it goes past as a repeat would be news to whoever has not read it."""
+        older = self.log(1, 0)
+        newer = self.log(2, older.term, 1, 2, 3)
+        reader = self.returning(newer)
+        assert reader.stands_at((newer.position,))
+        reader.go_back(self.ask(reader, older))
+        assert not reader.stands_at(())
+        reader.fetched(self.ask(reader, older))
+        assert not reader.stands_at((older.position,))
+        assert reader.stands_at((older.position, newer.position))
 
 
 class TestTogether:

@@ -269,6 +269,36 @@ class TestCursors:
         answer(there, broker.now_s + 2.0)
         assert heard(broker.hear("c1")) == [3]
 
+    def test_nor_does_it_after_the_topic_was_in_an_older_history_for_a_while(self) -> None:
+        """Its reader had not come to where the live one was, and begins again."""
+        broker = LoneBroker(joining=True)
+        subscriptions = broker.core.subscriptions
+        settings = OverlaySettings(fetch_bytes_max=1)
+        here, there = (TopicLog(TOPIC, settings, LogBudget(1 << 20)) for _ in range(2))
+        there.open_next_term(TermOwner(1))
+        here.open_next_term(TermOwner(2), newer_than=there.term)
+        for number in (1, 2, 3):
+            here.stamp(publication(TOPIC, number), 0.0)
+
+        def answer(log: TopicLog, now_s: float) -> None:
+            for asked in subscriptions.readers.progress.due_repairs(now_s):
+                fetched = log.since({entry.term: entry.seq for entry in asked.seen})
+                fetched.reader = asked.reader
+                subscriptions.on_repair(fetched, now_s)
+
+        self.resume(broker, TermSeq(term=here.term, seq=1))
+        subscriptions.observe(TOPIC, here.position_message(), broker.now_s)
+        answer(here, broker.now_s + 1.0)
+        assert heard(broker.hear("c1")) == [2]
+        # On this side of a partition nothing is known of all that.
+        answer(there, broker.now_s + 2.0)
+        answer(there, broker.now_s + 3.0)
+        assert heard(broker.hear("c1")) == []
+        there.merge(here, TermOwner(1))
+        for tried in range(6):
+            answer(there, broker.now_s + 4.0 + tried)
+        assert heard(broker.hear("c1")) == [3]
+
     def test_impossible_numbers_are_left_out(self, broker: LoneBroker) -> None:
         self.stamps(broker)
         impossible = TermSeq(term=(1 << 64) - 1, seq=(1 << 64) - 1)
