@@ -142,7 +142,7 @@ class TopicReader:
         mine = dict(self.cursor)
         counts_all = self._from_start or bool(other._unknown_terms)
         oldest = 0 if counts_all else min(mine, default=0)
-        return all(mine.get(term) == seq for term, seq in other.cursor if term >= oldest)
+        return all(mine.get(term, 0) == seq for term, seq in other.cursor if term >= oldest)
 
     def learn_from(self, other: TopicReader) -> None:
         """Whoever was read for by the other, at the same place, is read for by this one from now

@@ -288,6 +288,8 @@ class TestTogether:
         assert not reader.agrees_with(self.resumed((5, 14), (7, 5)))
         # A term that both histories of a partition do not share.
         assert not reader.agrees_with(self.resumed((6, 1), (7, 4)))
+        # But nothing was read of one without events.
+        assert reader.agrees_with(self.resumed((5, 14), (6, 0), (7, 4)))
 
     def test_one_that_began_at_the_start_lacks_whatever_it_has_not_read(self) -> None:
         reader = TopicReader("t", 100)
