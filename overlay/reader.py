@@ -129,7 +129,10 @@ class TopicReader:
         return [TermSeq(term=term, seq=seq) for term, seq in self.cursor]
 
     def agrees_with(self, other: TopicReader) -> bool:
-        """Whether both stand at one position, and this has read what the other has since it began.
+        """Whether both stand at one position, and this has read what the other has since it began;
+        and the other whatever this has read of a history that the rendezvous point does not know.
+        It may turn up again, and is news then to those who are read for by the other, and no one
+        else.
 
         After a partition two readers may have come to one position over different histories. A
         term of the other's that is older than all of mine is from before this began only if the
@@ -139,19 +142,17 @@ class TopicReader:
             return False
         if self._former == other._former:
             return True
-        mine = dict(self.cursor)
+        mine, others = dict(self.cursor), dict(other.cursor)
+        if any(term not in others for term in self._unknown_terms.intersection(self._read_terms)):
+            return False
         counts_all = self._from_start or bool(other._unknown_terms)
         oldest = 0 if counts_all else min(mine, default=0)
-        return all(mine.get(term, 0) == seq for term, seq in other.cursor if term >= oldest)
+        return all(mine.get(term, 0) == seq for term, seq in others.items() if term >= oldest)
 
     def learn_from(self, other: TopicReader) -> None:
         """Whoever was read for by the other, at the same place, is read for by this one from now
-        on: what the other has read is not to come again, should it be stamped again.
-
-        Not so what the other read of a history that is not this one's: to others here it is new.
-        """
-        if other._unknown_terms.isdisjoint(other._read_terms):
-            self._publishers.learn(other._publishers)
+        on: what the other has read is not to come again, should it be stamped again."""
+        self._publishers.learn(other._publishers)
 
     # ---- input ----------------------------------------------------------------------------------
 

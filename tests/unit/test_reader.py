@@ -4,7 +4,6 @@ from typing import Any
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
 from overlay.identifiers import TermOwner
-from overlay.publishers import Part
 from overlay.reader import PARKED_RUNS_MAX, Reading, TopicReader
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
@@ -324,19 +323,20 @@ class TestTogether:
         parts = live.fetched(there.since({here.term: 2})).parts
         assert [part.run.first_number for part in parts] == [3]
 
-    def test_but_not_what_it_has_read_of_another_history(self) -> None:
+    def test_one_that_has_read_of_another_history_reads_on_until_that_is_known(self) -> None:
+        """To whoever was on this side it is new; to those it was read for, a repeat."""
         here, there = self.histories()
         _, returning = self.beside(here)
         live = self.resumed((there.term, 3))
         returning.fetched(there.since({here.term: 2}))
+        assert returning.position == live.position
+        assert not returning.agrees_with(live)
+        # Where that one has read it, too, nobody lacks anything.
+        assert returning.agrees_with(self.resumed((here.term, 2), (there.term, 3)))
+        there.merge(here, TermOwner(2))
+        for each in (live, returning):
+            each.fetched(there.since({entry.term: entry.seq for entry in each.seen()}))
         assert returning.agrees_with(live)
-        live.learn_from(returning)
-        # Of this history it is new to whoever was on this side.
-        again = Run(
-            topic="t", term=there.term + NEXT, first_seq=1, count=1, publisher=1, first_number=2,
-            prev_term=there.term, prev_seq=3,
-        )  # fmt: skip
-        assert live.offer(again) == [Part(again)]
 
     def histories(self) -> tuple[TopicLog, TopicLog]:
         """Two events; and the same again in a history that knows nothing of that, and a third."""

@@ -299,6 +299,36 @@ class TestCursors:
             answer(there, broker.now_s + 4.0 + tried)
         assert heard(broker.hear("c1")) == [3]
 
+    def test_nor_if_the_live_reader_has_never_been_in_that_history(self) -> None:
+        """Of two rendezvous points one has its tree come here, and the other has answered."""
+        broker = LoneBroker(joining=True)
+        subscriptions = broker.core.subscriptions
+        here, there = (TopicLog(TOPIC, OverlaySettings(), LogBudget(1 << 20)) for _ in range(2))
+        here.open_next_term(TermOwner(1))
+        there.open_next_term(TermOwner(2), newer_than=here.term)
+        for number in (1, 2):
+            here.stamp(publication(TOPIC, number), 0.0)
+        there.stamp(publication(TOPIC, 7, publisher=2, settled=6), 0.0)
+
+        def answer(log: TopicLog, now_s: float) -> None:
+            for asked in subscriptions.readers.progress.due_repairs(now_s):
+                fetched = log.since({entry.term: entry.seq for entry in asked.seen})
+                fetched.reader = asked.reader
+                subscriptions.on_repair(fetched, now_s)
+
+        self.resume(broker, TermSeq(term=here.term, seq=1))
+        subscriptions.observe(TOPIC, there.position_message(), broker.now_s)
+        answer(here, broker.now_s + 0.5)
+        answer(here, broker.now_s + 1.0)
+        assert heard(broker.hear("c1")) == [2]
+        answer(there, broker.now_s + 2.0)
+        assert heard(broker.hear("c1")) == [7]
+        there.merge(here, TermOwner(2))
+        there.stamp(publication(TOPIC, 3), 0.0)
+        subscriptions.observe(TOPIC, there.position_message(), broker.now_s)
+        answer(there, broker.now_s + 3.0)
+        assert heard(broker.hear("c1")) == [3]
+
     def test_impossible_numbers_are_left_out(self, broker: LoneBroker) -> None:
         self.stamps(broker)
         impossible = TermSeq(term=(1 << 64) - 1, seq=(1 << 64) - 1)
