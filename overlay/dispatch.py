@@ -34,7 +34,7 @@ def handlers_of(node: Node) -> dict[str, Handler]:
     return {
         "ping": node.on_ping,
         "pong": node.round_trips.on_pong,
-        "stabilise": lambda sender, message, now_s: ring.on_stabilise(sender, message),
+        "stabilise": node.on_stabilise,
         "neighbours": lambda sender, message, now_s: ring.on_neighbours(sender, message),
         "notify": lambda sender, message, now_s: ring.on_notify(sender),
         "nudge": lambda sender, message, now_s: ring.on_nudge(now_s),

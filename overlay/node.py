@@ -332,6 +332,10 @@ class Node:
     def on_fetched(self, sender: Peer, message: Fetched, now_s: float) -> None:
         self._effects.append(Repaired(sender, message))
 
+    def on_stabilise(self, sender: Peer, message: Any, now_s: float) -> None:
+        self.ring.on_stabilise(sender, message)
+        self.succession.told_range(sender, NodeId(message.low), now_s)
+
     def on_claim_range(self, sender: Peer, message: Any, now_s: float) -> None:
         self.ring.on_notify(sender)
         self.succession.on_claim_range(sender, message, now_s)

@@ -47,7 +47,8 @@ class Copy:
     key: Key
     owner: NodeId
     members: dict[NodeId, None]
-    # When the owner last sent something of it, and when the owner was last a neighbour.
+    # When the owner last sent something of it (never, if it is the owner's no more), and when the
+    # owner was last a neighbour.
     heard_s: float
     needed_s: float
     pulled_s: float = 0.0

@@ -188,7 +188,8 @@ class Ring:
 
     def _ask_neighbours(self, peer: Peer) -> tuple[int, NodeId]:
         self._nonce += 1
-        self._outbox.to(peer).messages.add(stabilise=Stabilise(nonce=self._nonce))
+        stabilise = Stabilise(nonce=self._nonce, low=self.range_low)
+        self._outbox.to(peer).messages.add(stabilise=stabilise)
         return (self._nonce, peer.node_id)
 
     def on_stabilise(self, sender: Peer, message: Stabilise) -> None:

@@ -14,6 +14,7 @@ range:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -75,6 +76,9 @@ class Succession:
         # Lately predecessors: since when, and until when.
         self._predecessors: dict[NodeId, tuple[float, float]] = {}
         self._last_predecessor: NodeId | None = None
+        # Where the range of the last one began that said so, and when that is looked at again.
+        self._range_told: tuple[NodeId, NodeId] | None = None
+        self._outdate_due_s = 0.0
         self._claim_due_s = 0.0
         self._claim_deadline_s: float | None = None
         self._sweep_due_s = 0.0
@@ -204,6 +208,21 @@ class Succession:
         since_s, until_s = self._predecessors.get(copy.owner, (0.0, -_RECENT_S))
         return now_s - until_s < _RECENT_S and copy.heard_s >= since_s
 
+    def told_range(self, sender: Peer, low: NodeId, now_s: float) -> None:
+        """The sender's range begins there. If it is the predecessor, and another node has come
+        before it, copies of what that one has now are kept up to date no more."""
+        predecessor = self._ring.predecessor
+        if predecessor is None or predecessor.node_id != sender.node_id:
+            return
+        told = (sender.node_id, low)
+        # One that was on its way when the range changed is found later.
+        if told == self._range_told and now_s < self._outdate_due_s:
+            return
+        self._range_told, self._outdate_due_s = told, now_s + _SWEEP_PERIOD_S
+        for copy in self._replication.copies.values():
+            if copy.owner == sender.node_id and not within(copy.key, low, sender.node_id):
+                copy.heard_s = -math.inf
+
     def _note_predecessor(self, now_s: float) -> None:
         predecessor = self._ring.predecessor
         if predecessor is None:
@@ -290,7 +309,8 @@ class Succession:
         """Forget copies of ranges that are no neighbour's any more."""
         predecessor = self._ring.predecessor
         for topic, copy in list(self._replication.copies.items()):
-            if predecessor is not None and copy.owner == predecessor.node_id:
+            is_outdated = copy.heard_s == -math.inf
+            if predecessor is not None and copy.owner == predecessor.node_id and not is_outdated:
                 copy.needed_s = now_s
             elif now_s - copy.needed_s > self._settings.replica_keep_s:
                 self._replication.drop(topic)

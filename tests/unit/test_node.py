@@ -199,6 +199,52 @@ class TestLostPeers:
         net.settle(timeout_s=20.0)
 
 
+class TestOldCopies:
+    """n0 was the rendezvous point, and n1 had the copy, until "between" came: n0 has it now."""
+
+    @pytest.fixture
+    def net(self, net: NodeNet) -> NodeNet:
+        net.publish("n3", publication(TOPIC, 1))
+        net.run(1.0)
+        net.add("between", ["n0"], 15 << 60)
+        net.settle()
+        net.publish("n3", publication(TOPIC, 2, settled=1))
+        net.run(1.0)
+        assert net.rendezvous_point(TOPIC) == "between"
+        assert net.acknowledged("n3", TOPIC) == 2
+        return net
+
+    def crash(self, net: NodeNet, *names: str) -> None:
+        for victim in names:
+            net.crash(victim)
+        for name, node in list(net.nodes.items()):
+            for victim in names:
+                net.perform(name, node.unreachable(victim, net.now_s))
+        net.settle()
+
+    def test_what_they_may_lack_is_said_when_there_are_no_others(self, net: NodeNet) -> None:
+        first, *_ = list(net.nodes["n1"].replication.copies[TOPIC].log.entries)
+        self.crash(net, "between", "n0")
+        answer = net.nodes["n1"].reigns.by_topic[TOPIC].log.since({first.term: 1})
+        assert answer.unknown_loss
+
+    def test_those_that_were_kept_up_to_date_again_lack_nothing(self, net: NodeNet) -> None:
+        net.leave("between")
+        net.settle()
+        net.run(1.0)
+        first, second = list(net.nodes["n1"].replication.copies[TOPIC].log.entries)
+        self.crash(net, "n0")
+        log = net.nodes["n1"].reigns.by_topic[TOPIC].log
+        answer = log.since({first.term: 1, second.term: 1})
+        assert not answer.unknown_loss
+        assert not answer.lost
+
+    def test_they_are_forgotten(self, net: NodeNet) -> None:
+        net.run(net.settings.replica_keep_s + 10.0)
+        assert TOPIC not in net.nodes["n1"].replication.copies
+        assert TOPIC in net.nodes["n0"].replication.copies
+
+
 class TestBounds:
     def test_a_message_that_goes_round_and_round_is_dropped(self, net: NodeNet) -> None:
         node = net.nodes["n1"]
