@@ -419,7 +419,8 @@ class TopicLog:
         before = (0, 0)
         forks = dict(self.forks)
         for term, end in other.ends().items():
-            if term not in ends:
+            # Here, too, only in an older one, whatever order the other names its terms in.
+            if term not in ends and before[0] < term:
                 forks[term] = Fork(before, end)
             before = (term, end)
         forks.update(other.forks)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from dynatops.v1.overlay_pb2 import Publication, Run
+from dynatops.v1.overlay_pb2 import Publication, Run, TopicState
 from overlay.identifiers import Term, TermOwner
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
@@ -360,3 +360,17 @@ def test_forks_that_lead_in_a_circle_are_not_followed() -> None:
         state.forks.add(term=term, seq=3, prev_term=origin, prev_seq=1)
     log.load(state)
     assert log.since({9: 2}).position.term == log.term
+
+
+def test_a_history_whose_terms_are_out_of_order_makes_no_circle_of_forks() -> None:
+    log, other = new_log(), new_log()
+    stamp(log, 1)
+    older, newer = 5 << 24, 9 << 24
+    state = TopicState(topic="t")
+    state.lineage.add(term=newer, seq=1)
+    state.position.term, state.position.seq = older, 1
+    state.forks.add(term=newer, seq=1, prev_term=older, prev_seq=1)
+    other.load(state)
+    log.merge(other, ONE)
+    assert newer in log.forks
+    assert log.since({newer: 1}).position.term == log.term
