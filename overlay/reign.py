@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from dynatops.v1.overlay_pb2 import Acknowledged
+from dynatops.v1.overlay_pb2 import Acknowledged, Adopted
 from overlay.identifiers import Key, NodeId
 from overlay.peers import Peer
 from overlay.topic_log import TopicLog
@@ -28,6 +28,10 @@ class Reign:
     sent_s: float = 0.0
     # Acknowledgements that wait for that: position, whom to tell, what. None while none does.
     waiting: deque[tuple[tuple[int, int], Peer, Acknowledged]] | None = None
+    # Answers to those that handed the topic over, who rely on two nodes having it, by which history
+    # of whose: the position that must be confirmed first, whom to tell, what. None while there is
+    # none.
+    adopted: dict[tuple[NodeId, int, int], tuple[tuple[int, int], Peer, Adopted]] | None = None
     # Whether the host was asked to announce the topic.
     announcing: bool = False
     # Acknowledgements that wait for that, by whom to tell and publisher: the position that must be

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dynatops.v1.overlay_pb2 import (
     AckLevel,
     Acknowledged,
+    Adopted,
     CopyState,
     MemberChange,
     PublishAck,
@@ -34,6 +35,8 @@ from overlay.topic_log import Appending, TopicLog
 from overlay.trees import Trees
 
 _PULL_PAUSE_S = 0.2
+# Of one topic. Nodes hand it over again that have not been answered.
+_ADOPTED_WAITING_MAX = 16
 
 
 class Replication:
@@ -214,7 +217,28 @@ class Replication:
                 self._unconfirmed.pop(entry.topic, None)
             self._release_waiting(reign, reign.confirmed)
 
+    def answer_when_copied(self, reign: Reign, origin: Peer, adopted: Adopted) -> None:
+        """Tell who handed the topic over that it is adopted: once the successor has it, too. Nobody
+        else may, if the other node leaves."""
+        position = reign.log.position
+        waiting = reign.adopted if reign.adopted is not None else {}
+        waiting[origin.node_id, adopted.term, adopted.seq] = position, origin, adopted
+        if len(waiting) > _ADOPTED_WAITING_MAX:
+            del waiting[next(iter(waiting))]
+        reign.adopted = waiting
+        self._release_adopted(reign, position if self._ring.successor is None else reign.confirmed)
+
+    def _release_adopted(self, reign: Reign, confirmed: tuple[int, int]) -> None:
+        waiting = reign.adopted or {}
+        for key, (position, origin, adopted) in list(waiting.items()):
+            if position <= confirmed:
+                del waiting[key]
+                self._outbox.to(origin).messages.add(adopted=adopted)
+        reign.adopted = waiting or None
+
     def _release_waiting(self, reign: Reign, confirmed: tuple[int, int]) -> None:
+        if reign.adopted is not None:
+            self._release_adopted(reign, confirmed)
         waiting = reign.waiting
         while waiting and waiting[0][0] <= confirmed:
             _, origin, acknowledged = waiting.popleft()

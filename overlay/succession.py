@@ -89,7 +89,11 @@ class Succession:
         return len(self._handing)
 
     def relied_on(self) -> Iterable[Peer]:
-        """Owners of copies in this node's range: should they be dead, these are taken over."""
+        """Owners of copies in this node's range: should they be dead, these are taken over. And
+        whoever is to adopt all that is here, before this node departs."""
+        heir = self._heir()
+        if self._ring.status is not Status.MEMBER and self._handing and heir is not None:
+            yield heir
         for owner in {copy.owner: None for copy in self._copies_in_range()}:
             peer = self._directory.get(owner)
             if peer is not None:
@@ -334,7 +338,12 @@ class Succession:
         origin = self._directory.learn(message.origin)
         position = message.state.position
         adopted = Adopted(topic=topic, term=position.term, seq=position.seq)
-        self._outbox.to(origin).messages.add(adopted=adopted)
+        reign = self._reigns.by_topic.get(topic)
+        if reign is not None:
+            self._replication.answer_when_copied(reign, origin, adopted)
+        else:
+            # Not ready: whoever grants this node its range has the history, too.
+            self._outbox.to(origin).messages.add(adopted=adopted)
 
     def _pass_on(self, sender: Peer, message: Adopt) -> None:
         """The responsible node is elsewhere: a few steps further back, where the sender has not

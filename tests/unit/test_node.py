@@ -199,6 +199,40 @@ class TestLostPeers:
         net.settle(timeout_s=20.0)
 
 
+class TestLeaving:
+    """n0 leaves, which is the rendezvous point; n1 is to be it then, and n2 if n1 dies."""
+
+    @pytest.fixture
+    def net(self, net: NodeNet) -> NodeNet:
+        net.publish("n3", publication(TOPIC, 1))
+        net.run(1.0)
+        assert net.acknowledged("n3", TOPIC) == 1
+        return net
+
+    @pytest.mark.parametrize("noticed", [True, False])
+    def test_it_departs_once_two_others_have_its_topics(self, net: NodeNet, noticed: bool) -> None:
+        net.drops = lambda source, _, frame: source == "n1" and has(frame, "replicate")
+        net.leave("n0")
+        net.run(1.0)
+        assert "n0" in net.nodes
+        net.crash("n1")
+        for name, node in list(net.nodes.items()):
+            if noticed:
+                net.perform(name, node.unreachable("n1", net.now_s))
+        net.run(10.0)
+        assert "n0" not in net.nodes
+        assert net.nodes["n2"].reigns.by_topic[TOPIC].log.events == 1
+
+    def test_it_leaves_its_topics_to_the_only_one_that_is_left(self, net: NodeNet) -> None:
+        net.leave("n2")
+        net.leave("n3")
+        net.settle()
+        net.leave("n0")
+        net.run(1.0)
+        assert list(net.nodes) == ["n1"]
+        assert net.nodes["n1"].reigns.by_topic[TOPIC].log.events == 1
+
+
 class TestOldCopies:
     """n0 was the rendezvous point, and n1 had the copy, until "between" came: n0 has it now."""
 
