@@ -154,10 +154,11 @@ class Subscriptions:
             self._join(request.session, wanted.pattern, request, now_s)
 
     def _widen(self, session: Session, wildcard: Filter) -> None:
-        """Topics that the session has by name may bring more now."""
-        for pattern in session.filters:
-            entry = self.readers.get(pattern)
-            if entry is not None and pattern_matches(wildcard.pattern, pattern):
+        """Topics that the session reads already may bring more now: those that it has by name, and
+        those that it has followed from elsewhere, whose names may be lost."""
+        for topic in self.topics_of(session):
+            entry = self.readers.get(topic)
+            if entry is not None and pattern_matches(wildcard.pattern, topic):
                 entry.set_condition(session)
 
     def _expand(self, wildcard: Filter, request: Request, now_s: float) -> None:

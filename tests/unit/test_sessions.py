@@ -429,6 +429,24 @@ class TestWildcards:
         assert [(m.topic, m.count) for m in missed] == [(TOPIC, 0)]
         assert heard(messages) == [1]
 
+    def test_a_second_filter_wants_more_of_a_topic_whose_name_is_lost(
+        self, broker: LoneBroker
+    ) -> None:
+        """It is followed because the client has read it elsewhere."""
+        cursor = Cursor(topic=TOPIC, seen=[TermSeq(term=1 << 24, seq=3)])
+        narrow = Filter(pattern="quake/#", where="magnitude > 9")
+        subscribe = Subscribe(request=1, filters=[narrow], resume=True, cursors=[cursor])
+        broker.connect("c1", session_id="elsewhere/1")
+        broker.say("c1", subscribe=subscribe)
+        broker.run(1.0)
+        assert TOPIC not in broker.core.subscriptions.following.names
+        broker.subscribe("c1", "quake/#", request=2)
+        broker.run(1.0)
+        broker.hear("c1")
+        publish(broker, 1)
+        (run,) = broker.runs("c1")
+        assert not run.partial
+
     def test_topics_that_exist_are_followed_from_now_on(self, broker: LoneBroker) -> None:
         publish(broker, 1)
         broker.connect("c1")
