@@ -29,6 +29,12 @@ class OverlayCounters:
     handovers: int = counter("Topics handed over to the node that now owns their key.")
     merges: int = counter("Topics whose two histories, grown apart in a partition, were joined.")
     restamped_events: int = counter("Events stamped again when histories were joined.")
+    copy_searches: int = counter(
+        "Times a neighbour died before it had copied everything, and others were asked for copies."
+    )
+    copy_searches_abandoned: int = counter(
+        "Of these, ended before all that were asked had answered."
+    )
     ranges_assumed: int = counter("Times a range was served without its former owner's word.")
     stamped_events: int = counter("Events stamped as rendezvous point.")
     repeated_events: int = counter(

@@ -63,4 +63,8 @@ def handlers_of(node: Node) -> dict[str, Handler]:
         "range_granted": lambda sender, message, now_s: succession.on_range_granted(sender, now_s),
         "adopt": succession.on_adopt,
         "adopted": succession.on_adopted,
+        "ask_copies": succession.on_ask_copies,
+        "copies_given": lambda sender, message, now_s: node.copy_search.on_copies_given(
+            sender, message
+        ),
     }

@@ -13,6 +13,7 @@ only randomness is the generator it is given. It is put together from parts with
     reigns       the topics whose rendezvous point this node is
     replication  copying them to the successor
     succession   handing them on when the ring changes
+    copy_search  looking for copies where they may still be
 
 After every input `_settle` brings the parts in line with each other. Driving it takes four things:
 frames delivered or lost, `tick` every few tens of milliseconds, effects performed, and a word
@@ -43,6 +44,7 @@ from dynatops.v1.overlay_pb2 import (
 )
 from overlay.catalogue import Entered
 from overlay.context import Context
+from overlay.copy_search import CopySearch
 from overlay.counters import OverlayCounters
 from overlay.dispatch import (
     AFTER_MEMBERSHIP,
@@ -94,8 +96,13 @@ class Node:
         self.replication = Replication(
             context, self.ring, self.trees, reigns, self._hand_over_unknown
         )
-        self.reigns = Reigns(context, self.ring, self.trees, self.replication, reigns, self._onward)
-        self.succession = Succession(context, self.ring, self.reigns, self.replication)
+        self.copy_search = CopySearch(context, self.ring)
+        self.reigns = Reigns(
+            context, self.ring, self.trees, self.replication, self.copy_search, reigns, self._onward
+        )
+        self.succession = Succession(
+            context, self.ring, self.reigns, self.replication, self.copy_search
+        )
         self.round_trips = RoundTrips(context)
         self._handlers = handlers_of(self)
         self._routes_seen = -1

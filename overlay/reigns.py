@@ -27,6 +27,7 @@ from dynatops.v1.overlay_pb2 import (
 )
 from overlay.catalogue import Entered, is_catalogue, is_system
 from overlay.context import Context
+from overlay.copy_search import CopySearch
 from overlay.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, Key, NodeId, key_of
 from overlay.listing import Listing
 from overlay.peers import Peer
@@ -61,12 +62,14 @@ class Reigns:
         ring: Ring,
         trees: Trees,
         replication: Replication,
+        copy_search: CopySearch,
         reigns: dict[str, Reign],
         onward: Onward,
     ) -> None:
         self._ring = ring
         self._trees = trees
         self._replication = replication
+        self._copy_search = copy_search
         self._settings = context.settings
         self._outbox = context.outbox
         self._directory = context.directory
@@ -183,6 +186,8 @@ class Reigns:
         """The reign over a topic that is this node's business; None while that is not certain."""
         reign = self.by_topic.get(topic)
         if reign is None and self.ready and topic not in self._replication.copies:
+            if self._copy_search.range is not None and self._copy_search.concerns(key_of(topic)):
+                return None
             reign = self._found(topic, now_s) if self.has_room() else None
         return reign
 

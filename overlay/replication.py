@@ -62,6 +62,12 @@ class Replication:
         self._in_range: dict[str, None] = {}
         # In order; each is a reign's.
         self._unsent: dict[str, None] = {}
+        # Those taken up since, of which the successor has not confirmed anything.
+        self._uncopied: dict[str, None] = {}
+        # Whether the successor knows that it has been sent everything.
+        self._known_complete = False
+        # The predecessor that said so to this node.
+        self.complete_of: NodeId | None = None
         self._unconfirmed: dict[str, None] = {}
         self._acks: dict[Peer, list[Acknowledged]] = {}
         self._confirmations: dict[Peer, dict[str, TopicPosition]] = {}
@@ -83,6 +89,7 @@ class Replication:
         reign.state_sent, reign.confirmed = False, (0, 0)
         if self._ring.successor is not None:
             self._unsent[reign.log.topic] = None
+            self._uncopied[reign.log.topic] = None
 
     def must_confirm(self, reign: Reign) -> None:
         """The successor has it, but not all of it is confirmed."""
@@ -102,6 +109,7 @@ class Replication:
     def gave_up(self, topic: str) -> None:
         """Publications that were not confirmed are not acknowledged; their brokers try again."""
         self._unconfirmed.pop(topic, None)
+        self._uncopied.pop(topic, None)
 
     def forgotten(self, topic: str) -> None:
         if self._ring.successor is not None:
@@ -199,6 +207,8 @@ class Replication:
         """Another node holds the copies from now on, or none does."""
         self._unsent.clear()
         self._unconfirmed.clear()
+        self._uncopied.clear()
+        self._known_complete = False
         for reign in self._reigns.values():
             self.took_up(reign)
             if self._ring.successor is None:
@@ -208,7 +218,9 @@ class Replication:
         successor = self._ring.successor
         if successor is None or sender.node_id != successor.node_id:
             return
+        self._known_complete |= message.complete
         for entry in message.positions:
+            self._uncopied.pop(entry.topic, None)
             reign = self._reigns.get(entry.topic)
             if reign is None or entry.seq > reign.log.ends().get(entry.term, -1):
                 continue
@@ -272,6 +284,12 @@ class Replication:
             self._outbox.replicate(successor, run)
         return sum(len(run.events) for run in behind)
 
+    def tell_complete(self) -> None:
+        """Once all topics of this node's range have been copied, the successor is to know."""
+        successor = self._ring.successor
+        if successor is not None and not self._known_complete and not self._uncopied:
+            self._outbox.to(successor).messages.add(replicate=Replicate(complete=True))
+
     def tick(self, now_s: float) -> None:
         successor = self._ring.successor
         if successor is None:
@@ -309,6 +327,10 @@ class Replication:
             copy = self.copies.get(topic)
             if copy is not None:
                 copy.log.announced = True
+        predecessor = self._ring.predecessor
+        if message.complete and predecessor is not None and predecessor.node_id == sender.node_id:
+            self.complete_of = sender.node_id
+            self._outbox.to(sender).messages.add(replica_ack=ReplicaAck(complete=True))
 
     def _is_refused(self, topic: str) -> bool:
         """Whether there is no room for a copy that is not here. Unconfirmed, it comes again."""

@@ -59,6 +59,11 @@ class OverlaySettings:
         5.0,
         "After this a new member serves its range with what it has: its successor gave no answer.",
     )
+    copy_search_patience_s: float = setting(
+        2.0,
+        "After a death that left copies elsewhere, others are asked for them for so long; then "
+        "their topics begin anew.",
+    )
     leave_retry_s: float = setting(0.2, "A leaving node repeats its farewell after this.")
     leave_patience_s: float = setting(5.0, "After this a leaving node goes, answered or not.")
     hops_max: int = setting(

@@ -8,6 +8,7 @@ range:
   responsible now, again and again until it confirms (hand-over);
 - this node is new: it serves nothing until its successor, whose range it shares, has handed
   everything over and says so (claim); what is adopted before goes on to whoever comes between;
+- it grew, and not all that the dead had was copied here: others are asked (`copy_search`);
 - a history arrives for a topic that is served here already, because a partition gave it two
   rendezvous points: the two are joined (adoption).
 """
@@ -19,10 +20,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dynatops.bounded import BoundedTable
-from dynatops.v1.overlay_pb2 import Adopt, Adopted, ClaimRange, RangeGranted, TopicState
+from dynatops.v1.overlay_pb2 import (
+    Adopt,
+    Adopted,
+    AskCopies,
+    ClaimRange,
+    CopiesGiven,
+    RangeGranted,
+    TopicState,
+)
 from overlay.context import Context
+from overlay.copy_search import CopySearch
 from overlay.effects import Ready
-from overlay.identifiers import Key, NodeId, key_of, within
+from overlay.identifiers import Key, NodeId, key_of, strictly_between, within
 from overlay.peers import Peer
 from overlay.reign import Copy
 from overlay.reigns import Reigns
@@ -49,15 +59,25 @@ class _HandOver:
     due_s: float
     # Whether it may be anybody's, not just a neighbour's.
     routed: bool = False
+    # Who has asked for it, if somebody has.
+    asker: Peer | None = None
+    # Whether it may lack the latest events that were acknowledged.
+    uncertain: bool = False
 
 
 class Succession:
     def __init__(
-        self, context: Context, ring: Ring, reigns: Reigns, replication: Replication
+        self,
+        context: Context,
+        ring: Ring,
+        reigns: Reigns,
+        replication: Replication,
+        copy_search: CopySearch,
     ) -> None:
         self._ring = ring
         self._reigns = reigns
         self._replication = replication
+        self._copy_search = copy_search
         self._settings = context.settings
         self._outbox = context.outbox
         self._effects = context.effects
@@ -73,6 +93,12 @@ class Succession:
         self._claims: dict[NodeId, int] = {}
         # A claim that came before this node was ready itself.
         self._early_claim: tuple[Peer, ClaimRange] | None = None
+        # The last search for copies of each node that has been answered here.
+        self._searches: dict[NodeId, tuple[int, int]] = {}
+        # Where this node's range began when it was last looked at; and the node that came between
+        # since, whose topics were this node's.
+        self._low_seen: NodeId | None = None
+        self._came_between: NodeId | None = None
         # Lately predecessors: since when, and until when.
         self._predecessors: dict[NodeId, tuple[float, float]] = {}
         self._last_predecessor: NodeId | None = None
@@ -98,6 +124,7 @@ class Succession:
             peer = self._directory.get(owner)
             if peer is not None:
                 yield peer
+        yield from self._copy_search.relied_on()
 
     # ---- readiness ------------------------------------------------------------------------------
 
@@ -132,15 +159,44 @@ class Succession:
             self._early_claim = (sender, message)
             return
         self.range_changed(now_s)
-        if self._claims.get(sender.node_id) != sender.incarnation:
-            self._claims[sender.node_id] = sender.incarnation
+        low, high = NodeId(message.low), sender.node_id
+        if self._claims.get(high) != sender.incarnation:
+            self._claims[high] = sender.incarnation
             if len(self._claims) > _CLAIMS_MAX:
                 del self._claims[next(iter(self._claims))]
             for copy in self._replication.copies.values():
-                if within(copy.key, message.low, sender.node_id):
+                if within(copy.key, low, high):
                     self._hand_over(copy.log.to_state(list(copy.members)), now_s)
-        if not any(within(h.key, message.low, sender.node_id) for h in self._handing.values()):
+            if high not in (self._came_between, self._replication.complete_of):
+                # It is back from the dead, and had not copied everything here.
+                self._copy_search.begin(low, high, now_s)
+        is_handing = any(within(h.key, low, high) for h in self._handing.values())
+        if self._copy_search.range is None and not is_handing:
             self._outbox.to(sender).messages.add(range_granted=RangeGranted())
+
+    def on_ask_copies(self, sender: Peer, message: AskCopies, now_s: float) -> None:
+        """Somebody looks for what I may have copies of."""
+        asked = (message.low, message.end)
+        search = (sender.incarnation, message.nonce)
+        if self._searches.get(sender.node_id) != search:
+            self._searches.pop(sender.node_id, None)
+            self._searches[sender.node_id] = search
+            if len(self._searches) > _CLAIMS_MAX:
+                del self._searches[next(iter(self._searches))]
+            for copy in self._replication.copies.values():
+                if within(copy.key, *asked) and copy.owner != sender.node_id and copy.log.term:
+                    self._hand_over(
+                        copy.log.to_state(list(copy.members)),
+                        now_s,
+                        asker=sender,
+                        uncertain=not self._is_current(copy, now_s),
+                    )
+        if not any(
+            h.asker is not None and h.asker.node_id == sender.node_id and within(h.key, *asked)
+            for h in self._handing.values()
+        ):
+            given = CopiesGiven(nonce=message.nonce)
+            self._outbox.to(sender).messages.add(copies_given=given)
 
     def on_range_granted(self, sender: Peer, now_s: float) -> None:
         successor = self._ring.successor
@@ -154,6 +210,7 @@ class Succession:
         self._replication.range_changed()
         if self._ring.status is not Status.MEMBER:
             return
+        self._look_for_copies(now_s)
         self._pass_on_adopted(now_s)
         if not self._reigns.ready:
             if self._ring.alone:
@@ -163,6 +220,20 @@ class Succession:
             if not self._ring.is_responsible(reign.key):
                 self._abdicate(topic, now_s)
         self._take_over(now_s)
+
+    def _look_for_copies(self, now_s: float) -> None:
+        """The range grew if somebody died or left, and it shrank if somebody came between."""
+        self._note_predecessor(now_s)
+        former, low = self._low_seen, self._ring.range_low
+        self._low_seen = low
+        if former is None or former == low:
+            return
+        has_all = self._replication.complete_of == former
+        self._replication.complete_of = None
+        grew = strictly_between(former, low, self._ring.me.node_id)
+        self._came_between = low if not grew and self._reigns.ready else None
+        if grew and not has_all:
+            self._copy_search.begin(low, former, now_s)
 
     def _abdicate(self, topic: str, now_s: float) -> None:
         self._counters.handovers += 1
@@ -188,10 +259,16 @@ class Succession:
         for copy in self._copies_in_range():
             topic = copy.log.topic
             if self._is_gone(copy.owner):
+                certain = self._is_current(copy, now_s)
+                if not certain and self._copy_search.concerns(copy.key):
+                    continue
                 self._handing.pop((topic, *copy.log.position), None)
+                if not copy.log.term:
+                    # It was to be copied here, and nothing has come.
+                    self._replication.drop(topic)
+                    continue
                 self._replication.take(topic)
                 self._counters.takeovers += 1
-                certain = self._is_current(copy, now_s)
                 self._reigns.begin(copy.log, copy.members, now_s, certain=certain)
 
     def _copies_in_range(self) -> list[Copy]:
@@ -265,10 +342,19 @@ class Succession:
         """Of another node that was hosted here: its rendezvous point may be anywhere."""
         self._hand_over(state, now_s, routed=True)
 
-    def _hand_over(self, state: TopicState, now_s: float, *, routed: bool = False) -> None:
+    def _hand_over(
+        self,
+        state: TopicState,
+        now_s: float,
+        *,
+        routed: bool = False,
+        asker: Peer | None = None,
+        uncertain: bool = False,
+    ) -> None:
         position = state.position
         key = (state.topic, position.term, position.seq)
-        self._handing[key] = _HandOver(state, key_of(state.topic), now_s, routed)
+        topic_key = key_of(state.topic)
+        self._handing[key] = _HandOver(state, topic_key, now_s, routed, asker, uncertain)
 
     def _heir(self) -> Peer | None:
         if self._ring.status is Status.MEMBER:
@@ -279,7 +365,9 @@ class Succession:
         self._note_predecessor(now_s)
         if self._ring.status is Status.MEMBER and not self._reigns.ready:
             self._claim(now_s)
+        self._copy_search.tick(now_s)
         if self._reigns.ready:
+            self._replication.tell_complete()
             self._take_over(now_s)
         heir = self._heir()
         if heir is None and self._ring.status is not Status.MEMBER:
@@ -300,12 +388,20 @@ class Succession:
                 break
             hand_over = self._handing[key] = self._handing.pop(key)
             routed = hand_over.routed
-            adopt = Adopt(state=hand_over.state, origin=self._ring.me.ref, routed=routed)
+            adopt = Adopt(
+                state=hand_over.state,
+                origin=self._ring.me.ref,
+                routed=routed,
+                uncertain=hand_over.uncertain,
+            )
             nbytes = adopt.ByteSize()
             # A long history takes its time to be taken in, too.
             patience = min(max(1.0, nbytes / _QUICKLY_ADOPTED_BYTES), _PATIENCE_MAX)
             hand_over.due_s = now_s + patience * self._settings.adopt_retry_s
             hop = self._ring.next_hop(hand_over.key) or self._ring.me if routed else heir
+            asker = hand_over.asker
+            if asker is not None and not self._liveness.is_condemned(asker.node_id):
+                hop = asker
             self._outbox.to(hop).messages.add(adopt=adopt)
             budget -= nbytes
 
@@ -328,13 +424,16 @@ class Succession:
             return
         if topic not in self._reigns.by_topic and not self._reigns.has_room():
             return
+        if message.uncertain and not self._reigns.ready:
+            # It comes again. That it is uncertain is known to a reign only.
+            return
         history = TopicLog(topic, self._settings, self._budget)
         history.load(message.state)
         members = [NodeId(member) for member in message.state.members]
         if topic in self._reigns.by_topic:
             self._join_histories(history, members, now_s)
         else:
-            self._inherit(history, members, now_s)
+            self._inherit(history, members, now_s, certain=not message.uncertain)
         origin = self._directory.learn(message.origin)
         position = message.state.position
         adopted = Adopted(topic=topic, term=position.term, seq=position.seq)
@@ -383,7 +482,9 @@ class Succession:
         history.discard()
         self._reigns.add_members(reign, members, now_s)
 
-    def _inherit(self, history: TopicLog, members: list[NodeId], now_s: float) -> None:
+    def _inherit(
+        self, history: TopicLog, members: list[NodeId], now_s: float, *, certain: bool
+    ) -> None:
         topic = history.topic
         copy = self._replication.take(topic)
         if copy is not None:
@@ -391,7 +492,7 @@ class Succession:
             members = list(dict.fromkeys([*members, *copy.members]))
             copy.log.discard()
         if self._reigns.ready:
-            self._reigns.begin(history, members, now_s)
+            self._reigns.begin(history, members, now_s, certain=certain)
         else:
             self._replication.keep(history, members, self._ring.me.node_id, now_s)
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 # An orderly stop takes at most so long; who has not stopped by then is killed, as by an operator.
 STOP_PATIENCE_S = 8.0
+# A newcomer that is no member of the ring after so long is not waited for.
+JOIN_PATIENCE_S = 8.0
+# The broker before it crashes at most so long after that: most copying is under way then.
+COPYING_S = 0.6
 # When all start again: how long after the first one the others may.
 STAGGER_S = 1.5
 
@@ -36,6 +40,31 @@ def strike(run: Run, planned: Planned) -> None:
 
 def _join(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     run.start_new_broker()
+
+
+def _join_and_crash(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+    _await_member(run, planned, run.start_new_broker(), run.scheduler.now_s + JOIN_PATIENCE_S)
+
+
+def _await_member(run: Run, planned: Planned, newcomer: str, deadline_s: float) -> None:
+    broker = run.world.brokers.get(newcomer)
+    if broker is None or not broker.alive or run.scheduler.now_s >= deadline_s:
+        return
+    if broker.core.node.ring.status is Status.MEMBER:
+        run.later(run.rng.uniform(0.0, COPYING_S), _crash_before, run, planned, broker)
+    else:
+        run.later(0.02, _await_member, run, planned, newcomer, deadline_s)
+
+
+def _crash_before(run: Run, planned: Planned, newcomer: SimulatedBroker) -> None:
+    """The newcomer stands by for this one, or is about to."""
+    living = [b for b in run.world.living() if b.core.node.ring.status is Status.MEMBER]
+    if newcomer not in living or len(living) < _BROKERS_MIN[Fault.CRASH]:
+        return
+    living.sort(key=lambda broker: broker.core.node.me.node_id)
+    victim = living[living.index(newcomer) - 1]
+    if not victim.leaving:
+        _kill(run, planned, [victim])
 
 
 def _leave(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
@@ -122,6 +151,7 @@ STRIKES: Mapping[Fault, Strike] = MappingProxyType(
         Fault.CRASH_AND_RESTART: _crash,
         Fault.LEAVE: _leave,
         Fault.JOIN: _join,
+        Fault.JOIN_AND_CRASH: _join_and_crash,
         Fault.PARTITION: _partition,
         Fault.CUT_LINK: _cut_link,
         Fault.NEIGHBOURS_CRASH: _crash_neighbours,
@@ -136,6 +166,7 @@ _BROKERS_MIN: Mapping[Fault, int] = MappingProxyType(
     {
         Fault.CRASH: 3,
         Fault.CRASH_AND_RESTART: 3,
+        Fault.JOIN_AND_CRASH: 3,
         Fault.LEAVE: 3,
         Fault.NEIGHBOURS_CRASH: 4,
         Fault.NEIGHBOURS_CRASH_AND_RESTART: 4,

@@ -87,7 +87,7 @@ class Run:
             self.network,
             self.scheduler,
             self.trace,
-            OverlaySettings(),
+            OverlaySettings(sync_bytes_per_tick=scenario.sync_bytes_per_tick),
             CoreSettings(
                 publish_deadline_s=10 * scenario.end_s,
                 session_window_bytes=scenario.session_window_bytes,
@@ -230,9 +230,11 @@ class Run:
 
     # ---- what faults do -------------------------------------------------------------------------
 
-    def start_new_broker(self) -> None:
-        self.start_broker(f"b{self._joined}")
+    def start_new_broker(self) -> str:
+        name = f"b{self._joined}"
         self._joined += 1
+        self.start_broker(name)
+        return name
 
     def split_network(self, lasts_s: float) -> None:
         addresses = [broker.address for broker in self.world.living()]

@@ -12,7 +12,7 @@ A new fault is a name here, how often it is drawn, how long it lasts, and what i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 from types import MappingProxyType
@@ -30,6 +30,7 @@ class Fault(Enum):
     CRASH_AND_RESTART = "crash and restart"
     LEAVE = "leave"
     JOIN = "join"
+    JOIN_AND_CRASH = "join, and the one before it crashes"
     PARTITION = "partition"
     CUT_LINK = "cut link"
     NEIGHBOURS_CRASH = "two neighbours crash"
@@ -39,6 +40,8 @@ class Fault(Enum):
 
 
 WINDOWS_BYTES = (200, 1_000, 4 << 20)
+# How much a broker sends of its topics at once to whoever is to stand by for it: mostly a few.
+SYNC_BYTES = (1_000, 4_000, 4 << 20)
 
 # How often each is drawn, beside the others.
 WEIGHTS: Mapping[Fault, float] = MappingProxyType(
@@ -92,6 +95,8 @@ class Scenario:
     faults: tuple[Planned, ...]
     # What may be under way to a kept session: mostly a few events, so that more often waits.
     session_window_bytes: int = 4 << 20
+    # Of the topics that a new neighbour is sent: mostly few at once, so that it takes its time.
+    sync_bytes_per_tick: int = 4 << 20
 
     @property
     def end_s(self) -> float:
@@ -121,8 +126,9 @@ def scenario_of(seed: int, brokers: int, minutes: float) -> Scenario:
         clients=2 * brokers,
         topics=rng.randint(4, 12),
         publications_per_s=rng.uniform(4.0, 15.0),
-        faults=tuple(_faults(rng, minutes * 60.0 - QUIET_S)),
+        faults=tuple(_sharpened(_faults(rng, minutes * 60.0 - QUIET_S), seed)),
         session_window_bytes=Random(f"window {seed}").choice(WINDOWS_BYTES),
+        sync_bytes_per_tick=Random(f"sync {seed}").choice(SYNC_BYTES),
     )
 
 
@@ -137,3 +143,14 @@ def _faults(rng: Random, until_s: float) -> list[Planned]:
         faults.append(Planned(at_s, fault, lasts_s, noticed=rng.random() < 0.5))
         at_s += lasts_s + rng.uniform(REPAIR_MIN_S, REPAIR_MAX_S)
     return faults
+
+
+def _sharpened(faults: list[Planned], seed: int) -> list[Planned]:
+    """Every other newcomer sees the broker before it die while that one still copies its topics."""
+    rng = Random(f"beside {seed}")
+    return [
+        replace(planned, fault=Fault.JOIN_AND_CRASH)
+        if planned.fault is Fault.JOIN and rng.random() < 0.5
+        else planned
+        for planned in faults
+    ]

@@ -157,6 +157,8 @@ class PeerMessage(_message.Message):
     RANGE_GRANTED_FIELD_NUMBER: _builtins.int
     ADOPT_FIELD_NUMBER: _builtins.int
     ADOPTED_FIELD_NUMBER: _builtins.int
+    ASK_COPIES_FIELD_NUMBER: _builtins.int
+    COPIES_GIVEN_FIELD_NUMBER: _builtins.int
     SESSION_MOVED_FIELD_NUMBER: _builtins.int
     NODE_STATE_PART_FIELD_NUMBER: _builtins.int
     NODE_STATE_SEEN_FIELD_NUMBER: _builtins.int
@@ -233,6 +235,10 @@ class PeerMessage(_message.Message):
     @_builtins.property
     def adopted(self) -> Global___Adopted: ...
     @_builtins.property
+    def ask_copies(self) -> Global___AskCopies: ...
+    @_builtins.property
+    def copies_given(self) -> Global___CopiesGiven: ...
+    @_builtins.property
     def session_moved(self) -> Global___SessionMoved:
         """Sessions."""
 
@@ -280,17 +286,19 @@ class PeerMessage(_message.Message):
         range_granted: Global___RangeGranted | None = ...,
         adopt: Global___Adopt | None = ...,
         adopted: Global___Adopted | None = ...,
+        ask_copies: Global___AskCopies | None = ...,
+        copies_given: Global___CopiesGiven | None = ...,
         session_moved: Global___SessionMoved | None = ...,
         node_state_part: Global___NodeStatePart | None = ...,
         node_state_seen: Global___NodeStateSeen | None = ...,
         ask_outcome: Global___AskOutcome | None = ...,
         outcome: Global___Outcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1282,6 +1290,9 @@ class Replicate(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     ANNOUNCED_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    complete: _builtins.bool
+    """The replica has confirmed everything of the sender's: nobody else is needed should that one die."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @_builtins.property
@@ -1306,10 +1317,11 @@ class Replicate(_message.Message):
         states: _abc.Iterable[Global___TopicState] | None = ...,
         forgotten: _abc.Iterable[_builtins.str] | None = ...,
         announced: _abc.Iterable[_builtins.str] | None = ...,
+        complete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "forgotten", b"forgotten", "members", b"members", "runs", b"runs", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "complete", b"complete", "forgotten", b"forgotten", "members", b"members", "runs", b"runs", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1345,16 +1357,20 @@ class ReplicaAck(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POSITIONS_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    complete: _builtins.bool
+    """`Replicate.complete` was heard."""
     @_builtins.property
     def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPosition]: ...
     def __init__(
         self,
         *,
         positions: _abc.Iterable[Global___TopicPosition] | None = ...,
+        complete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "positions", b"positions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1542,11 +1558,14 @@ class Adopt(_message.Message):
     ORIGIN_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
     ROUTED_FIELD_NUMBER: _builtins.int
+    UNCERTAIN_FIELD_NUMBER: _builtins.int
     hops: _builtins.int
     routed: _builtins.bool
     """On its way along the overlay, not to a neighbour: from a broker whose node has changed hands, or
     after some steps that found no neighbour whose it is.
     """
+    uncertain: _builtins.bool
+    """The history may lack the latest events that were acknowledged."""
     @_builtins.property
     def state(self) -> Global___TopicState: ...
     @_builtins.property
@@ -1558,10 +1577,11 @@ class Adopt(_message.Message):
         origin: Global___NodeRef | None = ...,
         hops: _builtins.int = ...,
         routed: _builtins.bool = ...,
+        uncertain: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "routed", b"routed", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "routed", b"routed", "state", b"state", "uncertain", b"uncertain"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1592,6 +1612,58 @@ class Adopted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Adopted: _TypeAlias = Adopted  # noqa: Y015
+
+@_typing.final
+class AskCopies(_message.Message):
+    """"What copies have you of the topics in (low, end]?" From a node that is responsible for them since
+    their rendezvous point died, or from that one's successor now that it is back: it had not been
+    sent all of them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
+    low: _builtins.int
+    end: _builtins.int
+    nonce: _builtins.int
+    """Of this search; one that is asked again is answered again."""
+    def __init__(
+        self,
+        *,
+        low: _builtins.int = ...,
+        end: _builtins.int = ...,
+        nonce: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "low", b"low", "nonce", b"nonce"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskCopies: _TypeAlias = AskCopies  # noqa: Y015
+
+@_typing.final
+class CopiesGiven(_message.Message):
+    """"You have been given all that I had." """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: _builtins.int
+    nonce: _builtins.int
+    def __init__(
+        self,
+        *,
+        nonce: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopiesGiven: _TypeAlias = CopiesGiven  # noqa: Y015
 
 @_typing.final
 class SessionMoved(_message.Message):

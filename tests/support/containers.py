@@ -151,6 +151,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.reigns.Reigns._beats
         overlay.replication.Replication._in_range
         overlay.replication.Replication._unconfirmed
+        overlay.replication.Replication._uncopied
         overlay.replication.Replication._unsent
         overlay.replication.Replication.copies
         overlay.retention.LogBudget._by_activity
@@ -198,8 +199,10 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.round_trips.RoundTrips._seconds
         overlay.routing.RoutingTable._distances
         overlay.routing.RoutingTable._peers
+        overlay.copy_search.CopySearch._unanswered
         overlay.succession.Succession._claims
         overlay.succession.Succession._predecessors
+        overlay.succession.Succession._searches
         overlay.tree_state.Edge._members
         overlay.tree_state.TopicTree.delegates
         overlay.tree_state.TopicTree.entrusted
