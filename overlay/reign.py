@@ -51,8 +51,9 @@ class Copy:
     key: Key
     owner: NodeId
     members: dict[NodeId, None]
-    # When the owner last sent something of it (never, if it is the owner's no more), and when the
-    # owner was last a neighbour.
+    # When the owner last sent something of it, and when the owner was last a neighbour.
     heard_s: float
     needed_s: float
+    # Whether the owner has not kept it up to date since: it may lack what was acknowledged.
+    is_outdated: bool = False
     pulled_s: float = 0.0

@@ -15,7 +15,6 @@ range:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -284,8 +283,8 @@ class Succession:
 
     def _is_current(self, copy: Copy, now_s: float) -> bool:
         """Whether the copy was kept up to date until its owner went: a predecessor does that."""
-        if copy.owner == self._ring.me.node_id:
-            return True
+        if copy.is_outdated or copy.owner == self._ring.me.node_id:
+            return not copy.is_outdated
         since_s, until_s = self._predecessors.get(copy.owner, (0.0, -_RECENT_S))
         return now_s - until_s < _RECENT_S and copy.heard_s >= since_s
 
@@ -302,7 +301,7 @@ class Succession:
         self._range_told, self._outdate_due_s = told, now_s + _SWEEP_PERIOD_S
         for copy in self._replication.copies.values():
             if copy.owner == sender.node_id and not within(copy.key, low, sender.node_id):
-                copy.heard_s = -math.inf
+                copy.is_outdated = True
 
     def _note_predecessor(self, now_s: float) -> None:
         predecessor = self._ring.predecessor
@@ -393,6 +392,7 @@ class Succession:
                 origin=self._ring.me.ref,
                 routed=routed,
                 uncertain=hand_over.uncertain,
+                asked=hand_over.asker is not None,
             )
             nbytes = adopt.ByteSize()
             # A long history takes its time to be taken in, too.
@@ -409,8 +409,11 @@ class Succession:
         """Forget copies of ranges that are no neighbour's any more."""
         predecessor = self._ring.predecessor
         for topic, copy in list(self._replication.copies.items()):
-            is_outdated = copy.heard_s == -math.inf
-            if predecessor is not None and copy.owner == predecessor.node_id and not is_outdated:
+            if (
+                predecessor is not None
+                and copy.owner == predecessor.node_id
+                and not copy.is_outdated
+            ):
                 copy.needed_s = now_s
             elif now_s - copy.needed_s > self._settings.replica_keep_s:
                 self._replication.drop(topic)
@@ -424,9 +427,6 @@ class Succession:
             return
         if topic not in self._reigns.by_topic and not self._reigns.has_room():
             return
-        if message.uncertain and not self._reigns.ready:
-            # It comes again. That it is uncertain is known to a reign only.
-            return
         history = TopicLog(topic, self._settings, self._budget)
         history.load(message.state)
         members = [NodeId(member) for member in message.state.members]
@@ -438,10 +438,10 @@ class Succession:
         position = message.state.position
         adopted = Adopted(topic=topic, term=position.term, seq=position.seq)
         reign = self._reigns.by_topic.get(topic)
-        if reign is not None:
+        if reign is not None and not message.asked:
             self._replication.answer_when_copied(reign, origin, adopted)
         else:
-            # Not ready: whoever grants this node its range has the history, too.
+            # Whoever was asked for it, or grants this node its range, has the history, too.
             self._outbox.to(origin).messages.add(adopted=adopted)
 
     def _pass_on(self, sender: Peer, message: Adopt) -> None:
@@ -488,16 +488,19 @@ class Succession:
         topic = history.topic
         copy = self._replication.take(topic)
         if copy is not None:
+            certain |= self._is_current(copy, now_s)
             history.merge(copy.log, self._ring.me.term_owner)
             members = list(dict.fromkeys([*members, *copy.members]))
             copy.log.discard()
-        if self._reigns.ready:
+        is_best = certain or not self._copy_search.concerns(key_of(topic))
+        if self._reigns.ready and is_best:
             self._reigns.begin(history, members, now_s, certain=certain)
         else:
-            self._replication.keep(history, members, self._ring.me.node_id, now_s)
+            kept = self._replication.keep(history, members, self._ring.me.node_id, now_s)
+            kept.is_outdated = not certain
 
     def on_adopted(self, sender: Peer, message: Adopted, now_s: float) -> None:
         self._handing.pop((message.topic, message.term, message.seq), None)
         copy = self._replication.copies.get(message.topic)
         if copy is not None and copy.log.position == (message.term, message.seq):
-            copy.owner, copy.heard_s = sender.node_id, now_s
+            copy.owner, copy.heard_s, copy.is_outdated = sender.node_id, now_s, False

@@ -1559,6 +1559,7 @@ class Adopt(_message.Message):
     HOPS_FIELD_NUMBER: _builtins.int
     ROUTED_FIELD_NUMBER: _builtins.int
     UNCERTAIN_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     hops: _builtins.int
     routed: _builtins.bool
     """On its way along the overlay, not to a neighbour: from a broker whose node has changed hands, or
@@ -1566,6 +1567,8 @@ class Adopt(_message.Message):
     """
     uncertain: _builtins.bool
     """The history may lack the latest events that were acknowledged."""
+    asked: _builtins.bool
+    """The receiver has asked for it: the sender keeps what it has."""
     @_builtins.property
     def state(self) -> Global___TopicState: ...
     @_builtins.property
@@ -1578,10 +1581,11 @@ class Adopt(_message.Message):
         hops: _builtins.int = ...,
         routed: _builtins.bool = ...,
         uncertain: _builtins.bool = ...,
+        asked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "routed", b"routed", "state", b"state", "uncertain", b"uncertain"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "hops", b"hops", "origin", b"origin", "routed", b"routed", "state", b"state", "uncertain", b"uncertain"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,7 +34,6 @@ def nothing_is_copied_to(net: NodeNet, *names: str) -> None:
 
 def assert_everything_is_there(net: NodeNet, name: str) -> None:
     assert all(node.counters.copy_searches_abandoned == 0 for node in net.nodes.values())
-    assert all(node.counters.copy_searches_abandoned == 0 for node in net.nodes.values())
     for topic in TOPICS:
         log = net.nodes[name].reigns.by_topic[topic].log
         assert (log.events, log.uncertain) == (3, frozenset())
