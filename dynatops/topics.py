@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from dynatops.v1.client_pb2 import ErrorCode
 
 TOPIC_BYTES_MAX = 1_024
@@ -21,6 +23,8 @@ class TopicError(ValueError):
         self.reason = reason
 
 
+# Whoever publishes names the same few topics again and again. One that is wrong is not remembered.
+@lru_cache(maxsize=4_096)
 def check_topic(topic: str, bytes_max: int = TOPIC_BYTES_MAX) -> None:
     """Raise TopicError unless `topic` may be published and subscribed to."""
     if not topic:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +32,7 @@ from dynatops.client.arguments import (
     check_work,
     checked_ack,
     checked_payload,
+    chunks_of,
 )
 from dynatops.client.core import SessionWishes
 from dynatops.client.engine import Engine, OnConnection
@@ -148,7 +151,8 @@ class Client:
         PublishError if the event is refused, or not acknowledged within `timeout_s` seconds.
         """
         level, wire = self._check_publishing(topic, attributes, ack, timeout_s)
-        number = await self._take_for_sending(topic, checked_payload(payload), level, wire)
+        data = checked_payload(payload)
+        number = await self._take_for_sending(topic, (data,), len(data), level, wire)
         if level is not Ack.NONE:
             await self._confirmation(topic, number, timeout_s)
 
@@ -169,22 +173,38 @@ class Client:
         level, wire = self._check_publishing(topic, attributes, ack, timeout_s)
         check_payloads(payloads)
         number = 0
-        for payload in payloads:
-            data = payload if type(payload) is bytes else checked_payload(payload)
-            number = await self._take_for_sending(topic, data, level, wire)
+        for data in chunks_of(payloads):
+            largest = max(map(len, data))
+            number = await self._take_for_sending(topic, data, largest, level, wire)
         if number and level is not Ack.NONE:
             await self._confirmation(topic, number, timeout_s)
 
     async def _take_for_sending(
-        self, topic: str, payload: bytes, ack: Ack, attributes: list[Attribute] | None = None
+        self,
+        topic: str,
+        payloads: Sequence[bytes],
+        largest: int,
+        ack: Ack,
+        attributes: list[Attribute] | None,
     ) -> int:
         if not self._engine.window_open.is_set():
             await self._engine.window_open.wait()
         self._engine.raise_if_failed()
-        self._check_payload(topic, payload)
-        number = self._core.publish(topic, payload, ack, time.time_ns() // 1_000, attributes)
-        self._engine.adjust_window()
-        self._engine.wake()
+        welcome = self._core.welcome
+        limit = welcome.payload_bytes_max if welcome is not None else sys.maxsize
+        fitting = payloads
+        if largest > limit:
+            fitting = list(takewhile(lambda payload: len(payload) <= limit, payloads))
+        number = 0
+        if fitting:
+            now_us = time.time_ns() // 1_000
+            number = self._core.publications.publish(topic, fitting, ack, now_us, attributes)
+            self._engine.adjust_window()
+            self._engine.wake()
+        if fitting is not payloads:
+            nbytes = len(payloads[len(fitting)])
+            reason = f"the payload has {nbytes:,} bytes; the limit is {limit:,}"
+            raise PublishError(topic, reason)
         return number
 
     def _check_publishing(
@@ -201,13 +221,6 @@ class Client:
         check_attributes(attributes)
         check_timeout(timeout_s)
         return checked_ack(ack), attributes_to_wire(attributes) if attributes else None
-
-    def _check_payload(self, topic: str, payload: bytes) -> None:
-        welcome = self._core.welcome
-        if welcome is not None and len(payload) > welcome.payload_bytes_max:
-            limit = welcome.payload_bytes_max
-            reason = f"the payload has {len(payload):,} bytes; the limit is {limit:,}"
-            raise PublishError(topic, reason)
 
     async def _confirmation(self, topic: str, number: int, timeout_s: float) -> None:
         try:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from dynatops.addresses import split_address
 from dynatops.client.errors import ArgumentTypeError, ArgumentValueError
-from dynatops.client.publications import Ack
+from dynatops.client.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack
 from dynatops.client.work import AckMode, WorkLimits
 from dynatops.filters import pattern_matches
 from dynatops.tls import Tls
@@ -56,6 +56,26 @@ def check_payloads(payloads: object) -> None:
                 checked_payload(payload, f"payloads[{index}]")
 
 
+def chunks_of(payloads: Iterable[object]) -> Iterator[Sequence[bytes]]:
+    """What may be taken in at once, in order: as many of a list as a publication holds. What makes
+    its items when it is asked may take its time, or fail, so that each is a chunk."""
+    if not isinstance(payloads, (list, tuple)):
+        for payload in payloads:
+            yield (checked_payload(payload),)
+        return
+    chunk: list[bytes] = []
+    nbytes = 0
+    for payload in payloads:
+        data = payload if type(payload) is bytes else checked_payload(payload)
+        chunk.append(data)
+        nbytes += len(data)
+        if len(chunk) == RUN_EVENTS_MAX or nbytes >= RUN_BYTES_MAX:
+            yield chunk
+            chunk, nbytes = [], 0
+    if chunk:
+        yield chunk
+
+
 def checked_ack(ack: object) -> Ack:
     if isinstance(ack, Ack):
         return ack
@@ -72,6 +92,8 @@ def check_attributes(attributes: object) -> None:
 
 
 def check_timeout(timeout_s: object, name: str = "timeout_s") -> None:
+    if type(timeout_s) is float and timeout_s > 0:
+        return
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)):
         raise ArgumentTypeError(name, timeout_s, "a number of seconds")
     if not timeout_s > 0:

@@ -226,7 +226,7 @@ class ClientCore:
         attributes: list[Attribute] | None = None,
     ) -> int:
         """Take an event in for the next frame; its number on this topic."""
-        return self.publications.publish(topic, payload, ack, now_us, attributes)
+        return self.publications.publish(topic, (payload,), ack, now_us, attributes)
 
     def taken(self, serial: int) -> None:
         """The application has taken all deliveries up to this one."""

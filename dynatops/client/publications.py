@@ -7,7 +7,7 @@ the former are sent again until they are, the latter never.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
@@ -145,37 +145,64 @@ class Publications:
     # ---- publishing -----------------------------------------------------------------------------
 
     def publish(
-        self, topic: str, payload: bytes, ack: Ack, now_us: int, attributes: list[Attribute] | None
+        self,
+        topic: str,
+        payloads: Sequence[bytes],
+        ack: Ack,
+        now_us: int,
+        attributes: list[Attribute] | None,
     ) -> int:
-        """Take an event in for the next frame; its number on this topic."""
+        """Take events in for the next frame; the number of the last on this topic."""
         streams = self._unacknowledged if ack is Ack.NONE else self._acknowledged
         stream = streams.get(topic)
         if stream is None:
             publisher = self.publisher | (ack is Ack.NONE)
             stream = streams[topic] = _Stream(topic, publisher)
-        if stream.open is not None and (
-            stream.open_count >= RUN_EVENTS_MAX
-            or stream.open_bytes >= RUN_BYTES_MAX
-            or stream.open_ack != ack
-        ):
-            self._open.remove(stream)
-            self._unsent.append(self._publication_of(stream))
-        if stream.open is None:
-            stream.open = Events()
-            stream.open_first = stream.next_number
-            stream.open_ack = ack
-            self._open.append(stream)
         if now_us - stream.published_us > _POSITION_KNOWN_US:
             stream.known = (0, 0)
         stream.published_us = now_us
-        stream.open.events.add(payload=payload, published_us=now_us, attributes=attributes)
-        if attributes:
-            stream.open.attributed = True
-        stream.open_count += 1
-        stream.open_bytes += len(payload)
-        stream.next_number += 1
-        self.open_bytes += len(payload)
+        taken = 0
+        while taken < len(payloads):
+            events = self._open_run(stream, ack)
+            if attributes:
+                events.attributed = True
+            add = events.events.add
+            count = nbytes = 0
+            room_bytes = RUN_BYTES_MAX - stream.open_bytes
+            for payload in payloads[taken : taken + RUN_EVENTS_MAX - stream.open_count]:
+                event = add()
+                event.payload = payload
+                event.published_us = now_us
+                if attributes:
+                    event.attributes.extend(attributes)
+                count += 1
+                nbytes += len(payload)
+                if nbytes >= room_bytes:
+                    break
+            stream.open_count += count
+            stream.open_bytes += nbytes
+            stream.next_number += count
+            self.open_bytes += nbytes
+            taken += count
         return stream.next_number - 1
+
+    def _open_run(self, stream: _Stream, ack: Ack) -> Events:
+        """Where the stream's next event goes: there is room for one at least."""
+        events = stream.open
+        if events is not None:
+            if (
+                stream.open_count < RUN_EVENTS_MAX
+                and stream.open_bytes < RUN_BYTES_MAX
+                and stream.open_ack == ack
+            ):
+                return events
+            self._open.remove(stream)
+            self._unsent.append(self._publication_of(stream))
+        events = stream.open = Events()
+        stream.open_first = stream.next_number
+        stream.open_ack = ack
+        self._open.append(stream)
+        return events
 
     def _publication_of(self, stream: _Stream) -> Publication:
         """The gathered events, as a publication."""

@@ -102,6 +102,12 @@ class TestPubSub:
                     await one.publish_many(TOPIC, [largest] * 8)
                     for _ in range(8):
                         assert (await events.__anext__()).payload == largest
+                    # What comes before one that is too large has been taken.
+                    with pytest.raises(dynatops.PublishError, match="1,048,577 bytes"):
+                        await one.publish_many(TOPIC, [b"a", b"b", bytes((1 << 20) + 1), b"c"])
+                    await one.publish(TOPIC, b"d")
+                    payloads = [(await events.__anext__()).payload for _ in range(3)]
+                    assert payloads == [b"a", b"b", b"d"]
 
         asyncio.run(scenario())
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dynatops.client.arguments import chunks_of
 from dynatops.client.core import ClientCore, Item
+from dynatops.client.errors import ArgumentTypeError
 from dynatops.client.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack, Confirmed, Rejected
 from dynatops.v1.client_pb2 import ClientFrame, Echoed, Refused
-from dynatops.v1.overlay_pb2 import Acknowledged, Events, Publication
+from dynatops.v1.overlay_pb2 import Acknowledged, Attribute, Events, Publication
 from tests.support.clients import TOPIC, connected, hear, new_core, take
 
 
@@ -44,6 +48,35 @@ class TestPublishing:
         for _ in range(3):
             core.publish("other", bytes(RUN_BYTES_MAX // 2), Ack.REPLICATED, 1)
         assert numbers(core) == [(1, 2), (3, 1)]
+
+    def test_many_at_once_are_what_they_would_be_one_by_one(self) -> None:
+        attributes = [Attribute(name="magnitude", number=5.1)]
+        large = bytes(RUN_BYTES_MAX // 2)
+        for payloads in ([b"x"] * (2 * RUN_EVENTS_MAX + 1), [large, b"y", large, b"z"], [b""]):
+            singly, at_once = new_core(), new_core()
+            for core in (singly, at_once):
+                core.publish(TOPIC, b"before", Ack.REPLICATED, 1, attributes)
+            for payload in payloads:
+                last = singly.publish(TOPIC, payload, Ack.REPLICATED, 1, attributes)
+            many = at_once.publications.publish(TOPIC, payloads, Ack.REPLICATED, 1, attributes)
+            assert many == last
+            assert at_once.publications.open_bytes == singly.publications.open_bytes
+            assert publications(at_once) == publications(singly)
+
+    def test_a_list_is_taken_in_as_many_at_once_as_a_publication_holds(self) -> None:
+        large = bytes(RUN_BYTES_MAX // 2)
+        payloads = [*[b"x"] * (RUN_EVENTS_MAX + 1), large, bytearray(large), b"y"]
+        chunks = list(chunks_of(payloads))
+        assert [len(chunk) for chunk in chunks] == [RUN_EVENTS_MAX, 3, 1]
+        assert [payload for chunk in chunks for payload in chunk] == payloads
+        assert list(chunks_of([])) == []
+
+    def test_what_makes_payloads_is_asked_for_one_at_a_time(self) -> None:
+        """What came before one that is none has been published by then."""
+        chunks = chunks_of(payload for payload in (b"a", "b"))
+        assert next(chunks) == (b"a",)
+        with pytest.raises(ArgumentTypeError):
+            next(chunks)
 
     def test_what_has_gone_out_takes_no_room(self) -> None:
         """Full publications too: what is counted for ever stops the publisher in the end."""
