@@ -37,7 +37,6 @@ from dynatops.v1.overlay_pb2 import (
     Ping,
     Pong,
     Publication,
-    Publish,
     PublishAck,
     TermSeq,
     TopicState,
@@ -175,7 +174,10 @@ class Node:
     ) -> list[Effect]:
         """Send publications to the rendezvous point: `via` if the host knows who that is."""
         frame = self._outbox.to(via if via is not None else self.me)
-        frame.messages.add(publish=Publish(origin=self.me.ref, publications=publications))
+        # Filled in where it is: what is in it is copied once.
+        publish = frame.messages.add().publish
+        publish.origin.CopyFrom(self.me.ref)
+        publish.publications.extend(publications)
         return self._settle(now_s)
 
     def fetch(

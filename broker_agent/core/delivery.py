@@ -16,7 +16,7 @@ from broker_agent.core.redelivery import piece_of
 from broker_agent.core.run_events import events_of
 from broker_agent.core.sessions import Session
 from dynatops.filters import Filter, Value, attributes_of
-from dynatops.v1.client_pb2 import MissCause, Missed, ServerMessage
+from dynatops.v1.client_pb2 import MissCause, Missed, ServerFrame, ServerMessage
 from dynatops.v1.overlay_pb2 import Event, Events, Run
 from overlay.publishers import Part
 
@@ -32,7 +32,10 @@ class _Selection:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.whole = piece_of(ServerMessage(run=run))
+        # As `piece_of` it, copied once.
+        frame = ServerFrame()
+        frame.messages.add().run.CopyFrom(run)
+        self.whole = frame.SerializeToString()
         self._events: Sequence[Event] | None = None
         self._attributes: list[Mapping[str, Value]] = []
         self._pieces: dict[Condition, tuple[bytes, int]] = {}

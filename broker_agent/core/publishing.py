@@ -36,6 +36,8 @@ _UINT64_MAX = (1 << 64) - 1
 class _Open:
     publication: Publication
     entered_s: float
+    # Of its events: the message makes a copy of them each time it is asked.
+    nbytes: int
 
     @property
     def last_number(self) -> int:
@@ -121,15 +123,15 @@ class Publishing:
             stream.due_s = now_s + stream.pause_s
         stream.session = session
         self._update(copy, stream.past, now_s)
-        stream.open.append(_Open(copy, now_s))
-        self._count_open(session, copy, 1)
+        nbytes = len(copy.events)
+        stream.open.append(_Open(copy, now_s, nbytes))
+        self._count_open(session, nbytes + _OPEN_BYTES)
         if not copy.void:
             self._counters.published_events += copy.count
-            self._counters.published_bytes += len(copy.events)
+            self._counters.published_bytes += nbytes
         return copy
 
-    def _count_open(self, session: Session, publication: Publication, sign: int) -> None:
-        nbytes = sign * (len(publication.events) + _OPEN_BYTES)
+    def _count_open(self, session: Session, nbytes: int) -> None:
         session.unsettled_bytes += nbytes
         self.unsettled_bytes += nbytes
 
@@ -156,7 +158,7 @@ class Publishing:
             entry = stream.open.popleft()
             publication = entry.publication
             self.timings.acknowledged_s.observe(now_s - entry.entered_s)
-            self._count_open(stream.session, publication, -1)
+            self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)
             if publication.ack != AckLevel.ACK_LEVEL_NONE and not publication.void:
                 wants_to_know = True
         stream.pause_s = self._settings.publish_retry_s
@@ -194,7 +196,7 @@ class Publishing:
         while stream.open and stream.open[0].entered_s <= oldest_s:
             entry = stream.open.popleft()
             stream.past.settled = entry.last_number
-            self._count_open(stream.session, entry.publication, -1)
+            self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)
             self.refuse(
                 stream.session,
                 entry.publication,

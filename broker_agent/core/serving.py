@@ -246,7 +246,9 @@ class Serving:
         if self._subscriptions.confirming.held:
             self._effects.append(SaveNow())
         for session in self._publishing.take_touched():
-            self._wake(session)
+            # Most who want no acknowledgement are told nothing.
+            if session.has_output:
+                self._wake(session)
             self._read_on(session)
         if self._waiting_for_others and self._has_room_for_all:
             waiting, self._waiting_for_others = self._waiting_for_others, {}

@@ -165,6 +165,11 @@ class Session:
         return len(self._pieces or ())
 
     @property
+    def has_output(self) -> bool:
+        """Whether anything waits to be sent, now or once there is room for it."""
+        return bool(self._pieces or self._answers or self._untold)
+
+    @property
     def oldest_s(self) -> float | None:
         """Since when what is sent next has been waiting; None if that is no delivery."""
         return self._pieces[0].queued_s if self._pieces and self._pieces[0].serial else None

@@ -45,15 +45,17 @@ def problem_with(publication: Publication, settings: CoreSettings) -> Problem | 
     if publication.first_number < 1 or max(last_number, publication.settled) > NUMBER_MAX:
         message = f"numbers {publication.first_number} to {last_number} are not between 1 and 2^63"
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up_numbers=False)
+    # A copy each time it is asked for.
+    raw = publication.events
     # No more than what was sent could hold: whoever wants to pass over many numbers must send as
     # many events.
     try:
-        check_parts(publication.events, EVENTS, settings.frame_parts_max)
+        check_parts(raw, EVENTS, settings.frame_parts_max)
     except FrameError as error:
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, str(error), uses_up_numbers=False)
-    uses_up = 0 < publication.count <= len(publication.events) // _EVENT_BYTES_MIN
+    uses_up = 0 < publication.count <= len(raw) // _EVENT_BYTES_MIN
     try:
-        events = Events.FromString(publication.events).events
+        events = Events.FromString(raw).events
     except DecodeError:
         message = "the publication's events cannot be decoded"
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up)
@@ -62,7 +64,7 @@ def problem_with(publication: Publication, settings: CoreSettings) -> Problem | 
         message = f"{found}, but {publication.count} announced"
         return Problem(ErrorCode.ERROR_CODE_PROTOCOL, message, uses_up)
     limit = settings.payload_bytes_max
-    if len(publication.events) > limit:
+    if len(raw) > limit:
         largest = max(len(event.payload) for event in events)
         if largest > limit:
             message = f"a payload has {largest:,} bytes; the limit is {limit:,}"

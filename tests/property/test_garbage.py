@@ -106,6 +106,16 @@ def test_numbers_that_cannot_be() -> None:
     assert not is_sound(Runs(runs=[Run(first_seq=1, hops=(1 << 32) - 1)]))
     assert is_sound(Publish(publications=[publication("t", 1, publisher=beyond)]))
     assert not is_sound(Publish(publications=[publication("t", beyond)]))
+    # What passes often is looked at by name: every number in it, as in any other message.
+    numbers = [f.name for f in Publication.DESCRIPTOR.fields if f.type == f.TYPE_UINT64]
+    assert len(numbers) == 4
+    for name in numbers:
+        fine, wrong = Publication(), Publication()
+        setattr(fine, name, NUMBER_MAX)
+        setattr(wrong, name, beyond)
+        assert is_sound(Publish(publications=[fine]))
+        assert not is_sound(Publish(publications=[fine, wrong]))
+        assert not is_sound(wrong)
 
 
 GARBAGE = (b"\xff", b"\x0a\x7f", b"\x0a\x02\x0a\x7f", b"\x08\x01", b"\x0a\x00\x0a\x00\x0a\x00")

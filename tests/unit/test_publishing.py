@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_agent.core.effects import ConnectionId, Wake
 from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import Echo, ErrorCode
 from dynatops.v1.overlay_pb2 import AckLevel, Publication
@@ -32,9 +33,12 @@ class TestPublishing:
     def test_without_wish_there_is_no_acknowledgement(self, broker: LoneBroker) -> None:
         broker.connect("ann")
         broker.hear("ann")
+        before = len(broker.effects)
         broker.publish("ann", publication(TOPIC, 1, ack=AckLevel.ACK_LEVEL_NONE))
         assert broker.hear("ann") == []
         assert broker.core.publishing.open_streams == 0
+        # Nor is it looked for, for every frame.
+        assert Wake(ConnectionId("ann")) not in broker.effects[before:]
 
     def test_a_retry_is_delivered_once_and_acknowledged_again(self, broker: LoneBroker) -> None:
         broker.connect("ann")
