@@ -302,7 +302,7 @@ class Broker:
 
     def take_output(self, connection: ConnectionId, bytes_max: int) -> bytes:
         session = self.registry.connections.get(connection)
-        if session is None or session.connection != connection:
+        if session is None or session.connection != connection or not session.has_output:
             return b""
         # What was dropped may be told now.
         self._unsaved.queue(session)

@@ -486,10 +486,23 @@ class Session:
 
     def take(self, bytes_max: int, now_s: float) -> bytes:
         """Remove and return output, a whole frame; at least one piece if there is any."""
+        answers = b""
         if self._answers is not None:
             answers = self._take_answers(bytes_max)
-            return answers + self._take_deliveries(max(0, bytes_max - len(answers)), now_s)
-        return self._take_deliveries(bytes_max, now_s)
+            bytes_max = max(0, bytes_max - len(answers))
+        if self._untold is not None and not self._events:
+            self._tell_dropped(now_s)
+        pieces = self._pieces
+        if not pieces or not bytes_max or self._is_waiting:
+            return answers
+        if self._bytes <= bytes_max:
+            taken, self._pieces = pieces, None
+            self._bytes = self._events = 0
+        else:
+            taken = self._take_some(pieces, bytes_max)
+        if self.is_kept:
+            self._note_sent(taken)
+        return answers + b"".join([piece.data for piece in taken])
 
     def _take_answers(self, bytes_max: int) -> bytes:
         answers = self._answers or []
@@ -505,21 +518,6 @@ class Session:
         del answers[:count]
         self.answers_bytes -= size + count * _ENTRY_BYTES
         return taken
-
-    def _take_deliveries(self, bytes_max: int, now_s: float) -> bytes:
-        if self._untold is not None and not self._events:
-            self._tell_dropped(now_s)
-        pieces = self._pieces
-        if not pieces or not bytes_max or self._is_waiting:
-            return b""
-        if self._bytes <= bytes_max:
-            taken, self._pieces = pieces, None
-            self._bytes = self._events = 0
-        else:
-            taken = self._take_some(pieces, bytes_max)
-        if self.is_kept:
-            self._note_sent(taken)
-        return b"".join([piece.data for piece in taken])
 
     def _take_some(self, pieces: list[Piece], bytes_max: int) -> list[Piece]:
         count = size = 0

@@ -275,12 +275,12 @@ class Client:
         filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
         limits = WorkLimits(max_in_flight, ack_wait_s, max_deliver)
         check_work(patterns, ack, limits, dead_letter)
-        queue = EventQueue(filters, on_gap, self._inbox.look_for_room)
+        queue = EventQueue(filters, on_gap, self._inbox.has_been_read)
         if ack == "manual":
             if dead_letter:
                 check_topic(dead_letter, bytes_max)
             queue = WorkQueue(
-                filters, on_gap, self._inbox.look_for_room, limits, dead_letter, self._work_links
+                filters, on_gap, self._inbox.has_been_read, limits, dead_letter, self._work_links
             )
         return Subscription(
             queue, self._start_subscription, self._end_subscription, self._change_subscription

@@ -23,6 +23,7 @@ from dynatops.client.work import WorkItem
 from dynatops.client.working import WorkQueue
 from dynatops.filters import Filter, attributes_of, pattern_matches
 from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
+from dynatops.v1.overlay_pb2 import Event as WireEvent
 from dynatops.v1.overlay_pb2 import Events
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _MISS_REASONS = {
 }
 
 
+_new = tuple.__new__
 # While an answer is waited for, so many times more events are taken in.
 _AWAITING_FACTOR = 4
 
@@ -138,6 +140,11 @@ class Inbox:
             self._session_id = self._reading.session_id
             self.taking.begin_anew(self._reading.had)
         self.look_for_room()
+
+    def has_been_read(self) -> None:
+        """A subscription is empty: perhaps there is room again."""
+        if not self.has_room.is_set():
+            self.look_for_room()
 
     def look_for_room(self) -> None:
         """A subscription has become full or empty, or somebody begins to wait for an answer: that
@@ -272,9 +279,12 @@ def _events_of(arrived: Arrived) -> list[Event] | None:
             )
             for i, offset in arrived.places
         ]  # fmt: skip
-    chosen = messages[arrived.start : arrived.stop]
+    chosen: Iterable[WireEvent] = messages
+    if arrived.stop - arrived.start < run.count:
+        chosen = messages[arrived.start : arrived.stop]
+    # As `Event(…)` makes them, without its call in between.
     return [
-        Event(topic, event.payload, event.published_us, term, seq)
+        _new(Event, (topic, event.payload, event.published_us, term, seq, NO_ATTRIBUTES))
         for seq, event in enumerate(chosen, first + arrived.start)
     ]
 

@@ -8,8 +8,8 @@ in the same order or another, it takes once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from dynatops.filters import is_wildcard, pattern_matches
 from dynatops.topics import RESERVED_PREFIX
@@ -25,8 +25,7 @@ _PUBLISHERS_MAX = 4_096
 FilterKey = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """Events that have not been had before: those of the run at offsets from `start` to `stop`."""
 
     run: Run
@@ -55,15 +54,17 @@ class TopicCursor:
         """The topic stands here, and is read from here on."""
         self._mark(term, seq)
 
-    def admit(self, run: Run) -> Iterator[Arrived]:
+    def admit(self, run: Run) -> Sequence[Arrived]:
         last_seq = run.first_seq + run.count - 1
         if last_seq <= self._seen.get(run.term, 0):
-            return
+            return ()
         self._mark(run.term, last_seq)
         window = self._publishers.window(run.publisher)
-        for new in window.admit(run.first_number, run.count, run.missing):
-            start = new.first - run.first_number
-            yield Arrived(run, start, start + new.count)
+        first = run.first_number
+        return [
+            Arrived(run, new.first - first, new.first - first + new.count)
+            for new in window.admit(first, run.count, run.missing)
+        ]
 
     def _mark(self, term: int, seq: int) -> None:
         if term == 0:
@@ -254,16 +255,16 @@ class Reading:
             cursor = self._cursors[topic] = TopicCursor()
         return cursor
 
-    def admit(self, run: Run) -> Iterator[Arrived]:
+    def admit(self, run: Run) -> Sequence[Arrived]:
         if not self.count_delivery():
-            return
+            return ()
         cursor = self._cursor_of(run.topic)
         if cursor is None:
-            return
+            return ()
         if run.count == 0:
             cursor.begin(run.term, run.first_seq - 1)
-            return
-        yield from cursor.admit(run)
+            return ()
+        return cursor.admit(run)
 
 
 def to_wire(filters: Iterable[FilterKey]) -> list[Filter]:

@@ -108,8 +108,8 @@ class EventQueue:
         self.put_events = 0
         self._given_events = 0
         self._events: deque[Event] = deque()
-        # Whoever waits for events, several tasks perhaps, waits for this.
-        self._waiter: asyncio.Future[None] | None = None
+        # Of tasks that wait for events: one, mostly.
+        self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
         self._failure: Exception | None = None
 
@@ -147,8 +147,9 @@ class EventQueue:
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     # ---- the subscription's side ----------------------------------------------------------------
 
@@ -179,9 +180,12 @@ class EventQueue:
             return False
         if self._failure is not None:
             raise self._failure.with_traceback(None)
-        if self._waiter is None or self._waiter.done():
-            self._waiter = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._waiter)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
         return True
 
     def close(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from dynatops.client.core import ClientCore, Item
@@ -229,6 +230,23 @@ class TestMissingNumbers:
     def test_before_anything_was_heard_they_may_be_too(self) -> None:
         """They may have been published on the other side after reading began on this one."""
         assert self.hears_late()
+
+
+class TestWaiting:
+    def test_of_several_tasks_one_that_gives_up_is_in_nobodys_way(self) -> None:
+        async def scenario() -> None:
+            queue = EventQueue([ParsedFilter.parse(TOPIC)], None, lambda: None)
+            tasks = [asyncio.create_task(queue.get()) for _ in range(3)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            events = [Event(TOPIC, b"", 0, 5, seq) for seq in (1, 2)]
+            queue.put(events[:1])
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            queue.put(events[1:])
+            assert await asyncio.gather(*tasks[1:]) == events
+            assert tasks[0].cancelled()
+
+        asyncio.run(scenario())
 
 
 class TestTaking:
