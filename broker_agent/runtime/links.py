@@ -104,6 +104,8 @@ class _Link:
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._work = asyncio.Event()
+        # When the sender looks whether it has been idle for long.
+        self._alarm: asyncio.TimerHandle | None = None
         self._sender: asyncio.Task[object] | None = None
 
     @property
@@ -164,14 +166,23 @@ class _Link:
 
     async def _has_work(self) -> bool:
         """Wait for something to send; False after a long time without."""
-        if not self._queue:
-            self._work.clear()
-            try:
-                async with asyncio.timeout(self._settings.link_idle_s):
-                    await self._work.wait()
-            except TimeoutError:
+        if self._queue:
+            return True
+        loop = asyncio.get_running_loop()
+        idle_at_s = loop.time() + self._settings.link_idle_s
+        while not self._queue:
+            if loop.time() >= idle_at_s:
                 return False
+            self._work.clear()
+            if self._alarm is None:
+                # One for many frames, which looks when it rings: each would cost as much as a wait.
+                self._alarm = loop.call_at(idle_at_s, self._look)
+            await self._work.wait()
         return True
+
+    def _look(self) -> None:
+        self._alarm = None
+        self._work.set()
 
     def _take_batch(self) -> bytes:
         pieces: list[bytes] = []
