@@ -1,7 +1,8 @@
 """Leaving: whom to tell, until they have heard it.
 
 Both neighbours must know, or the departure is a crash to them; they are told again until they
-confirm. Everyone who lately asked after this node relies on it in some way, and is told once.
+confirm: the predecessor when its next successor has the copies that are here. Everyone who lately
+asked after this node relies on it in some way, and is told once.
 """
 
 from __future__ import annotations
@@ -41,8 +42,13 @@ class Farewell:
         for peer in self._askers.values():
             self._outbox.to(peer).messages.add(leave=message)
 
+    @property
+    def unconfirmed(self) -> Iterable[Peer]:
+        """Neighbours that have not said that this node may go."""
+        return self._unconfirmed.values()
+
     def heard_by(self, node_id: NodeId) -> None:
-        """It knows, or is dead: no need to tell it any more."""
+        """It knows, and needs nothing from here, or is dead."""
         self._unconfirmed.pop(node_id, None)
 
     def lost(self, node_id: NodeId) -> None:

@@ -29,6 +29,7 @@ from typing import Any
 from dynatops.v1.overlay_pb2 import (
     Fetch,
     Fetched,
+    LeaveSeen,
     NodeRef,
     NodeState,
     NotHere,
@@ -353,8 +354,12 @@ class Node:
         self._lose(NodeId(message.node_id), now_s)
 
     def on_leave(self, sender: Peer, message: Any, now_s: float) -> None:
+        """It may go once nobody needs the copies that it has."""
         self.ring.on_leave(sender, message, now_s)
         self.trees.drop_parent(sender.node_id)
+        self._note_successor()
+        if self.replication.is_complete:
+            self._outbox.to(sender).messages.add(leave_seen=LeaveSeen())
 
     def _hand_over_unknown(self, state: TopicState, now_s: float) -> None:
         self.succession.unknown_history(state, now_s)
@@ -395,6 +400,11 @@ class Node:
         self._effects.clear()
         return effects
 
+    def _note_successor(self) -> None:
+        if self.ring.successor != self._successor_seen:
+            self._successor_seen = self.ring.successor
+            self.replication.successor_changed()
+
     def _align(self, now_s: float) -> None:
         """Bring the parts in line with what the ring has become."""
         ring = self.ring
@@ -412,9 +422,7 @@ class Node:
             self._range_seen = (ring.status, ring.range_low)
             ring.calm_since_s = now_s
             self.succession.range_changed(now_s)
-        if ring.successor != self._successor_seen:
-            self._successor_seen = ring.successor
-            self.replication.successor_changed()
+        self._note_successor()
         for topic in self.trees.take_own_changes():
             self.interests.review(topic, now_s)
         self.replication.flush()

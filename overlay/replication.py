@@ -284,6 +284,11 @@ class Replication:
             self._outbox.replicate(successor, run)
         return sum(len(run.events) for run in behind)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether nobody but the successor is needed for copies of this node's topics."""
+        return self._known_complete or self._ring.successor is None or not self._reigns
+
     def tell_complete(self) -> None:
         """Once all topics of this node's range have been copied, the successor is to know."""
         successor = self._ring.successor

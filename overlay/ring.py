@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 from dynatops.v1.overlay_pb2 import (
     Found,
     Leave,
-    LeaveSeen,
     Lookup,
     Neighbours,
     NodeRef,
@@ -120,6 +119,8 @@ class Ring:
             yield from self.fingers.routes.targets
             if self.predecessor is not None and not self._predecessor_lost:
                 yield self.predecessor
+        elif self.status is Status.LEAVING:
+            yield from self.farewell.unconfirmed
 
     # ---- coming and going -----------------------------------------------------------------------
 
@@ -365,7 +366,6 @@ class Ring:
         self.fingers.set_successor(self.successor)
 
     def on_leave(self, sender: Peer, message: Leave, now_s: float) -> None:
-        self._outbox.to(sender).messages.add(leave_seen=LeaveSeen())
         self._liveness.condemn(sender.node_id, now_s)
         if _is(self.predecessor, sender.node_id) and message.HasField("predecessor"):
             heir = self._directory.learn(message.predecessor)

@@ -244,13 +244,18 @@ class Succession:
 
     def _pass_on_adopted(self, now_s: float) -> None:
         """Histories that were adopted before this node was ready, and are another's business by
-        now: whoever handed them over relies on this node, and nobody else will claim them here."""
+        now: whoever handed them over relies on this node, and nobody else will claim them here.
+        While this node leaves, so is what its predecessor had, if that one dies before it has
+        copied it to its next successor."""
         leaves = self._ring.status is not Status.MEMBER
-        me, heir = self._ring.me.node_id, self._heir()
+        me, heir, predecessor = self._ring.me.node_id, self._heir(), self._ring.predecessor
         if heir is None:
             return
+        owners = {me}
+        if leaves and predecessor and self._liveness.is_condemned(predecessor.node_id):
+            owners.add(predecessor.node_id)
         for copy in self._replication.copies.values():
-            if copy.owner == me and (leaves or not self._ring.is_responsible(copy.key)):
+            if copy.owner in owners and (leaves or not self._ring.is_responsible(copy.key)):
                 copy.owner = heir.node_id
                 self._hand_over(copy.log.to_state(list(copy.members)), now_s)
 
@@ -369,6 +374,8 @@ class Succession:
             self._replication.tell_complete()
             self._take_over(now_s)
         heir = self._heir()
+        if self._ring.status is not Status.MEMBER:
+            self._pass_on_adopted(now_s)
         if heir is None and self._ring.status is not Status.MEMBER:
             # Nobody is left to hand anything to.
             self._handing.clear()

@@ -233,6 +233,40 @@ class TestLeaving:
         assert net.nodes["n1"].reigns.by_topic[TOPIC].log.events == 1
 
 
+class TestLeavingWithCopies:
+    """n1 leaves, which has the copies of n0's topics; n2 is to have them."""
+
+    @pytest.fixture
+    def net(self, net: NodeNet) -> NodeNet:
+        net.publish("n3", publication(TOPIC, 1))
+        net.run(1.0)
+        net.drops = lambda source, _, frame: source == "n0" and has(frame, "replicate")
+        net.leave("n1")
+        net.run(1.0)
+        assert "n1" in net.nodes
+        return net
+
+    @pytest.mark.parametrize("noticed", [True, False])
+    def test_it_gives_them_away_if_their_owner_dies(self, net: NodeNet, noticed: bool) -> None:
+        net.crash("n0")
+        for name, node in list(net.nodes.items()):
+            if noticed:
+                net.perform(name, node.unreachable("n0", net.now_s))
+        net.run(10.0)
+        assert "n1" not in net.nodes
+        assert net.nodes["n2"].reigns.by_topic[TOPIC].log.events == 1
+
+    def test_it_departs_when_they_are_where_they_belong(self, net: NodeNet) -> None:
+        net.drops = lambda *_: False
+        net.run(1.0)
+        assert "n1" not in net.nodes
+        assert TOPIC in net.nodes["n2"].replication.copies
+
+    def test_its_patience_has_an_end(self, net: NodeNet) -> None:
+        net.run(net.settings.leave_patience_s)
+        assert "n1" not in net.nodes
+
+
 class TestOldCopies:
     """n0 was the rendezvous point, and n1 had the copy, until "between" came: n0 has it now."""
 
