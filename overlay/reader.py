@@ -199,7 +199,10 @@ class TopicReader:
             self._mark(entry.term, entry.seq)
         for run in answer.runs:
             seq = self._seen_of(run.term)
-            if run.first_seq + run.count - 1 > seq:
+            if run.first_seq + run.count - 1 <= seq:
+                # Read before it went back: that far it has come again.
+                self._mark(run.term, seq)
+            else:
                 # Of a log that has nothing in common with what was read, only what is newer than
                 # anything heard of its publisher: the rest is from before this reader began.
                 ready += self._take(run, seq, only_newer=answer.unknown_loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 from hypothesis import given, settings
@@ -143,3 +144,49 @@ def test_readers_of_both_sides_of_a_partition_hear_everything_once(seed: int) ->
         for publisher in number:
             own = [n for p, n in heard[i] if p == publisher]
             assert own == sorted(own)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, 1 << 32))
+def test_one_that_goes_back_and_forth_between_both_sides_hears_everything_once(seed: int) -> None:
+    rng = Random(seed)
+    here = TopicLog("t", OverlaySettings(fetch_bytes_max=40), LogBudget(1 << 30))
+    here.open_next_term(ONE)
+    reader = TopicReader("t", 100)
+    reader.observe(here.position_message())
+    number = {1: 1, 2: 1, 3: 1}
+    heard: list[tuple[int, int]] = []
+
+    def write(log: TopicLog, *publishers: int) -> None:
+        publisher = rng.choice(publishers)
+        log.stamp(publication("t", number[publisher], publisher=publisher), 0.0)
+        number[publisher] += 1
+
+    def ask(log: TopicLog) -> None:
+        reader.observe(log.position_message())
+        answer = log.since({entry.term: entry.seq for entry in reader.seen()})
+        if answer.position.term < reader.newest_term:
+            reader.go_back(answer)
+        else:
+            heard.extend(numbers_of(reader.fetched(answer).parts))
+
+    for _ in range(rng.randint(0, 3)):
+        write(here, 1, 2)
+    there = TopicLog("t", OverlaySettings(fetch_bytes_max=40), LogBudget(1 << 30))
+    if rng.random() < 0.5:
+        there.load(here.to_state([]))
+    there.open_next_term(OTHER)
+    for _ in range(rng.randint(0, 30)):
+        log, publishers = rng.choice(((here, (1, 2)), (there, (3,))))
+        rng.choice((partial(write, log, *publishers), partial(ask, log)))()
+        if rng.random() < 0.1:
+            log.open_next_term(ONE if log is here else OTHER)
+    here.merge(there, ONE)
+    for _ in range(100):
+        ask(here)
+    assert not reader.is_behind
+    assert len(heard) == len(set(heard))
+    assert set(heard) == {(p, n) for p in number for n in range(1, number[p])}
+    for publisher in number:
+        own = [n for p, n in heard if p == publisher]
+        assert own == sorted(own)

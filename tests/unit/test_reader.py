@@ -258,6 +258,24 @@ class TestGoingBack:
         reader.fetched(self.ask(reader, oldest))
         assert reader.cursor == (oldest.position, newer.position)
 
+    def test_pages_of_what_was_read_lead_on(self) -> None:
+        older = self.log(1, 0)
+        newer = TopicLog("t", OverlaySettings(fetch_bytes_max=1), LogBudget(1 << 20))
+        newer.open_next_term(TermOwner(2), newer_than=older.term)
+        for number in range(1, 6):
+            newer.stamp(publication("t", number, publisher=1), 0.0)
+        reader = TopicReader("t", 100)
+        reader.resume([TermSeq(term=newer.term, seq=1)])
+        reader.observe(newer.position_message())
+        read = [self.numbers(reader.fetched(self.ask(reader, newer))) for _ in range(3)]
+        assert read == [[2], [3], [4]]
+        reader.go_back(self.ask(reader, older))
+        # It has asked from the start, and there is a page of what it knows.
+        reader.observe(newer.position_message())
+        read = [self.numbers(reader.fetched(self.ask(reader, newer))) for _ in range(2)]
+        assert read == [[], [5]]
+        assert not reader.is_behind
+
     def test_nobody_else_stands_where_it_does(self) -> None:
         """What it goes past as a repeat would be news to whoever has not read it."""
         older = self.log(1, 0)
