@@ -56,12 +56,11 @@ EventKey = tuple[str, int, int]
 class Handled:
     """What became of one event, over all lives of a worker."""
 
-    # How often it was handed out, as counted, when that was last, in which life, and by whose word:
-    # the life of the broker that was told.
+    # How often it was handed out, as counted, in which life that was last, and the life of the
+    # broker that has heard of it.
     deliveries: int
-    at_s: float
     life: int
-    told: SimulatedBroker | None
+    heard: SimulatedBroker | None
     # All that it has come under: term and number.
     stamps: frozenset[tuple[int, int]]
     is_acked: bool = False
@@ -94,8 +93,6 @@ class Worker:
         self._connection = ConnectionId("")
         self._connections = 0
         self._life = 0
-        # When the last process ended, or lost its connection.
-        self._died_s = 0.0
         self._begins_anew = True
         self._be_born()
 
@@ -109,8 +106,9 @@ class Worker:
         self._keys: dict[WorkItem, EventKey] = {}
         # Events in hand, and when the broker will have heard of it.
         self._in_hand: list[WorkItem] = []
-        # Echoes asked for, and what was done before.
-        self._echoes: dict[int, list[EventKey]] = {}
+        # Echoes asked for, and what was handed out and done before.
+        self._echoes: dict[int, tuple[list[EventKey], list[EventKey]]] = {}
+        self._handed_out: list[EventKey] = []
         self._session_id = ""
 
     def _now(self) -> float:
@@ -161,8 +159,8 @@ class Worker:
             self._run.later(self._rng.uniform(0.1, 1.0), self.connect)
 
     def _stop_listening(self) -> None:
-        self._died_s = self._now()
         self._echoes.clear()
+        self._handed_out.clear()
         self.core.disconnected()
 
     def _send(self, frame: ClientFrame) -> None:
@@ -193,7 +191,9 @@ class Worker:
                 for shift in self.shifts[-1:]:
                     shift.told_s = self._now()
             elif isinstance(item, int):
-                self._confirmed(self._echoes.pop(item, []))
+                handed_out, done = self._echoes.pop(item, ([], []))
+                self._heard(handed_out)
+                self._confirmed(done)
         self.taking.note(self.core.reading.had, [])
         self._tell()
 
@@ -241,6 +241,7 @@ class Worker:
             return
         while self.shifts and (item := self.work.next(self._now())) is not None:
             self._hand_out(item)
+        self._ask_for_echo([])
         for item in list(self._in_hand):
             what = self._rng.random()
             if item.is_done or what < DONE:
@@ -258,20 +259,20 @@ class Worker:
         self._be_born()
 
     def _hand_out(self, item: WorkItem) -> None:
-        key, now_s = self._keys[item], self._now()
+        key = self._keys[item]
         handled = self.shifts[-1].handled
         if item.delivery is not None:
             self.taking.hand_out(item.delivery, item.offset, item.deliveries)
         before = handled.get(key)
-        # Of what a former session brought, this one is not told.
-        is_counted = item.delivery is not None and item.delivery.serial > 0
-        told = self._broker if is_counted and self.core.welcome is not None else None
         if before is not None and before.life != self._life:
             self._check_again(key, item, before)
         done = before is not None and before.is_acked
         stamps = before.stamps if before is not None else frozenset[tuple[int, int]]()
         stamps |= {(item.event.term, item.event.seq)}
-        handled[key] = Handled(item.deliveries, now_s, self._life, told, stamps, is_acked=done)
+        handled[key] = Handled(item.deliveries, self._life, None, stamps, is_acked=done)
+        # Of what a former session brought, this one is not told.
+        if item.delivery is not None and item.delivery.serial > 0:
+            self._handed_out.append(key)
         if item not in self._in_hand:
             self._in_hand.append(item)
 
@@ -293,9 +294,9 @@ class Worker:
             return
         if before.confirmed is not None and before.confirmed[0] is self._broker:
             self.violations.append(f"{self.name}: {key} was done, confirmed, and came again")
-        # Said in the last moment before the end, it may not have been heard.
-        heard = self._broker is not None and before.told is self._broker
-        if heard and item.deliveries <= before.deliveries and before.at_s < self._died_s - 0.1:
+        # A frozen broker hears of nothing once the client has said what must wait.
+        heard = self._broker is not None and before.heard is self._broker
+        if heard and item.deliveries <= before.deliveries:
             text = f"{self.name}: {key} came {item.deliveries} times, after {before.deliveries}"
             self.violations.append(text)
 
@@ -307,9 +308,21 @@ class Worker:
             self.taking.release(delivery, item.offset)
         if (handled := self.shifts[-1].handled.get(key)) is not None:
             handled.is_acked = True
-        if self.core.welcome is not None and delivery is not None and delivery.serial > 0:
+        if delivery is not None and delivery.serial > 0:
+            self._ask_for_echo([key])
+
+    def _ask_for_echo(self, done: list[EventKey]) -> None:
+        """When it comes, the broker has heard of this, and of all that was handed out before."""
+        if self.core.welcome is not None and (self._handed_out or done):
             self._tell()
-            self._echoes[self.core.echo()] = [key]
+            self._echoes[self.core.echo()] = self._handed_out, done
+            self._handed_out = []
+
+    def _heard(self, keys: list[EventKey]) -> None:
+        for key in keys:
+            handled = self.shifts[-1].handled.get(key) if self.shifts else None
+            if handled is not None and handled.life == self._life:
+                handled.heard = self._broker
 
     def _confirmed(self, keys: list[EventKey]) -> None:
         for key in keys:
