@@ -274,6 +274,13 @@ async def soak(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+async def _until_terminated(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Who is told to end ends what it has started first."""
+    running = asyncio.ensure_future(soak(arguments))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    return await running
+
+
 async def _kill_again_and_again(users: UsersProcess) -> None:
     while True:
         await asyncio.sleep(KILL_EVERY_S)
@@ -349,7 +356,10 @@ def main() -> int:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(users.live())
         return 0
-    report = asyncio.run(soak(arguments))
+    try:
+        report = asyncio.run(_until_terminated(arguments))
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 
+_NETWORK_BITS = 64
+
 
 def split_address(address: str) -> tuple[str, int]:
     """host:port, or [ipv6]:port."""
@@ -11,6 +13,19 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"{address!r} is no address; write host:port")
     return host.strip("[]"), int(port)
+
+
+def counted_as(host: str) -> str:
+    """Whose an address is, where one may have so much: who has IPv6 has a whole network."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            return str(ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
+        address = address.ipv4_mapped
+    return str(address)
 
 
 def is_loopback(host: str) -> bool:

@@ -16,11 +16,12 @@ is in the way of itself.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from dynatops.addresses import counted_as
 
 # Of gRPC's algorithms only the first, which leaves all as it is: a few bytes that stand for
 # millions are refused before they are unpacked.
@@ -32,24 +33,17 @@ UNNAMED_MAX = 1_000
 UNNAMED_PER_ADDRESS_MAX = 500
 # A place is held for so long at least.
 PLACE_S = 0.25
-_NETWORK_BITS = 64
 
 Said = TypeVar("Said")
 
 
 def host_of(peer: str) -> str:
-    """Whose a stream is, by what gRPC calls its peer: one that has IPv6 has a whole network."""
+    """Whose a stream is, by what gRPC calls its peer."""
     kind, _, rest = peer.partition(":")
-    text = rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return peer if kind not in ("ipv4", "ipv6") else kind
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is None:
-            return str(ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False))
-        address = address.ipv4_mapped
-    return str(address)
+    if kind not in ("ipv4", "ipv6"):
+        return peer
+    host = rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
+    return counted_as(host) if host else kind
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
-from dynatops.addresses import is_loopback
+from dynatops.addresses import counted_as, is_loopback
 from dynatops.tokens import Role, hash_of
 from dynatops.tokens_file import TokenEntry, read_entries
 from reconfig_manager.rest.facade import Caller
@@ -80,7 +80,7 @@ def watching_caller(request: Request) -> str:
     """For what one may have so much of: a token; where none is asked for, an address."""
     caller = caller_of(request)
     if caller is ANYONE and request.client is not None:
-        return request.client.host
+        return counted_as(request.client.host)
     return caller.name
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 from pydantic import ValidationError
 
 from dynatops.tokens_file import TokensError
+from reconfig_manager.rest.access import ANYONE, watching_caller
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.settings import RestSettings
 from tests.support.manager_driver import ManagerDriver, is_problem, leading, serving, with_manager
@@ -211,3 +213,16 @@ class TestSettings:
     def test_what_makes_no_sense_is_no_start(self, values: dict[str, Any]) -> None:
         with pytest.raises(ValidationError):
             RestSettings.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("host", "counted"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::4", "2001:db8:1:2::/64"),
+    ],
+)
+def test_without_tokens_a_network_has_what_an_address_has(host: str, counted: str) -> None:
+    scope = {"type": "http", "client": (host, 4711), "state": {"caller": ANYONE}}
+    assert watching_caller(Request(scope)) == counted
