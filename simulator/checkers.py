@@ -308,10 +308,14 @@ def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str
 # ---- the catalogue -------------------------------------------------------------------------------
 
 
-def check_listed(brokers: Iterable[SimulatedBroker], topic: str) -> list[str]:
-    """INV-13, while it runs: somebody alive has the name of a topic with an acknowledged event."""
+def check_listed(world: World, event: PublishedEvent) -> list[str]:
+    """INV-13, while it runs: somebody alive has the name of the topic of an event that has just
+    been acknowledged, if nothing has been taken away while the acknowledgement was on its way."""
+    topic = event.topic
+    if _may_be_gone(event, world):
+        return []
     shard = _shard_of(topic)
-    for broker in brokers:
+    for broker in world.brokers.values():
         node = broker.core.node
         held = (node.reigns.by_topic.get(shard), node.replication.copies.get(shard))
         if broker.alive and any(topic in _names(each.log) for each in held if each is not None):

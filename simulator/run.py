@@ -273,7 +273,7 @@ class Run:
         """Once for each topic: whether it was announced before anything of it was acknowledged."""
         if event.topic not in self._listed:
             self._listed.add(event.topic)
-            found = check_listed(self.world.brokers.values(), event.topic)
+            found = check_listed(self.world, event)
             self._violate(found, f"at {self.scheduler.now_s:.3f} s")
 
 
