@@ -2,9 +2,11 @@
 
 A worker keeps a session at one broker. It has a few events in hand, finishes some late, gives some
 back, and now and then its process ends between two steps; another with the same client id begins
-where the broker says. If the broker is gone for good, its work begins anew elsewhere.
+where the broker says. If the broker is gone for good, its work begins anew elsewhere. One of them
+gives much back, and gives up what it has had three times: that goes to a topic for dead letters.
 
-What must hold: an acknowledged event is worked on unless a gap is told; what the broker has heard
+What must hold: an acknowledged event is worked on unless a gap is told; none is given up before it
+has been had as often as that, over all processes; what the broker has heard
 to be done it gives to no later process, as long as it lives itself; and what was in hand comes to
 the next process as what it is, a further delivery. Of an event that its publisher has not been told
 to be safe, when a fault takes away what there is of it, nobody knows: published again it is another
@@ -13,20 +15,22 @@ one, with another stamp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from broker_agent.core.effects import ConnectionId
 from dynatops.client.core import ClientCore, SessionWishes
+from dynatops.client.publications import Ack, Confirmed
 from dynatops.client.reading import Arrived
 from dynatops.client.subscription import Event
 from dynatops.client.taking import Taking
 from dynatops.client.work import Work, WorkItem, WorkLimits
+from dynatops.filters import attributes_to_wire
 from dynatops.v1.client_pb2 import ClientFrame, Missed, ServerFrame, Subscribed, Welcome
 from dynatops.v1.overlay_pb2 import Events
-from simulator.clients import CLIENT_DELAY_S, KEPT_S, OUTPUT_BYTES_MAX
+from simulator.clients import CLIENT_DELAY_S, KEPT_S, OUTPUT_BYTES_MAX, PublishedEvent
 from simulator.scenario import START_S
 from simulator.tokens import token_of
 
@@ -47,6 +51,9 @@ DROP = 0.005
 # Publications later than this before the end may still be waiting for their turn.
 LEFT_S = 15.0
 LIMITS = WorkLimits(max_in_flight=4, ack_wait_s=3.0)
+# Of the worker that gives events up.
+FEW_DELIVERIES = replace(LIMITS, max_deliver=3)
+OFTEN_GIVEN_BACK = 0.3
 
 # Topic, publisher, number.
 EventKey = tuple[str, int, int]
@@ -61,6 +68,8 @@ class Handled:
     deliveries: int
     life: int
     heard: SimulatedBroker | None
+    # How often it really was.
+    times: int
     # All that it has come under: term and number.
     stamps: frozenset[tuple[int, int]]
     is_acked: bool = False
@@ -80,8 +89,12 @@ class Shift:
 
 
 class Worker:
-    def __init__(self, run: Run, name: str, topics: list[str], rng: Random) -> None:
+    def __init__(
+        self, run: Run, name: str, topics: list[str], rng: Random, limits: WorkLimits = LIMITS
+    ) -> None:
         self.name = name
+        self.limits = limits
+        self.buried = 0
         self.topics = topics
         self.shifts: list[Shift] = []
         self.violations: list[str] = []
@@ -102,13 +115,15 @@ class Worker:
         self.core = ClientCore(self.name, self._rng.randbytes(16), wishes)
         self.core.reading.oldest_held = self._oldest_held
         self.taking = Taking()
-        self.work = Work(LIMITS)
+        self.work = Work(self.limits)
         self._keys: dict[WorkItem, EventKey] = {}
         # Events in hand, and when the broker will have heard of it.
         self._in_hand: list[WorkItem] = []
         # Echoes asked for, and what was handed out and done before.
         self._echoes: dict[int, tuple[list[EventKey], list[EventKey]]] = {}
         self._handed_out: list[EventKey] = []
+        # Given up, by the number of the dead letter that is to be acknowledged first.
+        self._burying: dict[int, tuple[WorkItem, PublishedEvent]] = {}
         self._session_id = ""
 
     def _now(self) -> float:
@@ -190,6 +205,8 @@ class Worker:
             elif isinstance(item, Missed):
                 for shift in self.shifts[-1:]:
                     shift.told_s = self._now()
+            elif isinstance(item, Confirmed):
+                self._dead_letters_safe(item.number)
             elif isinstance(item, int):
                 handed_out, done = self._echoes.pop(item, ([], []))
                 self._heard(handed_out)
@@ -203,6 +220,8 @@ class Worker:
         else:
             self._session_id = welcome.session_id
             self.taking.begin_anew(self.core.reading.had)
+            # What the former session brought, this one is not told of.
+            self._handed_out.clear()
         if not self.core.filters:
             if not welcome.resumed:
                 # The former session is gone, and this process knows nothing of it.
@@ -240,14 +259,18 @@ class Worker:
             self._leave()
             return
         while self.shifts and (item := self.work.next(self._now())) is not None:
-            self._hand_out(item)
+            if self.work.is_exhausted(item):
+                self._bury(item)
+            else:
+                self._hand_out(item)
         self._ask_for_echo([])
+        given_back = OFTEN_GIVEN_BACK if self.limits.max_deliver else GIVEN_BACK
         for item in list(self._in_hand):
             what = self._rng.random()
             if item.is_done or what < DONE:
                 self._in_hand.remove(item)
                 self._finish(item)
-            elif what < DONE + GIVEN_BACK:
+            elif what < DONE + given_back:
                 self._in_hand.remove(item)
                 self.work.give_back(item, self._rng.uniform(0.0, 2.0), self._now())
         self._tell()
@@ -269,8 +292,8 @@ class Worker:
         done = before is not None and before.is_acked
         stamps = before.stamps if before is not None else frozenset[tuple[int, int]]()
         stamps |= {(item.event.term, item.event.seq)}
-        handled[key] = Handled(item.deliveries, self._life, None, stamps, is_acked=done)
-        # Of what a former session brought, this one is not told.
+        times = before.times + 1 if before is not None else 1
+        handled[key] = Handled(item.deliveries, self._life, None, times, stamps, is_acked=done)
         if item.delivery is not None and item.delivery.serial > 0:
             self._handed_out.append(key)
         if item not in self._in_hand:
@@ -299,6 +322,29 @@ class Worker:
         if heard and item.deliveries <= before.deliveries:
             text = f"{self.name}: {key} came {item.deliveries} times, after {before.deliveries}"
             self.violations.append(text)
+
+    def _bury(self, item: WorkItem) -> None:
+        key, core, now_s = self._keys[item], self.core, self._now()
+        handled = self.shifts[-1].handled.get(key)
+        times = handled.times if handled is not None else 0
+        if times < self.limits.max_deliver:
+            self.violations.append(f"{self.name}: {key} was given up after {times} times")
+        self.buried += 1
+        topic = f"dead/{self.name}"
+        size = attributes_to_wire({"size": 0})
+        number = core.publish(topic, b"", Ack.REPLICATED, round(now_s * 1e6), size)
+        letter = PublishedEvent(topic, core.publications.publisher, number, now_s, 0)
+        self._burying[number] = item, letter
+
+    def _dead_letters_safe(self, number: int) -> None:
+        """A process that ends before this buries them again."""
+        for each in [each for each in self._burying if each <= number]:
+            item, letter = self._burying.pop(each)
+            letter.publisher = self.core.publications.publisher
+            letter.acknowledged_s = self._now()
+            self._run.world.published.append(letter)
+            self._run.world.on_acknowledged(letter)
+            self._finish(item)
 
     def _finish(self, item: WorkItem) -> None:
         if not self.work.finish(item):
@@ -368,7 +414,8 @@ def plan_workers(run: Run, rng: Random) -> None:
     for i in range(WORKERS):
         count = min(TOPICS, run.scenario.topics)
         topics = [f"topic/{n}" for n in sorted(rng.sample(range(run.scenario.topics), count))]
-        worker = Worker(run, f"worker{i}", topics, Random(rng.getrandbits(64)))
+        limits = FEW_DELIVERIES if i == 0 else LIMITS
+        worker = Worker(run, f"worker{i}", topics, Random(rng.getrandbits(64)), limits)
         run.later(rng.uniform(START_S / 2, START_S), worker.connect)
         run.later(START_S, worker.step)
         run.checks.append(worker.check)

@@ -8,7 +8,7 @@ import pytest
 
 from broker_agent.core.sessions import Session
 from dynatops.client.subscription import Event
-from dynatops.client.work import WorkItem
+from dynatops.client.work import Work, WorkItem
 from simulator.clients import PublishedEvent
 from simulator.run import Run, Verdict
 from simulator.scenario import scenario_of
@@ -29,6 +29,20 @@ def test_they_die_and_their_work_comes_again() -> None:
     handled = [h for w in workers for shift in w.shifts for h in shift.handled.values()]
     assert sum(h.deliveries > 1 for h in handled) > 5
     assert sum(h.confirmed is not None for h in handled) > 20
+
+
+def test_one_gives_up_what_it_has_had_often_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, workers = played(5)
+    assert [worker.buried > 10 for worker in workers] == [True, False, False]
+
+    def counts_twice(work: Work, item: WorkItem, now_s: float) -> WorkItem:
+        item.deliveries += item.deliveries < work.limits.max_deliver
+        return hand_out(work, item, now_s)
+
+    hand_out = Work._hand_out
+    monkeypatch.setattr(Work, "_hand_out", counts_twice)
+    verdict, _ = played(5)
+    assert any("was given up after" in text for text in verdict.violations)
 
 
 def test_what_brokers_forget_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
