@@ -47,9 +47,9 @@ from dynatops.v1.manager_pb2 import (
 from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.counters import OverlayCounters
 from overlay.identifiers import key_of
-from reconfig_manager.embedded import EmbeddedServer
-from reconfig_manager.instance import Instance
-from reconfig_manager.workloads import Pattern, make_instance
+from reconfig_manager.placement.instance import Instance
+from reconfig_manager.placement.workloads import Pattern, make_instance
+from reconfig_manager.store.embedded import EmbeddedServer
 
 REPORT_PERIOD_S = 10.0
 ROUND_TRIPS = 30

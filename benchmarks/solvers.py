@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 
 from overlay.cost import Placement
-from reconfig_manager.problem import Problem, Task
+from reconfig_manager.placement.problem import Problem, Task
+from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.solvers.search_kernels import mean_change
-from reconfig_manager.warm_up import warm_up
-from reconfig_manager.workloads import Pattern, make_instance
+from reconfig_manager.solvers.warm_up import warm_up
 
 # Brokers, topics, what the paper took (DYNATOPS Table II).
 TABLE_II = (
@@ -99,7 +99,7 @@ def measure_start() -> dict[str, Any]:
     """What a second process pays before it can solve: loading, not compiling."""
     program = (
         "import time; t = time.perf_counter();"
-        "from reconfig_manager.warm_up import warm_up; warm_up();"
+        "from reconfig_manager.solvers.warm_up import warm_up; warm_up();"
         "print(time.perf_counter() - t)"
     )
     seconds = [

@@ -21,8 +21,8 @@ from broker_agent.runtime.agent import StartError
 from dynatops.background import Supervisor
 
 if TYPE_CHECKING:
-    from reconfig_manager.embedded import EmbeddedServer
-    from reconfig_manager.service import ManagerService
+    from reconfig_manager.service.manager_service import ManagerService
+    from reconfig_manager.store.embedded import EmbeddedServer
 
 HOST = "127.0.0.1"
 _PORT_MAX = 65_535
@@ -70,7 +70,7 @@ class _Store:
 
     async def start(self, supervisor: Supervisor | None = None) -> None:
         # Programs that only talk to brokers do without.
-        from reconfig_manager.embedded import EmbeddedError, EmbeddedServer  # noqa: PLC0415
+        from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer  # noqa: PLC0415
 
         folder = self._data_dir
         if not folder:
@@ -150,7 +150,7 @@ class LocalManagers:
     async def start(self, supervisor: Supervisor) -> None:
         """Until one leads. Raises ManagersError."""
         from reconfig_manager.process_settings import ManagerProcessSettings  # noqa: PLC0415
-        from reconfig_manager.service import ManagerService, ManagerStartError  # noqa: PLC0415
+        from reconfig_manager.service.manager_service import ManagerService, ManagerStartError  # noqa: PLC0415
 
         await self._store.start(supervisor)
         for i, name in enumerate(self._names):

@@ -20,8 +20,8 @@ import dynatops
 from broker_agent.core.selection_settings import SelectionSettings
 from dynatops.cluster import LocalCluster
 from dynatops.ledger import Balance, Following, Ledger
-from reconfig_manager.instance import Instance
-from reconfig_manager.workloads import Pattern, make_instance
+from reconfig_manager.placement.instance import Instance
+from reconfig_manager.placement.workloads import Pattern, make_instance
 
 TOPICS = 100
 TOPICS_PER_BROKER = 10

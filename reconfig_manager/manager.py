@@ -17,13 +17,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from dynatops.v1.manager_pb2 import LoadReport, Registration, StepReply
-from reconfig_manager.conducting import Conductor
-from reconfig_manager.model import figures
-from reconfig_manager.monitor import Advice
-from reconfig_manager.office import POLICY, Office, audit
-from reconfig_manager.plan import CostFigures, Plan, PlanState
-from reconfig_manager.planning import Found, Process
-from reconfig_manager.policy import Policy, VersionedPolicy
+from reconfig_manager.execution.conducting import Conductor
+from reconfig_manager.leader.office import POLICY, Office, audit
+from reconfig_manager.model.network import figures
+from reconfig_manager.model.plan import CostFigures, Plan, PlanState
+from reconfig_manager.model.policy import Policy, VersionedPolicy
+from reconfig_manager.model.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
+from reconfig_manager.monitor.monitor import Advice
+from reconfig_manager.placement.problem import Solution
+from reconfig_manager.planning.process import Found, Process
+from reconfig_manager.planning.proposals import PROCESS_ACTOR, Proposals
 from reconfig_manager.ports import (
     AgentId,
     Drop,
@@ -35,9 +38,6 @@ from reconfig_manager.ports import (
     Solve,
     Tell,
 )
-from reconfig_manager.problem import Solution
-from reconfig_manager.proposals import PROCESS_ACTOR, Proposals
-from reconfig_manager.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
 from reconfig_manager.settings import ManagerSettings
 
 Effects = list[ManagerEffect]

@@ -14,10 +14,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from dynatops.v1.manager_pb2 import Step
-from reconfig_manager.decision import MovingCost
-from reconfig_manager.plan import Placement, Plan
-from reconfig_manager.policy import SolverOptions, VersionedPolicy
-from reconfig_manager.problem import Problem, Task
+from reconfig_manager.model.plan import Placement, Plan
+from reconfig_manager.model.policy import SolverOptions, VersionedPolicy
+from reconfig_manager.placement.decision import MovingCost
+from reconfig_manager.placement.problem import Problem, Task
 
 
 class AgentId(NamedTuple):

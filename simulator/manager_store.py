@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from reconfig_manager.plan import Placement, Plan
-from reconfig_manager.policy import VersionedPolicy
+from reconfig_manager.model.plan import Placement, Plan
+from reconfig_manager.model.policy import VersionedPolicy
+from reconfig_manager.model.refusals import Deposed, StoreAway
 from reconfig_manager.ports import AuditEntry, Constants, LeaderState, Record
-from reconfig_manager.refusals import Deposed, StoreAway
 
 
 @dataclass(slots=True)

@@ -14,7 +14,9 @@ import numpy as np
 
 from dynatops.v1.manager_pb2 import AgentFrame, Step, StepReply
 from reconfig_manager.manager import Manager
-from reconfig_manager.plan import Plan
+from reconfig_manager.model.plan import Plan
+from reconfig_manager.model.refusals import Deposed, RefusalError, StoreAway
+from reconfig_manager.placement.problem import Problem, Run, Solution, Task
 from reconfig_manager.ports import (
     AgentId,
     Audit,
@@ -28,8 +30,6 @@ from reconfig_manager.ports import (
     Solve,
     Tell,
 )
-from reconfig_manager.problem import Problem, Run, Solution, Task
-from reconfig_manager.refusals import Deposed, RefusalError, StoreAway
 from reconfig_manager.settings import ManagerSettings
 from simulator.manager_store import SimulatedStore
 from simulator.uplinks import KEEPALIVE_S, RECONNECT_S, Stream, Uplink

@@ -15,8 +15,8 @@ from random import Random
 from typing import TextIO
 
 from overlay.identifiers import show_node
-from reconfig_manager.plan import Plan, PlanState
-from reconfig_manager.policy import SolverOptions
+from reconfig_manager.model.plan import Plan, PlanState
+from reconfig_manager.model.policy import SolverOptions
 from reconfig_manager.ports import ProposalRequest
 from reconfig_manager.settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from simulator.managers import Managers, SimulatedManager

@@ -17,7 +17,7 @@ from dynatops.cli.planning import (
 )
 
 if TYPE_CHECKING:
-    from reconfig_manager.problem import Problem, Solution, Task
+    from reconfig_manager.placement.problem import Problem, Solution, Task
 
 COMPARED = (
     "ssbr-greedy", "ssbr-greedy-overhead", "dynatops-greedy", "lsap", "exact", "refine",
@@ -42,7 +42,7 @@ def add_commands(commands: Commands) -> None:
 
 def run_compare(arguments: argparse.Namespace) -> int:
     require_solvers()
-    from reconfig_manager.problem import Task
+    from reconfig_manager.placement.problem import Task
 
     if arguments.plot and len(arguments.instances) > 1:
         raise UsageError("--plot goes with one instance")
@@ -67,7 +67,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
 def _attempt(algorithm: str, problem: Problem, task: Task) -> Solution | str:
     """What it found, or why it refused."""
-    from reconfig_manager.problem import UnsuitableProblemError
+    from reconfig_manager.placement.problem import UnsuitableProblemError
     from reconfig_manager.solvers import SOLVERS
 
     try:
@@ -77,7 +77,7 @@ def _attempt(algorithm: str, problem: Problem, task: Task) -> Solution | str:
 
 
 def _compared(problem: Problem, outcomes: dict[str, Solution | str]) -> list[dict[str, Any]]:
-    from reconfig_manager.problem import judge
+    from reconfig_manager.placement.problem import judge
 
     documents: list[dict[str, Any]] = []
     for algorithm, outcome in outcomes.items():
@@ -138,7 +138,7 @@ def _figures(overhead: float, delay: float, total: float, before: float) -> list
 
 
 def _plot(target: str, outcomes: dict[str, Solution | str]) -> None:
-    from reconfig_manager.plot import plot_progress
+    from reconfig_manager.placement.plot import plot_progress
 
     solutions = [outcome for outcome in outcomes.values() if not isinstance(outcome, str)]
     try:

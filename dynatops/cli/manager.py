@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
     if warning := exposed_password(values, "store.password, advice.password"):
         log.warning("%s", warning)
     try:
-        from reconfig_manager.service import ManagerStartError
+        from reconfig_manager.service.manager_service import ManagerStartError
     except ImportError as error:
         raise CommandError(f"{error.name} is missing: pip install 'dynatops[manager]'") from None
     try:
@@ -142,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(settings: Any, *, as_json: bool) -> None:
-    from reconfig_manager.service import ManagerService
+    from reconfig_manager.service.manager_service import ManagerService
 
     service = ManagerService(settings)
     loop = asyncio.get_running_loop()

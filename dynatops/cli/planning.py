@@ -14,8 +14,8 @@ from dynatops.cli.errors import UsageError
 from dynatops.cli.terminal import OVER_THE_LINE, write_control
 
 if TYPE_CHECKING:
-    from reconfig_manager.decision import MovingCost
-    from reconfig_manager.instance import Instance
+    from reconfig_manager.placement.decision import MovingCost
+    from reconfig_manager.placement.instance import Instance
 
 TIME_LIMIT_S = 10.0
 
@@ -54,7 +54,7 @@ def require_manager() -> None:
 
 
 def read_instance_file(name: str) -> Instance:
-    from reconfig_manager.instance import InstanceError, parse_instance
+    from reconfig_manager.placement.instance import InstanceError, parse_instance
 
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
@@ -66,7 +66,7 @@ def read_instance_file(name: str) -> Instance:
 
 
 def moving_cost(text: str | None) -> MovingCost:
-    from reconfig_manager.decision import MovingCost
+    from reconfig_manager.placement.decision import MovingCost
 
     if text is None:
         return MovingCost()
@@ -81,7 +81,7 @@ def moving_cost(text: str | None) -> MovingCost:
 
 
 def warm_up_solvers() -> None:
-    from reconfig_manager.warm_up import warm_up
+    from reconfig_manager.solvers.warm_up import warm_up
 
     if sys.stderr.isatty():
         print("compiling, if this is the first time ...", end="", file=sys.stderr, flush=True)

@@ -18,9 +18,9 @@ from dynatops.cli.planning import (
 )
 
 if TYPE_CHECKING:
-    from reconfig_manager.decision import Decision
-    from reconfig_manager.instance import Instance
-    from reconfig_manager.problem import Problem, Solution
+    from reconfig_manager.placement.decision import Decision
+    from reconfig_manager.placement.instance import Instance
+    from reconfig_manager.placement.problem import Problem, Solution
 
 ALGORITHMS = ("ssbr-greedy", "dynatops-greedy", "lsap", "exact", "refine", "reference")
 
@@ -75,8 +75,8 @@ def _add_decision(parser: argparse.ArgumentParser) -> None:
 
 def run_solve(arguments: argparse.Namespace) -> int:
     require_solvers()
-    from reconfig_manager.decision import BETA
-    from reconfig_manager.problem import Objective, Task, UnsuitableProblemError, judge
+    from reconfig_manager.placement.decision import BETA
+    from reconfig_manager.placement.problem import Objective, Task, UnsuitableProblemError, judge
     from reconfig_manager.solvers import SOLVERS
 
     instance = read_instance_file(arguments.instance)

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from dynatops.version import VERSION
-from reconfig_manager.refusals import NotLeading, RefusalError, StoreError
+from reconfig_manager.model.refusals import NotLeading, RefusalError, StoreError
 from reconfig_manager.rest.access import Tokens, bearer
 from reconfig_manager.rest.admission import Gatekeeper, Traffic
 from reconfig_manager.rest.commanding import commands

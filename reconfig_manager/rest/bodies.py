@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
 
-from reconfig_manager.policy import DelayIn, Policy, SolverOptions, Written
-from reconfig_manager.problem import Objective
+from reconfig_manager.model.policy import DelayIn, Policy, SolverOptions, Written
+from reconfig_manager.placement.problem import Objective
 
 REASON_MAX = 1_000
 

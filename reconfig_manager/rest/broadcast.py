@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dynatops.strict_json import write_json
-from reconfig_manager.refusals import RefusalError
+from reconfig_manager.model.refusals import RefusalError
 
 OVERFLOW = "overflow"
 RESET = "reset"

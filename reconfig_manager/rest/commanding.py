@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 
 from dynatops.strict_json import JsonError, parse_json
 from dynatops.tokens import Role
-from reconfig_manager.plan import Plan
-from reconfig_manager.refusals import StoreError
+from reconfig_manager.model.plan import Plan
+from reconfig_manager.model.refusals import StoreError
 from reconfig_manager.rest.access import caller_of
 from reconfig_manager.rest.bodies import REASON_MAX, CommandBody, PolicyBody, ProposalBody
 from reconfig_manager.rest.facade import Command

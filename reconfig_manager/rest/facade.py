@@ -2,7 +2,7 @@
 
 Reads that need the live model (`cluster`, `brokers`, `topics`, `tree`, `cost`) and all commands are
 asked of the leader only; plans, placement, policy and audit come from the store, so that every
-manager answers them. Methods raise what `reconfig_manager.refusals` has, and what is below.
+manager answers them. Methods raise what `reconfig_manager.model.refusals` has, and what is below.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Protocol
 
 from dynatops.metrics import Family
 from dynatops.tokens import Role
-from reconfig_manager.plan import Plan
-from reconfig_manager.policy import Policy, VersionedPolicy
+from reconfig_manager.model.plan import Plan
+from reconfig_manager.model.policy import Policy, VersionedPolicy
+from reconfig_manager.model.refusals import RefusalError
 from reconfig_manager.ports import AuditEntry, Page
-from reconfig_manager.refusals import RefusalError
 from reconfig_manager.rest.bodies import ProposalBody
 from reconfig_manager.rest.broadcast import Watcher
 from reconfig_manager.rest.views import (

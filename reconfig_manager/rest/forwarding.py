@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.responses import StreamingResponse
 
-from reconfig_manager.refusals import NotLeading
+from reconfig_manager.model.refusals import NotLeading
 from reconfig_manager.rest.settings import RestSettings
 
 # Says that a manager asks.

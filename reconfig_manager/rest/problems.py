@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from dynatops.tokens import Role
-from reconfig_manager import refusals
+from reconfig_manager.model import refusals
 from reconfig_manager.rest.broadcast import CallerWatchesTooMuchError, TooManyWatchersError
 from reconfig_manager.rest.facade import (
     ConflictingOptionsError,

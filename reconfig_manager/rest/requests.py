@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from dynatops.tokens import Role
+from reconfig_manager.model.refusals import NotLeading
 from reconfig_manager.ports import Page
-from reconfig_manager.refusals import NotLeading
 from reconfig_manager.rest.access import caller_of, check_role
 from reconfig_manager.rest.facade import Caller, Facade, PageRequest
 from reconfig_manager.rest.settings import RestSettings

@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from reconfig_manager.plan import (
+from reconfig_manager.model.plan import (
     CostFigures,
     ModelFacts,
     Origin,
@@ -20,7 +20,7 @@ from reconfig_manager.plan import (
     Plan,
     PlanState,
 )
-from reconfig_manager.policy import Mode, Policy
+from reconfig_manager.model.policy import Mode, Policy
 from reconfig_manager.ports import AuditEntry
 
 Item = TypeVar("Item")

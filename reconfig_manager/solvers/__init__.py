@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from reconfig_manager.problem import Problem, Solution, Task
+from reconfig_manager.placement.problem import Problem, Solution, Task
 from reconfig_manager.solvers import dynatops_greedy, exact, lsap, reference, refine, ssbr_greedy
 
 Solver = Callable[[Problem, Task], Solution]

@@ -13,7 +13,7 @@ import numpy as np
 
 from overlay.cost import Placement
 from overlay.cost_kernels import Ints
-from reconfig_manager.problem import Run
+from reconfig_manager.placement.problem import Run
 from reconfig_manager.solvers.lsap import assign
 from reconfig_manager.solvers.search_kernels import lift, settle, settling_costs
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconfig_manager.problem import Objective, Problem, Run, Solution, Task
+from reconfig_manager.placement.problem import Objective, Problem, Run, Solution, Task
 from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits, walk
 
 

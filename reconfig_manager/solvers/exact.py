@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from overlay.cost_kernels import Floats, Ints
-from reconfig_manager.problem import (
+from reconfig_manager.placement.problem import (
     Objective,
     Problem,
     Run,

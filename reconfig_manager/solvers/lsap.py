@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from overlay.cost import CostModel
 from overlay.cost_kernels import Floats, Ints
-from reconfig_manager.problem import Problem, Run, Solution, Task, UnsuitableProblemError
+from reconfig_manager.placement.problem import Problem, Run, Solution, Task, UnsuitableProblemError
 from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits
 
 # Beyond this one assignment takes minutes, and nothing can interrupt it.

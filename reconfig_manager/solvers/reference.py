@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlay.cost import Placement
-from reconfig_manager.problem import (
+from reconfig_manager.placement.problem import (
     Problem,
     Run,
     Solution,

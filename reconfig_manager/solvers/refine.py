@@ -19,7 +19,7 @@ from random import Random
 import numpy as np
 
 from overlay.cost import Placement
-from reconfig_manager.problem import Objective, Problem, Run, Solution, Task
+from reconfig_manager.placement.problem import Objective, Problem, Run, Solution, Task
 from reconfig_manager.solvers import ssbr_greedy
 from reconfig_manager.solvers.blocks import improve_blocks
 from reconfig_manager.solvers.lsap import assign, least_delay

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from overlay.cost import CostModel
 from overlay.cost_kernels import Floats, Ints
-from reconfig_manager.problem import Problem, Run
+from reconfig_manager.placement.problem import Problem, Run
 from reconfig_manager.solvers.lsap import assign, with_moving
 from reconfig_manager.solvers.search_kernels import marginal_costs
 

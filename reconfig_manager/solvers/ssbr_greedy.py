@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from overlay.cost import CostModel, Placement
-from reconfig_manager.problem import (
+from reconfig_manager.placement.problem import (
     Problem,
     Run,
     Solution,

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import dynatops
 from broker_agent.settings import describe_settings
 from dynatops.cli.main import _parser
-from reconfig_manager.policy import Policy, SolverOptions
+from reconfig_manager.model.policy import Policy, SolverOptions
 from tests.support.agents import managing
 from tests.support.manager_store import storing
 from tests.support.security import running

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dynatops.cli.main import main
-from reconfig_manager.instance import read_instance
+from reconfig_manager.placement.instance import read_instance
 
 QUICK = ("--time-limit", "0.2")
 

@@ -13,11 +13,11 @@ import pytest
 from redis.asyncio import Redis
 
 from dynatops.background import Supervisor
-from reconfig_manager.embedded import EmbeddedError, EmbeddedServer
-from reconfig_manager.plan import Phase
+from reconfig_manager.model.plan import Phase
+from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.ports import Record
-from reconfig_manager.refusals import StoreAway
-from reconfig_manager.store import (
+from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer
+from reconfig_manager.store.redis_store import (
     RedisStore,
 )
 from tests.support.manager_store import (
@@ -88,7 +88,7 @@ def test_one_manager_in_a_folder(tmp_path: Path) -> None:
 
 _LEAVES_A_SERVER = """
 import asyncio, sys
-from reconfig_manager.embedded import EmbeddedServer
+from reconfig_manager.store.embedded import EmbeddedServer
 
 async def main():
     server = await EmbeddedServer.start(sys.argv[1])
@@ -134,7 +134,7 @@ def test_a_server_left_behind_is_ended_first(tmp_path: Path) -> None:
 def test_a_server_that_does_not_end_is_not_joined_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reconfig_manager.embedded._STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("reconfig_manager.store.embedded._STOP_TIMEOUT_S", 0.2)
     pid = _left_behind(tmp_path)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -149,8 +149,8 @@ def test_a_keeper_that_fails_is_heard_of(tmp_path: Path, monkeypatch: pytest.Mon
         supervisor = Supervisor()
         server = await EmbeddedServer.start(tmp_path, supervisor=supervisor)
         try:
-            monkeypatch.setattr("reconfig_manager.embedded._RESTART_MIN_S", "no number")
-            monkeypatch.setattr("reconfig_manager.embedded._RESTART_MAX_S", "no number")
+            monkeypatch.setattr("reconfig_manager.store.embedded._RESTART_MIN_S", "no number")
+            monkeypatch.setattr("reconfig_manager.store.embedded._RESTART_MAX_S", "no number")
             server.kill()
             failure = await supervisor.failure()
             assert failure.name == "keeping the store's server"

@@ -99,8 +99,12 @@ def test_a_broker_ends_with_what_it_cannot_do_without(
     ("place", "after", "name"),
     [
         ("reconfig_manager.manager:Manager.tick", 5, "ticks"),
-        ("reconfig_manager.solving:SolverProcess._start_process", AT_ONCE, "the solver's process"),
-        ("reconfig_manager.rate_advice:RateReader.look", AT_ONCE, "reading rates"),
+        (
+            "reconfig_manager.service.solving:SolverProcess._start_process",
+            AT_ONCE,
+            "the solver's process",
+        ),
+        ("reconfig_manager.service.rate_advice:RateReader.look", AT_ONCE, "reading rates"),
     ],
 )
 def test_a_manager_ends_likewise(place: str, after: int, name: str, tmp_path: Path) -> None:

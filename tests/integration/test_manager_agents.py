@@ -18,10 +18,10 @@ from dynatops.v1.manager_pb2 import (
     Step,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from reconfig_manager.agents import METHOD
-from reconfig_manager.embedded import EmbeddedServer
 from reconfig_manager.ports import AgentId
 from reconfig_manager.process_settings import ManagerProcessSettings
+from reconfig_manager.service.agents import METHOD
+from reconfig_manager.store.embedded import EmbeddedServer
 from tests.support.agents import FakeAgent, attending, managing
 from tests.support.security import ENCRYPTED, MUTUAL, SECRET, TRUSTING, pem
 from tests.support.services import (
@@ -161,8 +161,8 @@ class TestAgents:
     def test_strangers_that_say_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("reconfig_manager.agents.HELLO_TIMEOUT_S", 0.1)
-        monkeypatch.setattr("reconfig_manager.agents.UNNAMED_MAX", 1)
+        monkeypatch.setattr("reconfig_manager.service.agents.HELLO_TIMEOUT_S", 0.1)
+        monkeypatch.setattr("reconfig_manager.service.agents.UNNAMED_MAX", 1)
 
         async def scenario(server: EmbeddedServer) -> None:
             async with managing(server.url) as service:

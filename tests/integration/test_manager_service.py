@@ -21,13 +21,13 @@ from dynatops.v1.manager_pb2 import (
     NotLeader,
     Step,
 )
-from reconfig_manager.agents import METHOD
-from reconfig_manager.embedded import EmbeddedServer
-from reconfig_manager.plan import Phase, PlanState
+from reconfig_manager.model.plan import Phase, PlanState
+from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.ports import Audit, AuditEntry
 from reconfig_manager.process_settings import ManagerProcessSettings
-from reconfig_manager.refusals import StoreAway
-from reconfig_manager.service import ManagerService, ManagerStartError
+from reconfig_manager.service.agents import METHOD
+from reconfig_manager.service.manager_service import ManagerService, ManagerStartError
+from reconfig_manager.store.embedded import EmbeddedServer
 from tests.support.agents import QUICK, FakeAgent, attending, managing
 from tests.support.manager_store import executing
 from tests.support.services import (

@@ -11,10 +11,10 @@ import pytest
 from redis.asyncio import Redis
 
 from dynatops.advice_keys import RATES_KEY, rates_key
-from reconfig_manager.embedded import EmbeddedServer
 from reconfig_manager.process_settings import RateAdviceSettings, StoreSettings
-from reconfig_manager.rate_advice import RateReader
-from reconfig_manager.store import connect
+from reconfig_manager.service.rate_advice import RateReader
+from reconfig_manager.store.embedded import EmbeddedServer
+from reconfig_manager.store.redis_store import connect
 
 Taken = list[tuple[dict[str, float], float]]
 

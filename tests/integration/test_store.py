@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from reconfig_manager.embedded import EmbeddedServer
-from reconfig_manager.plan import Phase, PlacedNode, Placement, PlanState
-from reconfig_manager.policy import Mode, Policy, VersionedPolicy
+from reconfig_manager.model.plan import Phase, PlacedNode, Placement, PlanState
+from reconfig_manager.model.policy import Mode, Policy, VersionedPolicy
+from reconfig_manager.model.refusals import Deposed, StoreAway
 from reconfig_manager.ports import AuditEntry, Constants, Record
 from reconfig_manager.process_settings import StoreSettings
-from reconfig_manager.refusals import Deposed, StoreAway
-from reconfig_manager.store import (
+from reconfig_manager.store.embedded import EmbeddedServer
+from reconfig_manager.store.redis_store import (
     FENCE_MAX,
     ManagerFacts,
     RedisStore,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from reconfig_manager.plan import Phase, Placement, PlanState
-from reconfig_manager.policy import Mode, Policy, VersionedPolicy
+from reconfig_manager.model.plan import Phase, Placement, PlanState
+from reconfig_manager.model.policy import Mode, Policy, VersionedPolicy
+from reconfig_manager.model.refusals import Deposed
 from reconfig_manager.ports import AuditEntry, Constants, LeaderState, Record
-from reconfig_manager.refusals import Deposed
 from simulator.manager_store import SimulatedStore
 from tests.support.manager_store import TTL_S, executing, plan, storing
 from tests.support.memory_store import MemoryStore

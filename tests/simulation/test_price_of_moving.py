@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from reconfig_manager.plan import Plan, PlanState
+from reconfig_manager.model.plan import Plan, PlanState
 from simulator.managers import Managers
 from simulator.reconfiguring import SETTINGS
 from tests.support.managing import rotation

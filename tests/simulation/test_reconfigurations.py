@@ -13,7 +13,7 @@ import pytest
 from broker_agent.core.reconfiguration import Reconfiguration
 from overlay.interests import Interests
 from overlay.replication import Replication
-from reconfig_manager.plan import Phase, Plan, PlanState
+from reconfig_manager.model.plan import Phase, Plan, PlanState
 from reconfig_manager.ports import Record
 from simulator.managers import SimulatedManager
 from simulator.reconfiguring import (

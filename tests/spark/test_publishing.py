@@ -27,7 +27,7 @@ from dynatops.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_
 from dynatops.lake.fields import PUBLICATIONS
 from overlay.identifiers import key_of
 from reconfig_manager.process_settings import RateAdviceSettings
-from reconfig_manager.rate_advice import RateReader
+from reconfig_manager.service.rate_advice import RateReader
 from tests.spark.test_runner import FAST, published
 from tests.support.running_analytics import Running
 from tests.support.spark_frames import frame, write_file

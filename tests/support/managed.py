@@ -25,11 +25,11 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from reconfig_manager.plan import (
+from reconfig_manager.model.plan import (
     Placement,
     Plan,
 )
-from reconfig_manager.policy import VersionedPolicy
+from reconfig_manager.model.policy import VersionedPolicy
 from reconfig_manager.ports import (
     AgentId,
     Constants,

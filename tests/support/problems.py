@@ -12,8 +12,8 @@ import numpy as np
 from overlay.cost import Cost, CostModel, Demand, Prices
 from overlay.cost_kernels import Ints
 from overlay.geometry import RingGeometry
-from reconfig_manager.decision import MovingCost
-from reconfig_manager.problem import Problem
+from reconfig_manager.placement.decision import MovingCost
+from reconfig_manager.placement.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from dynatops.v1.manager_pb2 import (
     Registration,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from reconfig_manager.agents import METHOD
-from reconfig_manager.embedded import EmbeddedServer
-from reconfig_manager.service import ManagerService
+from reconfig_manager.service.agents import METHOD
+from reconfig_manager.service.manager_service import ManagerService
+from reconfig_manager.store.embedded import EmbeddedServer
 from tests.support.manager_store import storing
 from tests.support.waiting import until
 

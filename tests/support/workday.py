@@ -15,8 +15,9 @@ from overlay.cost import Cost, CostModel, Demand, Prices
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
 from reconfig_manager.manager import Manager
-from reconfig_manager.plan import Plan, PlanState
-from reconfig_manager.policy import Policy, VersionedPolicy
+from reconfig_manager.model.plan import Plan, PlanState
+from reconfig_manager.model.policy import Policy, VersionedPolicy
+from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.ports import (
     Audit,
     KeepRates,
@@ -28,7 +29,6 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
-from reconfig_manager.workloads import Pattern, make_instance
 from tests.support.managed import FakeBroker, FakeStore
 
 REPORT_S = 60.0

@@ -32,8 +32,8 @@ KNOWN = {
     "dynatops/client/sync.py:__init__": "the loop of the client, which calls wait for",
     "dynatops/client/sync.py:_run": "the caller waits for the outcome",
     "dynatops/lake/writer.py:__init__": "the feed looks whether it is alive",
-    "reconfig_manager/agents.py:_serve": AWAITED,
-    "reconfig_manager/leadership.py:_is_woken_within": AWAITED,
+    "reconfig_manager/service/agents.py:_serve": AWAITED,
+    "reconfig_manager/store/leadership.py:_is_woken_within": AWAITED,
 }
 # Not parts of a broker or a manager: they end with whoever looks at them.
 ELSEWHERE = ("dynatops/bench/", "dynatops/cli/watch.py", "analytics/command.py")

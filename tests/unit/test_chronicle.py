@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_INIT, StepReply
-from reconfig_manager.chronicle import Chronicle
-from reconfig_manager.plan import (
+from reconfig_manager.model.plan import (
     CostRate,
     Execution,
     Measurement,
@@ -21,6 +20,7 @@ from reconfig_manager.plan import (
     StepMessages,
 )
 from reconfig_manager.ports import Audit, AuditEntry, Record, Tell
+from reconfig_manager.service.chronicle import Chronicle
 from tests.support.manager_store import plan
 
 

@@ -14,8 +14,8 @@ from dynatops.cli.plan_text import change, describe_plan, headline
 from dynatops.cli.policy import changed, flat
 from dynatops.cli.reconfigure import ALGORITHMS, follow
 from dynatops.cli.watch import describe_event
-from reconfig_manager import policy
-from reconfig_manager.plan import (
+from reconfig_manager.model import policy
+from reconfig_manager.model.plan import (
     Base,
     CostFigures,
     CostRate,
@@ -30,7 +30,7 @@ from reconfig_manager.plan import (
     Prediction,
     StepMessages,
 )
-from reconfig_manager.policy import Policy, SolverOptions
+from reconfig_manager.model.policy import Policy, SolverOptions
 from reconfig_manager.rest.views import (
     ClusterView,
     ConstantsView,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from reconfig_manager.decision import Decision, MovingCost, Reason, decide, is_reconfigurable
+from reconfig_manager.placement.decision import (
+    Decision,
+    MovingCost,
+    Reason,
+    decide,
+    is_reconfigurable,
+)
 
 MOVING = MovingCost(a=4.0, b=1.0, c=1.0)
 

@@ -16,9 +16,9 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
-from reconfig_manager.plan import PHASES, TRANSITIONS, Phase, PlanState
+from reconfig_manager.model.plan import PHASES, TRANSITIONS, Phase, PlanState
+from reconfig_manager.model.refusals import Busy, IllegalTransition, StalePlan
 from reconfig_manager.ports import Audit, Record, SendStep
-from reconfig_manager.refusals import Busy, IllegalTransition, StalePlan
 from tests.support.managed import FakeBroker
 from tests.support.managing import SETTINGS, Mishaps, World, finish, over, reached
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from reconfig_manager.plan import PlanState
+from reconfig_manager.model.plan import PlanState
 from tests.support.managing import SETTINGS, Mishaps, World
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from overlay.identifiers import key_of
-from reconfig_manager.instance import (
+from reconfig_manager.placement.instance import (
     InstanceError,
     dump_instance,
     parse_instance,
     read_instance,
     write_instance,
 )
-from reconfig_manager.workloads import Pattern, make_instance
+from reconfig_manager.placement.workloads import Pattern, make_instance
 
 A, B, C = "0000000000000001", "4000000000000000", "8000000000000000"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconfig_manager.plan import Plan, PlanState
+from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.ports import Outranked
 from tests.support.managed import FakeStore
 from tests.support.managing import SETTINGS, World, finish

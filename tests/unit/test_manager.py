@@ -9,8 +9,18 @@ import pytest
 
 from dynatops.v1.manager_pb2 import LoadReport, StepReply
 from reconfig_manager.manager import Manager, proposed
-from reconfig_manager.plan import Origin, Placement, Plan, PlanState
-from reconfig_manager.policy import Mode, Policy, SolverOptions
+from reconfig_manager.model.plan import Origin, Placement, Plan, PlanState
+from reconfig_manager.model.policy import Mode, Policy, SolverOptions
+from reconfig_manager.model.refusals import (
+    Busy,
+    IllegalTransition,
+    ModelTooThin,
+    NotLeading,
+    Refused,
+    StalePlan,
+    StalePolicy,
+    UnknownPlan,
+)
 from reconfig_manager.ports import (
     AgentId,
     Audit,
@@ -24,16 +34,6 @@ from reconfig_manager.ports import (
     SendStep,
     Solve,
     Tell,
-)
-from reconfig_manager.refusals import (
-    Busy,
-    IllegalTransition,
-    ModelTooThin,
-    NotLeading,
-    Refused,
-    StalePlan,
-    StalePolicy,
-    UnknownPlan,
 )
 from tests.support.managed import REPAIR_MESSAGES, STATE_MESSAGES
 from tests.support.workday import SETTINGS, Workday

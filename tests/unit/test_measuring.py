@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconfig_manager.measuring import (
+from reconfig_manager.model.plan import CostRate, Plan, PlanState, StepMessages
+from reconfig_manager.model.policy import Mode, Policy, SolverOptions
+from reconfig_manager.monitor.measuring import (
     MESSAGES_ABOVE_BOUND,
     NOT_MEASURED,
     PREDICTION_OFF,
@@ -13,8 +15,6 @@ from reconfig_manager.measuring import (
     calibrated,
     measure,
 )
-from reconfig_manager.plan import CostRate, Plan, PlanState, StepMessages
-from reconfig_manager.policy import Mode, Policy, SolverOptions
 from reconfig_manager.ports import Constants
 from reconfig_manager.settings import MeasuringSettings
 from tests.support.managing import World

@@ -12,15 +12,15 @@ from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCo
 from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.identifiers import key_of
 from overlay.round_trips import FLOOR_MS
-from reconfig_manager.decision import MovingCost
-from reconfig_manager.members import Members
-from reconfig_manager.model import Model
-from reconfig_manager.monitor import Advice, Monitor, round_trip_matrix
-from reconfig_manager.plan import Move
-from reconfig_manager.policy import DelayIn, Policy, RatesFrom, SolverOptions
+from reconfig_manager.model.network import Model
+from reconfig_manager.model.plan import Move
+from reconfig_manager.model.policy import DelayIn, Policy, RatesFrom, SolverOptions
+from reconfig_manager.model.rates import TopicNumbers
+from reconfig_manager.model.refusals import ModelTooThin
+from reconfig_manager.monitor.members import Members
+from reconfig_manager.monitor.monitor import Advice, Monitor, round_trip_matrix
+from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.ports import AgentId
-from reconfig_manager.rates import TopicNumbers
-from reconfig_manager.refusals import ModelTooThin
 from reconfig_manager.settings import MonitorSettings
 
 SETTINGS = MonitorSettings(report_period_s=10.0, period_s=10.0, periods_min=1, window_s=25.0)

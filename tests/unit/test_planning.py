@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reconfig_manager.plan import Origin, PlanState
-from reconfig_manager.planning import Outcome
-from reconfig_manager.policy import (
+from reconfig_manager.model.plan import Origin, PlanState
+from reconfig_manager.model.policy import (
     DAY_S,
     WEEK_DAYS,
     MaintenanceWindow,
@@ -17,8 +16,9 @@ from reconfig_manager.policy import (
     Policy,
     SolverOptions,
 )
+from reconfig_manager.placement.problem import Objective
+from reconfig_manager.planning.process import Outcome
 from reconfig_manager.ports import Solve, Tell
-from reconfig_manager.problem import Objective
 from tests.support.workday import START_S, Workday
 
 HOUR_S = 3600.0

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from overlay.cost import CostModel, Placement, Prices
-from reconfig_manager.decision import MovingCost
-from reconfig_manager.problem import Objective, Problem, Run, Task, UnsuitableProblemError
+from reconfig_manager.placement.decision import MovingCost
+from reconfig_manager.placement.problem import Objective, Problem, Run, Task, UnsuitableProblemError
+from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.solvers import SOLVERS, blocks, lsap, refine
 from reconfig_manager.solvers.reference import solve_literally
 from reconfig_manager.solvers.search_kernels import lift, settling_costs
 from reconfig_manager.solvers.ssbr_greedy import Grade, bottleneck_of, improvement_path
-from reconfig_manager.workloads import Pattern, make_instance
 from tests.support.problems import Spec, all_places, plain_costs, random_spec
 
 CHEAP_MOVES = MovingCost(a=0.5, b=0.5, c=0.2)

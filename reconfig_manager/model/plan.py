@@ -1,0 +1,356 @@
+"""A plan: a new placement of brokers on nodes, what it would gain and cost, and what became of it.
+
+    PROPOSED --> APPROVED --> EXECUTING --> COMMITTED
+       |            |             |
+       |            |             +-------> ROLLED_BACK
+       +------------+--> CANCELLED, EXPIRED
+       +--> REJECTED
+
+PROPOSED, without a prediction: it is being computed. REJECTED: the decision, or the solver, said
+no. EXPIRED: too old, or brokers have moved since. While EXECUTING a plan has a phase:
+
+    FREEZING --> MOVING --|--> RESTORING --> REPAIRING --> FINISHING
+        |          |      ^
+        +----------+--> ROLLING_BACK      commit point
+
+The commit point is the write of phase RESTORING together with the placement: before it a new leader
+rolls back, after it goes on. `phase` keeps the last one when the plan is over. Plans are values:
+`became` and `entered` give changed copies, each with a higher `version`. Times are in seconds since
+1970, UTC; nodes are 16 hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dynatops.v1.overlay_pb2 import NodeRef
+from overlay.identifiers import show_node
+from reconfig_manager.model.policy import Mode, RatesFrom, SolverOptions
+from reconfig_manager.model.refusals import IllegalTransition
+
+
+class PlanState(enum.StrEnum):
+    PROPOSED = "PROPOSED"
+    APPROVED = "APPROVED"
+    EXECUTING = "EXECUTING"
+    COMMITTED = "COMMITTED"
+    ROLLED_BACK = "ROLLED_BACK"
+    REJECTED = "REJECTED"
+    CANCELLED = "CANCELLED"
+    EXPIRED = "EXPIRED"
+
+    @property
+    def over(self) -> bool:
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: Mapping[PlanState, tuple[PlanState, ...]] = MappingProxyType(
+    {
+        PlanState.PROPOSED: (
+            PlanState.APPROVED,
+            PlanState.REJECTED,
+            PlanState.CANCELLED,
+            PlanState.EXPIRED,
+        ),
+        PlanState.APPROVED: (PlanState.EXECUTING, PlanState.CANCELLED, PlanState.EXPIRED),
+        PlanState.EXECUTING: (PlanState.COMMITTED, PlanState.ROLLED_BACK),
+        PlanState.COMMITTED: (),
+        PlanState.ROLLED_BACK: (),
+        PlanState.REJECTED: (),
+        PlanState.CANCELLED: (),
+        PlanState.EXPIRED: (),
+    }
+)
+
+
+class Phase(enum.StrEnum):
+    FREEZING = "FREEZING"
+    MOVING = "MOVING"
+    RESTORING = "RESTORING"
+    REPAIRING = "REPAIRING"
+    FINISHING = "FINISHING"
+    ROLLING_BACK = "ROLLING_BACK"
+
+    @property
+    def committed(self) -> bool:
+        return self in (Phase.RESTORING, Phase.REPAIRING, Phase.FINISHING)
+
+
+PHASES: Mapping[Phase | None, tuple[Phase, ...]] = MappingProxyType(
+    {
+        None: (Phase.FREEZING,),
+        Phase.FREEZING: (Phase.MOVING, Phase.ROLLING_BACK),
+        Phase.MOVING: (Phase.RESTORING, Phase.ROLLING_BACK),
+        # A new leader restores again, whatever the phase that it finds.
+        Phase.RESTORING: (Phase.RESTORING, Phase.REPAIRING),
+        Phase.REPAIRING: (Phase.RESTORING, Phase.FINISHING),
+        Phase.FINISHING: (Phase.RESTORING,),
+        # Forward after all, if a broker says that the placement is in use.
+        Phase.ROLLING_BACK: (Phase.ROLLING_BACK, Phase.RESTORING),
+    }
+)
+
+
+class Origin(enum.StrEnum):
+    REQUEST = "request"
+    # Algorithm 3, every T_free.
+    PROCESS = "process"
+
+
+class _Part(BaseModel):
+    # What a newer manager wrote into the store is read by an older one as far as it knows it.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PlacedNode(_Part):
+    """A node and the broker that hosts it."""
+
+    node: str
+    broker_id: str
+    address: str = ""
+    incarnation: int = 0
+
+    def ref(self, epoch: int) -> NodeRef:
+        return NodeRef(
+            node_id=int(self.node, 16),
+            broker_id=self.broker_id,
+            address=self.address,
+            epoch=epoch,
+            incarnation=self.incarnation,
+        )
+
+    @classmethod
+    def of(cls, ref: NodeRef) -> Self:
+        return cls(
+            node=show_node(ref.node_id),
+            broker_id=ref.broker_id,
+            address=ref.address,
+            incarnation=ref.incarnation,
+        )
+
+
+class Placement(_Part):
+    """Who hosts which node since a plan was committed. Brokers that came later are not in it."""
+
+    epoch: int = 0
+    plan_id: str = ""
+    hosts: tuple[PlacedNode, ...] = ()
+    # Those of `hosts` that the plan moved.
+    moved: tuple[PlacedNode, ...] = ()
+    committed_s: float = 0.0
+
+
+class Move(_Part):
+    broker_id: str
+    from_node: str
+    to_node: str
+
+
+class Base(_Part):
+    """What the plan was made from: it is stale once this is no more."""
+
+    epoch: int
+    # Of all brokers and their nodes.
+    membership: str
+    brokers: int
+
+
+class ModelFacts(_Part):
+    """How much was known."""
+
+    completeness: float
+    brokers: int
+    topics: int
+    topics_published: int
+    subscriptions: int
+    events_per_s: float
+    periods: int
+    # Reports or advice, whichever it was, and how long ago advice was computed.
+    rates_from: RatesFrom = RatesFrom.REPORTS
+    rates_age_s: float | None = None
+    delay_in: str = "hops"
+    # If that is `rtt`: what one of its units is, the mean over all pairs of brokers.
+    rtt_mean_ms: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class CostFigures(_Part):
+    """Messages for T_free (eq. 4, 5, 6); delays in hops or mean round trips, total with their
+    weight."""
+
+    overhead: float
+    delay: float
+    total: float
+
+
+class Prediction(_Part):
+    """What the solver found, and the decision."""
+
+    algorithm: str
+    cost_before: CostFigures
+    cost_after: CostFigures
+    # eq. 10, 11 and what the present cost must exceed (III-D2), all in messages for T_free.
+    benefit: float
+    moving_cost: float
+    threshold: float
+    t_free_s: float
+    accept: bool
+    # `decision.Reason`, and the same as a sentence.
+    reason: str
+    explanation: str
+    seconds: float = 0.0
+    iterations: int = 0
+    bound: float | None = None
+    finished: bool = True
+    # Events for T_free.
+    events: float = 0.0
+    # The constants of eq. 11 that were used.
+    constants: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+class StepMessages(_Part):
+    """What one kind of step took: those of the manager and replies; those between brokers."""
+
+    manager: int = 0
+    brokers: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.manager + self.brokers
+
+
+class Paused(_Part):
+    """How long brokers were frozen."""
+
+    brokers: int = 0
+    mean_s: float = 0.0
+    p99_s: float = 0.0
+    max_s: float = 0.0
+
+
+class JournalEntry(_Part):
+    phase: Phase
+    at_s: float
+    fence: int
+    manager: str
+
+
+class Participant(_Part):
+    broker_id: str
+    incarnation: int
+
+
+class CostRate(_Part):
+    """What brokers counted, for each event stamped."""
+
+    events: float
+    seconds: float
+    relays_per_event: float
+    hops_per_event: float
+    # 0 where nobody measures round trips.
+    way_ms_per_event: float = 0.0
+    cost_per_event: float
+
+
+class Execution(_Part):
+    """How it went."""
+
+    epoch: int
+    fence: int
+    manager: str
+    started_s: float
+    # Everybody who is sent RCFG_INIT, and who is to host what.
+    participants: tuple[Participant, ...] = ()
+    moved: tuple[PlacedNode, ...] = ()
+    # Where the moved nodes were: what is restored by rolling back.
+    former: tuple[PlacedNode, ...] = ()
+    journal: tuple[JournalEntry, ...] = ()
+    # By name of the step.
+    messages: dict[str, StepMessages] = Field(default_factory=dict)
+    paused: Paused = Paused()
+    # Brokers that had not answered when the plan ended, or were gone.
+    stragglers: tuple[str, ...] = ()
+    # What an event cost before.
+    before: CostRate | None = None
+    # Why it was rolled back.
+    failure: str = ""
+    ended_s: float | None = None
+
+    @property
+    def messages_total(self) -> int:
+        return sum(step.total for step in self.messages.values())
+
+
+class Measurement(_Part):
+    """What was gained and spent, beside the prediction. Benefits are messages for T_free."""
+
+    before: CostRate
+    after: CostRate
+    predicted_benefit: float
+    measured_benefit: float
+    # measured / predicted.
+    benefit_ratio: float
+    predicted_messages: float
+    measured_messages: int
+    messages_ratio: float
+    at_s: float
+
+
+class Plan(_Part):
+    id: str
+    # Grows with every write: the store keeps the highest.
+    version: int = 1
+    state: PlanState = PlanState.PROPOSED
+    phase: Phase | None = None
+    origin: Origin = Origin.REQUEST
+    mode: Mode = Mode.MANUAL
+    created_s: float
+    changed_s: float
+    expires_s: float
+    # Who asked, and what for.
+    actor: str = ""
+    reason: str = ""
+    # Approved as soon as the decision accepts it.
+    execute: bool = False
+    options: SolverOptions
+    base: Base
+    model: ModelFacts
+    prediction: Prediction | None = None
+    moves: tuple[Move, ...] = ()
+    approved_by: str = ""
+    # Why it is in its state, as a sentence.
+    note: str = ""
+    execution: Execution | None = None
+    measurement: Measurement | None = None
+    # What a person should look at: prediction_off, messages_above_bound, stragglers, ...
+    flags: tuple[str, ...] = ()
+
+    def became(self, state: PlanState, now_s: float, note: str, **changes: Any) -> Plan:
+        """In its next state; raises IllegalTransition."""
+        if state not in TRANSITIONS[self.state]:
+            raise IllegalTransition(self.id, self.state, state, TRANSITIONS[self.state])
+        return self.changed(now_s, state=state, note=note, **changes)
+
+    def entered(self, phase: Phase, now_s: float, fence: int, manager: str) -> Plan:
+        """In its next phase, with an entry in its journal; raises IllegalTransition."""
+        if self.execution is None or phase not in PHASES[self.phase]:
+            raise IllegalTransition(self.id, str(self.phase), phase, PHASES[self.phase])
+        entry = JournalEntry(phase=phase, at_s=now_s, fence=fence, manager=manager)
+        execution = self.execution.model_copy(
+            update={"journal": (*self.execution.journal, entry), "fence": fence, "manager": manager}
+        )
+        return self.changed(now_s, phase=phase, execution=execution)
+
+    def changed(self, now_s: float, **changes: Any) -> Plan:
+        update = {**changes, "version": self.version + 1, "changed_s": now_s}
+        return self.model_copy(update=update)
+
+    @property
+    def epoch(self) -> int:
+        """Of the placement that it leads to; 0 before it is executed."""
+        return self.execution.epoch if self.execution else 0

@@ -1,0 +1,228 @@
+"""A running manager, put together.
+
+    service = ManagerService(settings)
+    await service.start()
+    await service.run()            # until it fails, or is stopped
+
+It may run beside others: one leads, the others follow and answer what they can from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from redis.asyncio import Redis
+
+from dynatops.addresses import split_address
+from dynatops.background import Supervisor, until_one_ends
+from dynatops.peer_credentials import (
+    CredentialsError,
+    LinkCredentials,
+    ServerCertificates,
+    read_link_credentials,
+)
+from dynatops.tls import TlsFileError
+from dynatops.tokens_file import TokensError
+from reconfig_manager.manager import Manager
+from reconfig_manager.model.refusals import StoreAway
+from reconfig_manager.process_settings import ManagerProcessSettings, default_manager_id
+from reconfig_manager.rest.app import create_app
+from reconfig_manager.rest.broadcast import Broadcast
+from reconfig_manager.rest.server import RestServer, ServeError
+from reconfig_manager.service.advice_ages import AdviceAges
+from reconfig_manager.service.agents import AgentServer
+from reconfig_manager.service.driving import Driver
+from reconfig_manager.service.facade import ManagerFacade
+from reconfig_manager.service.rate_advice import RateReader
+from reconfig_manager.solvers.warm_up import warm_up_model
+from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer
+from reconfig_manager.store.leadership import Leadership, LeadershipHost
+from reconfig_manager.store.redis_store import ManagerFacts, RedisStore, StoreSettingsError, connect
+
+log = logging.getLogger(__name__)
+
+
+class ManagerStartError(Exception):
+    """The manager cannot start; the message says what to do about it."""
+
+
+_START_PROBLEMS = (
+    CredentialsError,
+    EmbeddedError,
+    ServeError,
+    StoreSettingsError,
+    TokensError,
+)
+
+
+class ManagerService:
+    def __init__(self, settings: ManagerProcessSettings) -> None:
+        self.settings = settings
+        # Known once it listens.
+        self.manager_id = settings.manager_id
+        self.address = ""
+        self.http_url = ""
+        self.driver: Driver
+        self.store: RedisStore
+        self.embedded: EmbeddedServer | None = None
+        self._rest: RestServer | None = None
+        self._agents: AgentServer | None = None
+        self._broadcast: Broadcast
+        self._leading: asyncio.Task[object] | None = None
+        self.supervisor = Supervisor()
+        self._ended = asyncio.Event()
+        self._started = False
+
+    # ---- starting -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and compete for the lease. Raises ManagerStartError."""
+        try:
+            credentials = read_link_credentials(self.settings.security)
+            await self._open_store()
+            await self._listen(credentials)
+        except _START_PROBLEMS as error:
+            await self.kill()
+            raise ManagerStartError(str(error)) from error
+        except BaseException:
+            await self.kill()
+            raise
+        # Otherwise the first proposal would compile, and the lease run out meanwhile.
+        await asyncio.to_thread(warm_up_model)
+        start = self.supervisor.start
+        self._leading = start("leading", self.driver.leadership.run(), may_end=True)
+        start("asking about durability", self._look_at_durability(), may_end=True)
+        start("reading rates", self.driver.rates.run())
+        start("looking at advice", self.driver.ages.run())
+        log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
+
+    async def _open_store(self) -> None:
+        settings = self.settings
+        url = ""
+        if settings.data_dir:
+            self.embedded = await EmbeddedServer.start(
+                settings.data_dir, supervisor=self.supervisor
+            )
+            url = self.embedded.url
+        plans_read = settings.manager.plans_kept
+        self.store = RedisStore(settings.store, url, plans_read=plans_read)
+        rest = settings.rest
+        self._broadcast = Broadcast(
+            # Numbers of events are of this life of the process.
+            secrets.token_hex(4),
+            watchers_max=rest.watchers_max,
+            caller_watchers_max=rest.caller_watchers_max,
+            watcher_events_max=rest.watcher_events_max,
+            kept=rest.events_kept,
+        )
+        self.driver = Driver(settings, self.store, self._broadcast, self.supervisor)
+        driver, advice = self.driver, settings.advice
+        driver.rates = RateReader(self._connect_advice(url), advice, driver.advise)
+        driver.ages = AdviceAges(self._connect_advice(url), advice.period_s)
+        self._started = True
+
+    def _connect_advice(self, own_url: str) -> Redis:
+        """To where analytics write: the store's server, or another."""
+        store, url = self.settings.store, self.settings.advice.redis_url
+        if url:
+            password = self.settings.advice.password
+            return connect(store.model_copy(update={"password": password}), url)
+        return connect(store, own_url or store.redis_url)
+
+    async def _listen(self, credentials: LinkCredentials) -> None:
+        settings, driver = self.settings, self.driver
+        driver.agents = self._agents = AgentServer(settings.service, credentials, driver)
+        port = driver.agents.bind(settings.listen, _certificates(credentials, settings))
+        if port is None:
+            raise ManagerStartError(
+                f"cannot listen on {settings.listen}: the port is in use, or the address is not "
+                "this host's; choose another"
+            )
+        host, _ = split_address(settings.listen)
+        shown_host = f"[{host}]" if ":" in host else host
+        self.address = settings.advertise or f"{shown_host}:{port}"
+        driver.agents.address = self.address
+        self.manager_id = settings.manager_id or default_manager_id(port)
+        driver.manager = Manager(settings.manager, self.manager_id)
+        driver.chronicle.me = self.manager_id
+        facade = ManagerFacade(driver, self.store, self._broadcast, settings.rest)
+        self._rest = RestServer(create_app(facade, settings.rest), settings.rest)
+        # Until then it is asked about leadership by nobody.
+        facts = ManagerFacts(manager_id=self.manager_id, agents=self.address)
+        lead_host = LeadershipHost(driver.on_lead, driver.on_depose)
+        driver.leadership = Leadership(self.store, settings.leadership, facts, lead_host)
+        await self._rest.start(self.supervisor)
+        self.http_url = self._rest.url
+        driver.leadership.facts = facts.model_copy(update={"http": self.http_url})
+        driver.start()
+        await driver.agents.start()
+
+    async def _look_at_durability(self) -> None:
+        try:
+            problem = await self.store.durability_problem()
+        except StoreAway as error:
+            problem = f"it could not be asked ({error})"
+        if problem:
+            log.warning("the store may forget what it has confirmed: %s", problem)
+
+    @property
+    def leads(self) -> bool:
+        return self._started and self.driver.manager.leads
+
+    def reload(self) -> None:
+        """Show renewed certificates, read tokens; what cannot be used leaves all as it was."""
+        try:
+            if self._rest is not None:
+                self._rest.reload()
+            self.driver.agents.reload_certificates()
+        except (TlsFileError, TokensError) as error:
+            log.error("not everything was reloaded: %s", error)
+            return
+        log.warning("reloaded certificates and tokens")
+
+    async def run(self) -> None:
+        """Until it is stopped. Raises BackgroundError if it fails; it should be stopped then."""
+        await until_one_ends(self._ended.wait(), self.supervisor.failure())
+        if self.supervisor.failed is not None:
+            raise self.supervisor.failed
+
+    # ---- its end --------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Give the lease back, and end."""
+        if self._leading is not None:
+            self.driver.leadership.stop()
+            # Each of its questions to the store is bounded in time.
+            await asyncio.wait((self._leading,), timeout=10 * self.settings.store.timeout_s)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End; a lease runs out by itself."""
+        self._leading = None
+        if self._started:
+            self._started = False
+            self._broadcast.close()
+            if self._rest is not None:
+                await self._rest.stop()
+                self._rest = None
+            if self._agents is not None:
+                await self._agents.stop()
+                self._agents = None
+            await self.driver.stop()
+            await self.supervisor.stop()
+            await self.store.close()
+        if self.embedded is not None:
+            await self.embedded.stop()
+            self.embedded = None
+        self._ended.set()
+
+
+def _certificates(
+    credentials: LinkCredentials, settings: ManagerProcessSettings
+) -> ServerCertificates | None:
+    if credentials.tls is None:
+        return None
+    required = settings.security.require_client_certificates
+    return ServerCertificates(credentials.tls, require_client_certificates=required)

@@ -1,0 +1,136 @@
+"""What a manager's process counts: its store, its solver, brokers' streams, plans that have run
+here, and the advice that analytics left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dynatops.advice_keys import JOB_TABLES
+from dynatops.metrics import Metric, Reading, counter, counters_of, gauge, histogram
+from dynatops.process_figures import process_metrics
+from dynatops.version import VERSION
+from reconfig_manager.model.plan import PlanState
+from reconfig_manager.service.agents import AgentCounters
+
+if TYPE_CHECKING:
+    from reconfig_manager.service.driving import Driver
+
+Figures = list[Metric["Driver"]]
+
+
+def _g(name: str, text: str, read: Callable[[Driver], Reading], *labels: str) -> Metric[Driver]:
+    return gauge(f"dynatops_{name}", text, read, *labels)
+
+
+def _c(name: str, text: str, read: Callable[[Driver], Reading], *labels: str) -> Metric[Driver]:
+    return counter(f"dynatops_{name}_total", text, read, *labels)
+
+
+def _if_known(value: float | None) -> Reading:
+    """No sample, where there is nothing to tell."""
+    return value if value is not None else dict[str, float]()
+
+
+EXECUTION: Figures = [
+    _c(
+        "plans_ended",
+        "Plans that came to their end under this manager, by state.",
+        lambda d: {
+            state.lower(): float(d.chronicle.ended[state]) for state in PlanState if state.over
+        },
+        "state",
+    ),
+    histogram(
+        "dynatops_plan_phase_seconds",
+        "How long plans were in each phase.",
+        lambda d: {phase.lower(): kept for phase, kept in d.chronicle.phase_s.items()},
+        "phase",
+    ),
+    histogram(
+        "dynatops_pause_seconds",
+        "How long a broker held its clients back for a plan.",
+        lambda d: d.chronicle.pause_s,
+    ),
+    _c("brokers_moved", "Brokers that committed plans moved.", lambda d: d.chronicle.brokers_moved),
+    _c(
+        "plan_messages",
+        "Messages that plans took, the manager's and the brokers'.",
+        lambda d: d.chronicle.messages,
+    ),
+    _g(
+        "plan_benefit_ratio",
+        "Of the plan measured last: benefit, measured by predicted.",
+        lambda d: _if_known(d.chronicle.benefit_ratio),
+    ),
+    _g(
+        "plan_messages_ratio",
+        "Of the plan measured last: messages, counted by predicted; eq. 11 allows 1.",
+        lambda d: _if_known(d.chronicle.messages_ratio),
+    ),
+    _g("solver_ready", "The solver is warm.", lambda d: d.solver.ready.is_set()),
+    _g("solver_waiting", "Problems that wait for the solver.", lambda d: d.solver.waiting),
+    histogram("dynatops_solver_seconds", "How long solvers took.", lambda d: d.solver.seconds),
+    _c("solver_failures", "Of the solver's process.", lambda d: d.solver.failures),
+]
+
+STORE: Figures = [
+    _g("store_up", "Whether the store answers.", lambda d: not d.leadership.problem),
+    _g("managers", "Managers that live.", lambda d: len(d.leadership.managers)),
+    _c("store_failures", "Questions to the store without an answer.", lambda d: d.store.failures),
+    _c("store_writes_failed", "Writes of plans that failed.", lambda d: d.writes_failed),
+    _c("audit_lost", "Audit entries lost.", lambda d: d.audit_lost),
+]
+
+AGENTS: Figures = [*counters_of(AgentCounters, "dynatops_", lambda d: d.agents.counters)]
+
+ADVICE: Figures = [
+    _g(
+        "advice_present",
+        "Whether there is advice of an analytics job in Redis.",
+        lambda d: {job: float(job in d.ages.heads) for job in JOB_TABLES},
+        "advice",
+    ),
+    _g(
+        "advice_age_seconds",
+        "Since it was computed; none if there is none.",
+        lambda d: {
+            job: max(time.time() - head.computed_s, 0.0) for job, head in d.ages.heads.items()
+        },
+        "advice",
+    ),
+    _g(
+        "advice_entries",
+        "Entries of its tables.",
+        lambda d: {
+            (job, table): float(count)
+            for job, head in d.ages.heads.items()
+            for table, count in head.entries.items()
+        },
+        "advice",
+        "table",
+    ),
+    _c("advice_failures", "Times that Redis could not be asked for it.", lambda d: d.ages.failures),
+    _c("rates_versions", "Versions of advised rates taken in.", lambda d: d.rates.versions),
+    _c("rates_failures", "Times that advised rates could not be read.", lambda d: d.rates.failures),
+]
+
+PROCESS: Figures = [
+    _g(
+        "manager_info",
+        "1, with the manager's id and version.",
+        lambda d: {(d.manager.me, VERSION): 1.0},
+        "manager",
+        "version",
+    ),
+    *process_metrics("dynatops_manager_"),
+    histogram(
+        "dynatops_manager_loop_lag_seconds",
+        "How much later than wished the event loop's tick came, 10 times a second.",
+        lambda d: d.lag_s,
+    ),
+]
+
+METRICS: Figures = [*EXECUTION, *STORE, *AGENTS, *ADVICE, *PROCESS]
