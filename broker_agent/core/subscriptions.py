@@ -259,7 +259,7 @@ class Subscriptions:
                 self.following.remove(session, unwanted.pattern)
             matching = [t for t in session.followed or () if pattern_matches(unwanted.pattern, t)]
             self._reconsider(session, matching)
-        self._withdraw_wildcards(session)
+        self._withdraw_wildcards(session, now_s)
         return follows_less
 
     def end(self, session: Session, now_s: float) -> None:
@@ -271,11 +271,11 @@ class Subscriptions:
         topics = [*session.filters, *(session.followed or ())]
         session.filters, session.wildcards, session.followed = {}, (), None
         self._reconsider(session, topics)
-        self._withdraw_wildcards(session)
+        self._withdraw_wildcards(session, now_s)
         self.confirming.forget(session)
         self._names_left.pop(session, None)
 
-    def _withdraw_wildcards(self, session: Session) -> None:
+    def _withdraw_wildcards(self, session: Session, now_s: float) -> None:
         waiting = self._waiting_for_catalogue.pop(session, [])
         for request in waiting:
             request.held = [f for f in request.held if f in session.filters.get(f.pattern, ())]
@@ -285,6 +285,8 @@ class Subscriptions:
         if self.following.is_idle:
             for shard in self.following.stop():
                 self.readers.close(shard)
+            # What waited behind a wildcard that is gone has nothing to wait for.
+            self._bring_in_waiting(now_s)
 
     def _reconsider(self, session: Session, topics: Iterable[str]) -> None:
         """A filter has gone: leave topics that no other one wants."""
@@ -406,18 +408,21 @@ class Subscriptions:
         if reader.is_behind or not reader.started:
             return
         if self.following.shard_read(shard.live.topic):
-            waiting, self._waiting_for_catalogue = self._waiting_for_catalogue, {}
-            for request in chain.from_iterable(waiting.values()):
-                held, request.held = request.held, []
-                for wanted in held:
-                    if self._costs_too_much(wanted, request, now_s):
-                        request.held.append(wanted)
-                    else:
-                        self._bring_in(wanted, request, now_s)
-                if request.held:
-                    self.unsubscribe(request.session, request.held, now_s)
-                    request.held = []
-                self._confirm_if_complete(request)
+            self._bring_in_waiting(now_s)
+
+    def _bring_in_waiting(self, now_s: float) -> None:
+        waiting, self._waiting_for_catalogue = self._waiting_for_catalogue, {}
+        for request in chain.from_iterable(waiting.values()):
+            held, request.held = request.held, []
+            for wanted in held:
+                if self._costs_too_much(wanted, request, now_s):
+                    request.held.append(wanted)
+                else:
+                    self._bring_in(wanted, request, now_s)
+            if request.held:
+                self.unsubscribe(request.session, request.held, now_s)
+                request.held = []
+            self._confirm_if_complete(request)
 
     # ---- what comes along the tree --------------------------------------------------------------
 

@@ -413,6 +413,23 @@ class TestWildcards:
         missed = [m.missed for m in broker.hear("c2") if m.HasField("missed")]
         assert [m.topic for m in missed] == ([] if known else ["quake/#"])
 
+    def test_what_waits_behind_a_wildcard_does_not_wait_when_that_is_gone(self) -> None:
+        """Nobody reads the catalogue any more."""
+        broker = LoneBroker(joining=True)
+        wildcard = Filter(pattern="quake/#")
+        broker.connect("c1", session_id="elsewhere/1")
+        broker.say("c1", subscribe=Subscribe(request=1, filters=[wildcard], resume=True))
+        broker.say("c1", subscribe=Subscribe(request=2, filters=[Filter(pattern=TOPIC)]))
+        broker.unsubscribe("c1", "quake/#")
+        broker.found_a_ring()
+        broker.connect("pub")
+        broker.run(1.0)
+        confirmed = {m.subscribed.request for m in broker.hear("c1") if m.HasField("subscribed")}
+        assert 2 in confirmed
+        publish(broker, 1)
+        broker.run(1.0)
+        assert heard(broker.hear("c1")) == [1]
+
     def test_a_new_topic_whose_history_was_lost_before_it_was_read(
         self, broker: LoneBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
