@@ -14,7 +14,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from analytics.errors import AnalyticsError, UsageError
+from analytics.errors import AnalyticsError, AnalyticsUsageError
 from analytics.settings import AnalyticsSettings, SettingsError, with_values
 from dynatops.redis_access import (
     PASSWORD_VARIABLE,
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
     try:
         settings = with_values(AnalyticsSettings(), arguments.assignments)
     except SettingsError as error:
-        raise UsageError(str(error)) from None
+        raise AnalyticsUsageError(str(error)) from None
     if warning := exposed_password([arguments.redis], "--redis-password-file"):
         print(f"warning: {warning}", file=sys.stderr)
     _check_password(arguments)
@@ -113,7 +113,7 @@ def _check_password(arguments: argparse.Namespace) -> None:
     try:
         read_password(arguments.redis_password_file)
     except RedisPasswordError as error:
-        raise UsageError(f"--redis-password-file: {error}") from None
+        raise AnalyticsUsageError(f"--redis-password-file: {error}") from None
 
 
 def _require(*packages: str) -> None:

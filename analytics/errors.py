@@ -7,5 +7,5 @@ class AnalyticsError(Exception):
     """It could not be done; the message says what to do."""
 
 
-class UsageError(Exception):
+class AnalyticsUsageError(Exception):
     """The command line is wrong."""

@@ -52,7 +52,7 @@ class Intake:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """What `results` is given."""
 
     state: Frames
@@ -79,5 +79,5 @@ class Job:
     folds: tuple[Fold, ...]
     state: Mapping[str, StructType]
     settle: Callable[[Intake], Frames]
-    results: Callable[[Outcome], Frames]
+    results: Callable[[JobOutcome], Frames]
     advice: Callable[[Frames, Mapping[str, Clock]], Advice]

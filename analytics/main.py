@@ -17,7 +17,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from analytics.command import DESCRIPTION, EPILOG, FAILED, USAGE, add_options, run
-from analytics.errors import AnalyticsError, UsageError
+from analytics.errors import AnalyticsError, AnalyticsUsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_submitted = "SPARK_ENV_LOADED" in os.environ
     try:
         return run(arguments, default_master=None if is_submitted else "local[*]")
-    except UsageError as error:
+    except AnalyticsUsageError as error:
         print(f"analytics: {error}", file=sys.stderr)
         return USAGE
     except AnalyticsError as error:

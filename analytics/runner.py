@@ -25,7 +25,7 @@ from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
 from analytics.files import Files, spark_url
 from analytics.intake import Progress, Step, TableIntake
-from analytics.job import Clock, Fold, Frames, Intake, Job, Outcome
+from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
 from analytics.settings import AnalyticsSettings
@@ -153,7 +153,7 @@ class Runner:
         state = {
             name: self._read((f"{folder}/{name}",), schema) for name, schema in job.state.items()
         }
-        outcome = Outcome(state, self._clusters(), self._partitions())
+        outcome = JobOutcome(state, self._clusters(), self._partitions())
         for name, frame in job.results(outcome).items():
             # Of an earlier attempt that did not come to its commit there may be one already.
             frame.write.mode("overwrite").parquet(self._result(job, name, version))

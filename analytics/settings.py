@@ -45,7 +45,7 @@ class RatesSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionSettings:
+class SelectionJobSettings:
     late_s: float = _late(DAY_S)
     load_weight: float = _setting(
         1.2,
@@ -125,7 +125,7 @@ class RunSettings:
 class AnalyticsSettings:
     run: RunSettings = field(default_factory=RunSettings)
     rates: RatesSettings = field(default_factory=RatesSettings)
-    selection: SelectionSettings = field(default_factory=SelectionSettings)
+    selection: SelectionJobSettings = field(default_factory=SelectionJobSettings)
     clusters: ClustersSettings = field(default_factory=ClustersSettings)
     mobility: MobilitySettings = field(default_factory=MobilitySettings)
     demand: DemandSettings = field(default_factory=DemandSettings)

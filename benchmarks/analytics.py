@@ -41,7 +41,7 @@ TIMES = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AnalyticsCase:
     """A job, and the lake that it is measured with."""
 
     job: str
@@ -61,14 +61,14 @@ class Case:
 
 CASES = (
     # A week, and another one: of 30,000 topics, each with a count for every minute with events.
-    Case(
+    AnalyticsCase(
         "rates",
         "publications",
         {"rows": 100_000_000, "topics": 30_000, "users": 10_000, "days": 7},
         ("rows", "days"),
     ),
     # A day of 900,000 users who go to work and home; and of twice as many.
-    Case(
+    AnalyticsCase(
         "selection",
         "subscriptions",
         {"rows": 100_000, "topics": 30_000, "users": 900_000, "days": 1},
@@ -76,7 +76,7 @@ CASES = (
         ("clusters",),
     ),
     # Twelve days of 410,000 users, and of twice as many.
-    Case(
+    AnalyticsCase(
         "mobility",
         "sessions",
         {"rows": 100_000, "topics": 30_000, "users": 410_000, "days": 12},
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if missed else 0
 
 
-def measure(case: Case, scale: float, folder: Path) -> dict[str, Any]:
+def measure(case: AnalyticsCase, scale: float, folder: Path) -> dict[str, Any]:
     runs = [_measure_one(case, scale, times, folder) for times in TIMES]
     once, twice = runs
     entry: dict[str, Any] = {
@@ -128,7 +128,7 @@ def measure(case: Case, scale: float, folder: Path) -> dict[str, Any]:
     return entry
 
 
-def _measure_one(case: Case, scale: float, times: int, folder: Path) -> dict[str, Any]:
+def _measure_one(case: AnalyticsCase, scale: float, times: int, folder: Path) -> dict[str, Any]:
     lake, output = folder / "lake", folder / "output"
     made = generate(Lake.open(str(lake)), case.lake(scale, times))
     _say(f"{case.job}: a lake of {made[case.table]:,} rows of {case.table}")

@@ -53,7 +53,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttackOutcome:
     attack: str
     rest_mb: int
     peak_mb: int
@@ -171,7 +171,7 @@ async def _newcomer(address: str) -> int:
     return round((time.monotonic() - began_s) * 1_000)
 
 
-async def suffer(name: str, size: Size) -> Outcome:
+async def suffer(name: str, size: Size) -> AttackOutcome:
     broker = await BrokerProcess.start("b0")
     try:
         client, ready = WellBehaved(broker.address), asyncio.Event()
@@ -189,13 +189,13 @@ async def suffer(name: str, size: Size) -> Outcome:
         alive = broker.process.returncode is None
         peak_mb = _memory_mb(broker.process.pid, "VmHWM") if alive else -1
         longest_ms = round(client.longest_s * 1_000)
-        return Outcome(name, rest_mb, peak_mb, longest_ms, newcomer_ms, alive)
+        return AttackOutcome(name, rest_mb, peak_mb, longest_ms, newcomer_ms, alive)
     finally:
         broker.kill()
         await broker.process.communicate()
 
 
-async def measure(names: Sequence[str], size: Size) -> list[Outcome]:
+async def measure(names: Sequence[str], size: Size) -> list[AttackOutcome]:
     return [await suffer(name, size) for name in names]
 
 

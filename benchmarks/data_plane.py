@@ -26,7 +26,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dynatops.bench.processes import Worker
+from dynatops.bench.processes import BenchWorker
 
 _START_TIMEOUT_S = 20.0
 _RUN_TIMEOUT_S = 120
@@ -123,9 +123,9 @@ async def measure(name: str, events: int) -> float:
     )
     module = "benchmarks.data_plane_clients"
     async with _server(name) as address:
-        subscriber = await Worker.start(module, name, "subscribe", address, plan)
+        subscriber = await BenchWorker.start(module, name, "subscribe", address, plan)
         await subscriber.line()
-        publisher = await Worker.start(module, name, "publish", address, plan)
+        publisher = await BenchWorker.start(module, name, "publish", address, plan)
         while "seconds" not in (report := await subscriber.line()):
             await publisher.tell(report)
         await publisher.finish()

@@ -19,7 +19,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
 
-from dynatops.bench.processes import Window, say
+from dynatops.bench.processes import BenchWindow, say
 
 TOPIC = "bench"
 _BATCH = 500
@@ -166,7 +166,7 @@ async def _subscribe(system: System, plan: dict[str, int]) -> None:
 
 
 async def _publish(system: System, plan: dict[str, int]) -> None:
-    window = Window(plan["window"])
+    window = BenchWindow(plan["window"])
     payload = bytes(plan["payload_bytes"])
     sent = 0
     async with asyncio.timeout(plan["timeout_s"]):

@@ -28,7 +28,7 @@ PATIENCE_S = 120.0
 CONDEMNED = "dynatops_node_peers_condemned_total "
 
 
-class Watch:
+class HungWatch:
     """When something happened, after the stop."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ async def condemned(broker: BrokerProcess) -> float:
     return await asyncio.to_thread(fetch)
 
 
-async def noted(watch: Watch, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
+async def noted(watch: HungWatch, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
     while not await condition():  # noqa: ASYNC110  # no single event says so
         await asyncio.sleep(0.1)
     watch.note(what)
@@ -60,7 +60,7 @@ async def noted(watch: Watch, what: str, condition: Callable[[], Awaitable[bool]
 async def measure() -> dict[str, float]:
     async with ProcessCluster(3, options=["--http", "127.0.0.1:0"]) as cluster:
         hung, others = cluster.brokers[1], [cluster.brokers[0], cluster.brokers[2]]
-        watch = Watch()
+        watch = HungWatch()
 
         def on_connection(who: str) -> Callable[[str, str], None]:
             return lambda broker, _: watch.note(f"{who} is elsewhere") if broker else None

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import Worker
+from dynatops.bench.processes import BenchWorker
 from dynatops.bench.pubsub import PubSubPlan
 from dynatops.bench.pubsub import run as run_pubsub
 
@@ -34,7 +34,7 @@ _AT_ONCE = 500
 
 @asynccontextmanager
 async def broker(*options: str) -> AsyncIterator[dict[str, Any]]:
-    worker = await Worker.start(
+    worker = await BenchWorker.start(
         "dynatops", "broker", "--listen", "127.0.0.1:0", "--json", *options,
         "--set", "core.followed_topics_max=1000000",
     )  # fmt: skip

@@ -56,7 +56,7 @@ QUIET_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SessionPlan:
     sessions: int
     # 0: every subscription has a topic of its own.
     topics: int
@@ -72,7 +72,7 @@ class Plan:
 # ---- one stream ----------------------------------------------------------------------------------
 
 
-class Stream:
+class SessionStream:
     """A client's connection, spoken to in frames."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -109,8 +109,8 @@ def hello(session: int, *, kept: bool = True) -> ClientMessage:
     return ClientMessage(hello=Hello(protocol=1, client_id=f"session-{session}", expiry_s=expiry_s))
 
 
-async def open_session(channel: grpc.aio.Channel, plan: Plan, session: int) -> None:
-    stream = Stream(channel)
+async def open_session(channel: grpc.aio.Channel, plan: SessionPlan, session: int) -> None:
+    stream = SessionStream(channel)
     filters = [Filter(pattern=topic) for topic in plan.topics_of(session)]
     subscribe = ClientMessage(subscribe=Subscribe(request=1, filters=filters))
     await stream.say(hello(session), subscribe)
@@ -119,12 +119,12 @@ async def open_session(channel: grpc.aio.Channel, plan: Plan, session: int) -> N
 
 
 async def come_back(
-    channel: grpc.aio.Channel, plan: Plan, session: int, published: frozenset[str]
+    channel: grpc.aio.Channel, plan: SessionPlan, session: int, published: frozenset[str]
 ) -> None:
     """Raises RuntimeError unless the session gets what was published on its topics, once."""
     expected = sorted(published.intersection(plan.topics_of(session)))
     waiting_for = set(expected)
-    stream = Stream(channel)
+    stream = SessionStream(channel)
     await stream.say(hello(session))
 
     def is_last(message: ServerMessage) -> bool:
@@ -199,7 +199,7 @@ async def a_broker() -> AsyncIterator[BrokerProcess]:
         await broker.stop()
 
 
-async def measure_sessions(plan: Plan) -> dict[str, Any]:
+async def measure_sessions(plan: SessionPlan) -> dict[str, Any]:
     async with a_broker() as broker:
         address = broker.address
         empty = await resident_bytes(broker)
@@ -233,9 +233,9 @@ async def measure_streams(count: int) -> dict[str, Any]:
         empty = await resident_bytes(broker)
         async with channels_to(broker.address, count) as channels:
             # A call that nobody holds is cancelled.
-            streams: list[Stream] = []
+            streams: list[SessionStream] = []
             for i, channel in enumerate(channels):
-                stream = Stream(channel)
+                stream = SessionStream(channel)
                 streams.append(stream)
                 await stream.say(hello(i, kept=False))
                 await stream.hear_until(lambda message: message.HasField("welcome"))
@@ -252,7 +252,7 @@ async def measure_streams(count: int) -> dict[str, Any]:
 
 
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    plans = [Plan(arguments.sessions, arguments.topics), Plan(arguments.distinct, 0)]
+    plans = [SessionPlan(arguments.sessions, arguments.topics), SessionPlan(arguments.distinct, 0)]
     return {
         "machine": {
             "cores": os.cpu_count(),

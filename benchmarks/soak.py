@@ -63,7 +63,7 @@ FIGURES = ("rss_mb", "fds", "threads", "tasks")
 
 
 @dataclass(slots=True)
-class Tally:
+class SoakTally:
     lives: int = 0
     published: int = 0
     heard: int = 0
@@ -75,7 +75,7 @@ class Users:
     """One process of them."""
 
     def __init__(self, name: str, addresses: Sequence[str], users: int, topics: int) -> None:
-        self.tally = Tally()
+        self.tally = SoakTally()
         self._name = name
         self._addresses = list(addresses)
         self._users = users

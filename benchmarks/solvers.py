@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from overlay.cost import Placement
-from reconfig_manager.placement.problem import Problem, Task
+from overlay.cost import CostedPlacement
+from reconfig_manager.placement.problem import PlacementProblem, Task
 from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.solvers.search_kernels import mean_change
@@ -51,7 +51,9 @@ LARGE_REFINE_S = 60.0
 RELAXATION_STEPS = 5
 
 
-def problem_of(brokers: int, topics: int, seed: int = 1, per_broker: int | None = None) -> Problem:
+def problem_of(
+    brokers: int, topics: int, seed: int = 1, per_broker: int | None = None
+) -> PlacementProblem:
     return make_instance(brokers, topics, Pattern.MULTIMODAL, seed, per_broker).problem()
 
 
@@ -87,7 +89,7 @@ def measure_speed(quick: bool) -> Iterable[dict[str, Any]]:
         }
 
 
-def _reference_seconds(problem: Problem, swaps: int) -> tuple[float, bool]:
+def _reference_seconds(problem: PlacementProblem, swaps: int) -> tuple[float, bool]:
     """One iteration for each swap, and one more that finds nothing better."""
     cut = SOLVERS["reference"](problem, Task(time_limit_s=REFERENCE_S))
     if cut.finished:
@@ -173,15 +175,15 @@ def measure_growth(quick: bool) -> Iterable[dict[str, Any]]:
         }
 
 
-def _swap_seconds(problem: Problem, repeats: int = 20_000) -> float:
+def _swap_seconds(problem: PlacementProblem, repeats: int = 20_000) -> float:
     """One swap_delta, calls from Python taken out by letting a kernel make many."""
-    placement = Placement.of(problem.model, problem.place)
+    placement = CostedPlacement.of(problem.model, problem.place)
     random = np.array([1], dtype=np.uint64)
     tables, state = problem.model.tables, placement.state
     return best_of(3, lambda: mean_change(tables, state, random, repeats)) / repeats
 
 
-def _refine_seconds(problem: Problem) -> float:
+def _refine_seconds(problem: PlacementProblem) -> float:
     """Its starts, and a few steps of the relaxation; what follows takes what time there is."""
     swaps = SOLVERS["ssbr-greedy"](problem, Task()).iterations
     task = Task(iterations_max=1 + swaps + RELAXATION_STEPS)

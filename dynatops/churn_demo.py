@@ -27,7 +27,7 @@ import dynatops
 from broker_agent.core.selection_settings import SelectionSettings
 from dynatops.churn_workload import Change, ChurnSpec, changes, publications, topic_name
 from dynatops.cluster import LocalCluster
-from dynatops.ledger import Balance, Following, Ledger
+from dynatops.ledger import Balance, Followed, Ledger
 
 UPDATE_PERIOD_S = 1.0
 PUBLISHERS = 2
@@ -116,7 +116,7 @@ class _User:
         self._address = address
         self._ledger = ledger
         self._changes: asyncio.Queue[Change] = asyncio.Queue()
-        self._following: dict[str, Following] = {}
+        self._following: dict[str, Followed] = {}
 
     def tell(self, change: Change) -> None:
         self._changes.put_nowait(change)
@@ -152,7 +152,7 @@ class _User:
                 following.hear(event)
 
 
-class _Run:
+class _ChurnRun:
     def __init__(self, cluster: LocalCluster, spec: ChurnSpec, seed: int) -> None:
         self._cluster = cluster
         self._spec = spec
@@ -236,6 +236,6 @@ async def run_churn_demo(
         what = "with selection" if enabled else "at random"
         selection = SelectionSettings(enabled=enabled, update_period_s=UPDATE_PERIOD_S)
         async with LocalCluster(brokers, selection=selection) as cluster:
-            run = _Run(cluster, spec, seed)
+            run = _ChurnRun(cluster, spec, seed)
             outcomes.append(await run.play(partial(progress, what)))
     return ChurnResult(brokers, spec, *outcomes)

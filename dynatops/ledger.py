@@ -22,7 +22,7 @@ _PAYLOAD_BYTES = 100
 
 
 @dataclass(slots=True)
-class PublishedEvent:
+class PublishedRecord:
     topic: str
     number: int
     begun_s: float
@@ -30,7 +30,7 @@ class PublishedEvent:
 
 
 @dataclass(slots=True)
-class Following:
+class Followed:
     """One user's interest in one topic, from confirmation to the end."""
 
     topic: str
@@ -65,19 +65,19 @@ class Balance:
 
 class Ledger:
     def __init__(self) -> None:
-        self.published: list[PublishedEvent] = []
-        self.followings: list[Following] = []
+        self.published: list[PublishedRecord] = []
+        self.followings: list[Followed] = []
 
     async def publish(self, client: Client, topic: str) -> None:
         """Publish one numbered event, and wait until it is safe."""
-        event = PublishedEvent(topic, len(self.published) + 1, time.monotonic())
+        event = PublishedRecord(topic, len(self.published) + 1, time.monotonic())
         self.published.append(event)
         await client.publish(topic, event.number.to_bytes(8, "big") + bytes(_PAYLOAD_BYTES - 8))
         event.acknowledged_s = time.monotonic()
 
-    def follow(self, topic: str) -> Following:
+    def follow(self, topic: str) -> Followed:
         """A subscription has just been confirmed."""
-        following = Following(topic, time.monotonic())
+        following = Followed(topic, time.monotonic())
         self.followings.append(following)
         return following
 
@@ -91,7 +91,7 @@ class Ledger:
 
     def balance(self) -> Balance:
         """What is owed, and what has come."""
-        by_topic: defaultdict[str, list[PublishedEvent]] = defaultdict(list)
+        by_topic: defaultdict[str, list[PublishedRecord]] = defaultdict(list)
         for event in self.published:
             if event.acknowledged_s is not None:
                 by_topic[event.topic].append(event)

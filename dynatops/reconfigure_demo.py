@@ -19,7 +19,7 @@ from typing import Any
 import dynatops
 from broker_agent.core.selection_settings import SelectionSettings
 from dynatops.cluster import LocalCluster
-from dynatops.ledger import Balance, Following, Ledger
+from dynatops.ledger import Balance, Followed, Ledger
 from reconfig_manager.placement.instance import Instance
 from reconfig_manager.placement.workloads import Pattern, make_instance
 
@@ -48,7 +48,7 @@ class DemoError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class DemoTraffic:
     """What brokers counted in some seconds."""
 
     stamped: int
@@ -64,8 +64,8 @@ class Traffic:
     def mean_hops(self) -> float:
         return self.hops / max(1, self.delivered)
 
-    def since(self, before: Traffic) -> Traffic:
-        return Traffic(
+    def since(self, before: DemoTraffic) -> DemoTraffic:
+        return DemoTraffic(
             self.stamped - before.stamped,
             self.relayed - before.relayed,
             self.delivered - before.delivered,
@@ -77,8 +77,8 @@ class Traffic:
 class ReconfigureResult:
     brokers: int
     seconds: float
-    before: Traffic
-    after: Traffic
+    before: DemoTraffic
+    after: DemoTraffic
     balance: Balance
     # As the manager's REST API shows it, after its end and its measurement.
     plan: dict[str, Any]
@@ -164,7 +164,7 @@ class _Manager:
             await asyncio.sleep(_POLL_S)
 
 
-class _Run:
+class _ReconfigureRun:
     def __init__(
         self, cluster: LocalCluster, instance: Instance, seconds: float, seed: int, show: Progress
     ) -> None:
@@ -177,7 +177,7 @@ class _Run:
         self._publishing = True
         self._began_s = time.monotonic()
 
-    async def play(self) -> tuple[Traffic, Traffic, Balance, dict[str, Any]]:
+    async def play(self) -> tuple[DemoTraffic, DemoTraffic, Balance, dict[str, Any]]:
         places = dict(zip(self._instance.brokers, self._cluster.agents, strict=True))
         ready: list[asyncio.Event] = []
         async with asyncio.TaskGroup() as tasks:
@@ -197,7 +197,7 @@ class _Run:
                 task.cancel()
         return before, after, balance, plan
 
-    async def _reconfigure(self) -> tuple[Traffic, Traffic, dict[str, Any]]:
+    async def _reconfigure(self) -> tuple[DemoTraffic, DemoTraffic, dict[str, Any]]:
         leader = self._cluster.managers.leader
         if leader is None:
             raise DemoError("no manager leads")
@@ -226,7 +226,7 @@ class _Run:
     def _tell(self, what: str) -> None:
         self._show(what, time.monotonic() - self._began_s)
 
-    async def _watch(self, what: str) -> Traffic:
+    async def _watch(self, what: str) -> DemoTraffic:
         start = self._traffic()
         end_s = time.monotonic() + self._seconds
         while time.monotonic() < end_s:
@@ -234,9 +234,9 @@ class _Run:
             await asyncio.sleep(min(1.0, max(0.0, end_s - time.monotonic())))
         return self._traffic().since(start)
 
-    def _traffic(self) -> Traffic:
+    def _traffic(self) -> DemoTraffic:
         counters = [agent.core.node.counters for agent in self._cluster.agents]
-        return Traffic(
+        return DemoTraffic(
             sum(c.stamped_events for c in counters),
             sum(c.relayed_events for c in counters),
             sum(c.tree_delivered_events for c in counters),
@@ -248,7 +248,7 @@ class _Run:
             dynatops.connect(address, timeout_s=60.0) as client,
             client.subscribe(*topics) as events,
         ):
-            followings: dict[str, Following] = {t: self._ledger.follow(t) for t in topics}
+            followings: dict[str, Followed] = {t: self._ledger.follow(t) for t in topics}
             ready.set()
             async for event in events:
                 followings[event.topic].hear(event)
@@ -283,6 +283,6 @@ async def run_reconfigure_demo(
         manager_values=MANAGER,
     )
     async with cluster:
-        run = _Run(cluster, instance, seconds, seed, show)
+        run = _ReconfigureRun(cluster, instance, seconds, seed, show)
         before, after, balance, plan = await run.play()
     return ReconfigureResult(brokers, seconds, before, after, balance, plan)

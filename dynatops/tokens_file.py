@@ -94,7 +94,7 @@ class TokenEntry(BaseModel):
         return self
 
 
-class _File(BaseModel):
+class _TokensTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     token: tuple[TokenEntry, ...] = ()
@@ -113,7 +113,7 @@ def read_entries(path: str) -> tuple[TokenEntry, ...]:
 
 def parse_entries(text: str, path: str) -> tuple[TokenEntry, ...]:
     try:
-        entries = _File.model_validate(tomllib.loads(text)).token
+        entries = _TokensTable.model_validate(tomllib.loads(text)).token
     except tomllib.TOMLDecodeError as error:
         raise TokensError(path, f"it is not TOML: {error}") from None
     except ValidationError as error:

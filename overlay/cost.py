@@ -115,14 +115,14 @@ class CostModel:
 
 
 @dataclass(slots=True)
-class Placement:
+class CostedPlacement:
     """Brokers on nodes, and the cost of it, kept while brokers change places."""
 
     model: CostModel
     state: kernels.State = field(repr=False)
 
     @classmethod
-    def of(cls, model: CostModel, place: NodeIndex) -> Placement:
+    def of(cls, model: CostModel, place: NodeIndex) -> CostedPlacement:
         size, tables = model.brokers, model.tables
         edges = len(tables.edge_to)
         state = kernels.State(

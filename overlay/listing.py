@@ -40,7 +40,7 @@ _HELD_UP_MAX_S = 1.0
 
 
 @dataclass(slots=True)
-class _Part:
+class _CataloguePart:
     """A part of the catalogue that topics of this node belong in."""
 
     due_s: float
@@ -61,7 +61,7 @@ class Listing:
         self._counters = context.counters
         self._effects = context.effects
         # One for each of the catalogue's parts at most.
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _CataloguePart] = {}
         self._ticked_s = 0.0
         # Names that may be announced again now, beside the steady ones.
         self._allowance = 0.0
@@ -123,7 +123,7 @@ class Listing:
                 self.announce(part.soon.popitem()[0], now_s, again=True)
             self._check(part, now_s)
 
-    def _check(self, part: _Part, now_s: float) -> None:
+    def _check(self, part: _CataloguePart, now_s: float) -> None:
         """Announce the next names of the round, unless those before have no answer."""
         if now_s < part.due_s or not part.topics:
             return
@@ -136,7 +136,7 @@ class Listing:
             if unanswered_s < max(pause_s, _HELD_UP_MAX_S) and (topic := self._next(part)):
                 self.announce(topic, now_s, again=True)
 
-    def _next(self, part: _Part) -> str | None:
+    def _next(self, part: _CataloguePart) -> str | None:
         """The next of the present round, or the first of another."""
         while part.remaining:
             topic = part.remaining.pop()
@@ -145,9 +145,9 @@ class Listing:
         part.remaining = list(part.topics)
         return part.remaining.pop() if part.remaining else None
 
-    def _part(self, topic: str, now_s: float) -> _Part:
+    def _part(self, topic: str, now_s: float) -> _CataloguePart:
         name = shard_topic(topic)
         part = self._parts.get(name)
         if part is None:
-            part = self._parts[name] = _Part(now_s + self._settings.catalogue_check_s)
+            part = self._parts[name] = _CataloguePart(now_s + self._settings.catalogue_check_s)
         return part

@@ -40,7 +40,7 @@ class Range:
     opened: int | None = None
 
 
-class Window:
+class PublisherWindow:
     """Numbers seen: all up to `high` but for a few holes, ascending."""
 
     __slots__ = ("gap_since_s", "high", "holes")
@@ -88,7 +88,7 @@ class Window:
         """Numbers up to `high` exist, though they were not seen here."""
         self.high = max(high, self.high)
 
-    def learn(self, other: Window) -> None:
+    def learn(self, other: PublisherWindow) -> None:
         """What was seen beyond these numbers elsewhere, before anybody joined here: what is missing
         there may come late only for those who come from there."""
         beyond = self.high + 1
@@ -117,7 +117,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RunPart:
     """New events of a run. If late, only for who was there when the reader's count was `opened`."""
 
     run: Run
@@ -132,16 +132,16 @@ class Publishers:
     def __init__(self, publishers_max: int) -> None:
         self._max = publishers_max
         # None while there are no publishers, as on most topics that anyone subscribes to.
-        self._windows: OrderedDict[PublisherId, Window] | None = None
+        self._windows: OrderedDict[PublisherId, PublisherWindow] | None = None
 
-    def window(self, publisher: int) -> Window:
+    def window(self, publisher: int) -> PublisherWindow:
         key = PublisherId(publisher)
         windows = self._windows
         if windows is None:
             windows = self._windows = OrderedDict()
         window = windows.get(key)
         if window is None:
-            window = windows[key] = Window()
+            window = windows[key] = PublisherWindow()
             if len(windows) > self._max:
                 windows.popitem(last=False)
         else:
@@ -155,7 +155,7 @@ class Publishers:
     def __len__(self) -> int:
         return len(self._windows or ())
 
-    def admit(self, run: Run, *, only_newer: bool = False, clock: int = 0) -> list[Part]:
+    def admit(self, run: Run, *, only_newer: bool = False, clock: int = 0) -> list[RunPart]:
         """The parts of a stamped run whose events have not been seen yet; of these only those that
         follow all seen, or are known to be missing, if `only_newer`."""
         if run.count == 0:
@@ -166,7 +166,7 @@ class Publishers:
         if only_newer:
             ranges = [new for new in ranges if new.first > high or new.opened is not None]
         return [
-            Part(part_of_run(run, new.first - run.first_number, new.count), new.opened)
+            RunPart(part_of_run(run, new.first - run.first_number, new.count), new.opened)
             for new in ranges
         ]
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
-from overlay.publishers import Part, Publishers, part_of_run
+from overlay.publishers import Publishers, RunPart, part_of_run
 
 TERMS_MAX = 8
 PARKED_RUNS_MAX = 2_000
@@ -32,10 +32,10 @@ PARKED_BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadResult:
     """What can be handed on now, and what never will be."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[RunPart] = field(default_factory=list)
     lost: int = 0
     unknown_loss: bool = False
 
@@ -167,7 +167,7 @@ class TopicReader:
         if reached > self._known:
             self._known = reached
 
-    def offer(self, run: Run) -> list[Part]:
+    def offer(self, run: Run) -> list[RunPart]:
         """A run has come by; what may be handed on because of it."""
         if not self.position[0] and not self._from_start:
             return []
@@ -185,9 +185,9 @@ class TopicReader:
         ready = self._take(run, seq)
         return ready + self._unpark() if self._parked else ready
 
-    def fetched(self, answer: Fetched) -> Reading:
+    def fetched(self, answer: Fetched) -> ReadResult:
         """The rendezvous point's answer to `seen`."""
-        ready: list[Part] = []
+        ready: list[RunPart] = []
         self._note_unknown(answer)
         if answer.unknown_loss and not self._lost_terms:
             # Whoever joined before this was known is owed what is missing.
@@ -212,7 +212,7 @@ class TopicReader:
             self._mark(*reached)
         self._known = max(self._known, reached)
         ready += self._unpark()
-        return Reading(ready, answer.lost, answer.unknown_loss)
+        return ReadResult(ready, answer.lost, answer.unknown_loss)
 
     def go_back(self, answer: Fetched) -> None:
         """The rendezvous point is in an older term, of this history or another: read on from the
@@ -267,7 +267,7 @@ class TopicReader:
     def _remember(self, seen: dict[int, int]) -> None:
         self._former = tuple(sorted(seen.items())[1 - TERMS_MAX :])
 
-    def _take(self, run: Run, seen_seq: int, *, only_newer: bool = False) -> list[Part]:
+    def _take(self, run: Run, seen_seq: int, *, only_newer: bool = False) -> list[RunPart]:
         repeats = max(0, seen_seq + 1 - run.first_seq)
         part = part_of_run(run, repeats, run.count - repeats) if repeats else run
         self._mark(run.term, run.first_seq + run.count - 1)
@@ -291,8 +291,8 @@ class TopicReader:
         self._parked[key] = copy
         self._parked_bytes += len(run.events)
 
-    def _unpark(self) -> list[Part]:
-        ready: list[Part] = []
+    def _unpark(self) -> list[RunPart]:
+        ready: list[RunPart] = []
         parked = self._parked or {}
         for key in sorted(parked):
             run = parked[key]

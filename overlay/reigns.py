@@ -46,7 +46,7 @@ _BEATS_PER_TICK = 250
 
 
 @dataclass(slots=True)
-class Tally:
+class TopicTally:
     """What happened to a topic: events stamped here, their bytes, and requests for its past by
     sessions here."""
 
@@ -163,12 +163,12 @@ class Reigns:
         for reign in self.by_topic.values():
             self.renew(reign, now_s)
 
-    def take_tally(self) -> dict[str, Tally]:
+    def take_tally(self) -> dict[str, TopicTally]:
         """What was stamped and asked for since the last call, by topic."""
         tally, self._tally = self._tally, self._no_tally()
         return tally
 
-    def _no_tally(self) -> BoundedTable[str, Tally]:
+    def _no_tally(self) -> BoundedTable[str, TopicTally]:
         """Whoever is to take it may never come."""
         return BoundedTable(self._settings.tallied_topics_max, self._counters, "tallies_dropped")
 
@@ -392,10 +392,10 @@ class Reigns:
             self._sweep_due_s = now_s + self._settings.topic_idle_s / 10
             self._sweep(now_s)
 
-    def _tally_of(self, topic: str) -> Tally:
+    def _tally_of(self, topic: str) -> TopicTally:
         tally = self._tally.get(topic)
         if tally is None:
-            tally = self._tally[topic] = Tally()
+            tally = self._tally[topic] = TopicTally()
         return tally
 
     def _sweep(self, now_s: float) -> None:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
 from overlay.catalogue import is_system
 from overlay.identifiers import TERM_CLAIM_MAX, NodeId, Term, TermOwner, next_term
-from overlay.publishers import Publishers, Window, part_of_events
+from overlay.publishers import Publishers, PublisherWindow, part_of_events
 from overlay.retention import LogBudget, Retention
 from overlay.settings import OverlaySettings
 
@@ -180,7 +180,7 @@ class TopicLog:
         return Stamping.NEW, run
 
     def _awaits_history(
-        self, window: Window, publication: Publication, now_s: float, calm_since_s: float
+        self, window: PublisherWindow, publication: Publication, now_s: float, calm_since_s: float
     ) -> bool:
         """Whether earlier events of this publisher were stamped in a history not known here.
 

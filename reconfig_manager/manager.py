@@ -23,7 +23,7 @@ from reconfig_manager.model.network import figures
 from reconfig_manager.model.plan import CostFigures, Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
-from reconfig_manager.monitor.monitor import Advice
+from reconfig_manager.monitor.monitor import RateAdvice
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.planning.process import Found, Process
 from reconfig_manager.planning.proposals import PROCESS_ACTOR, Proposals
@@ -63,7 +63,7 @@ class Manager:
         self.settings = settings
         self.me = me
         self._led: _Leading | None = None
-        self._advice: Advice | None = None
+        self._advice: RateAdvice | None = None
 
     # ---- leadership ------------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class Manager:
 
     def advise(self, rates: dict[str, float], at_s: float) -> Effects:
         """Publication rates computed by Spark, events/s by topic."""
-        self._advice = Advice(rates, at_s)
+        self._advice = RateAdvice(rates, at_s)
         if self._led is not None:
             self._led.office.monitor.advise(self._advice)
         return []

@@ -17,7 +17,7 @@ from dynatops.v1.manager_pb2 import Step
 from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import SolverOptions, VersionedPolicy
 from reconfig_manager.placement.decision import MovingCost
-from reconfig_manager.placement.problem import Problem, Task
+from reconfig_manager.placement.problem import PlacementProblem, Task
 
 
 class AgentId(NamedTuple):
@@ -111,7 +111,7 @@ class Solve:
     """Run `SOLVERS[algorithm](problem, task)` elsewhere, then say `solved(plan_id, ...)`."""
 
     plan_id: str
-    problem: Problem
+    problem: PlacementProblem
     task: Task
     algorithm: str
 

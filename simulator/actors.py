@@ -16,9 +16,9 @@ from simulator.hostile import plan_hostile_clients
 from simulator.workers import plan_workers
 
 if TYPE_CHECKING:
-    from simulator.run import Run
+    from simulator.run import SimulatedRun
 
-Actor = Callable[["Run", Random], None]
+Actor = Callable[["SimulatedRun", Random], None]
 
 # By name, which seeds its generator.
 ACTORS: Mapping[str, Actor] = MappingProxyType(
@@ -26,6 +26,6 @@ ACTORS: Mapping[str, Actor] = MappingProxyType(
 )
 
 
-def plan_actors(run: Run) -> None:
+def plan_actors(run: SimulatedRun) -> None:
     for name, actor in ACTORS.items():
         actor(run, Random(f"{name} {run.scenario.seed}"))

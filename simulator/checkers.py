@@ -21,7 +21,7 @@ from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
 from overlay.node import Node
 from overlay.status import Status
 from overlay.topic_log import TopicLog
-from simulator.clients import HeardEvent, PublishedEvent, Subscription
+from simulator.clients import HeardEvent, PublishedEvent, SimulatedSubscription
 from simulator.world import SimulatedBroker, World
 
 # An acknowledgement may have been on its way for so long.
@@ -188,7 +188,7 @@ def check_deliveries(world: World) -> list[str]:
     ]
 
 
-def _check_stamps(subscriptions: Iterable[Subscription]) -> Iterable[str]:
+def _check_stamps(subscriptions: Iterable[SimulatedSubscription]) -> Iterable[str]:
     """INV-3: one stamp is one event, whoever heard it."""
     stamped: dict[tuple[str, int, int], tuple[int, int]] = {}
     ambiguous: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
@@ -203,7 +203,7 @@ def _check_stamps(subscriptions: Iterable[Subscription]) -> Iterable[str]:
         yield f"{topic!r} {show_term(term)}/{min(seqs)} stands for two events{more}"
 
 
-def _check_order(subscription: Subscription) -> Iterable[str]:
+def _check_order(subscription: SimulatedSubscription) -> Iterable[str]:
     """INV-4: each event once; those of one publisher, and those of one term, in order.
 
     Where a partition leaves both copies of a topic's history on the other side, subscribers are
@@ -270,7 +270,7 @@ def _describe_lost(
     what: str,
     lost: Sequence[PublishedEvent],
     owed: Sequence[PublishedEvent],
-    subscription: Subscription,
+    subscription: SimulatedSubscription,
 ) -> str:
     first = lost[0]
     return (
@@ -287,7 +287,7 @@ def _may_be_gone(event: PublishedEvent, world: World) -> bool:
     return any(acknowledged_s <= at_s + _ACKNOWLEDGING_S for at_s in world.taken_away)
 
 
-def _is_told(event: PublishedEvent, subscription: Subscription) -> bool:
+def _is_told(event: PublishedEvent, subscription: SimulatedSubscription) -> bool:
     """Whether the subscriber was told of a gap when the event was one of those that are missing."""
     told_s = subscription.told_s
     newest_s = max(told_s.get(event.topic, 0.0), told_s.get(subscription.filter.pattern, 0.0))

@@ -65,7 +65,7 @@ class HeardEvent:
 
 
 @dataclass(slots=True)
-class Subscription:
+class SimulatedSubscription:
     """What one client heard through one filter, from its confirmation until its end."""
 
     client: str
@@ -95,7 +95,7 @@ class SimulatedClient:
         self.name = name
         self.kept = kept
         self.core: ClientCore
-        self.subscriptions: dict[FilterKey, Subscription] = {}
+        self.subscriptions: dict[FilterKey, SimulatedSubscription] = {}
         self._world = world
         self._broker: SimulatedBroker | None = None
         self._connection = ConnectionId("")
@@ -327,7 +327,7 @@ class SimulatedClient:
         """What has been asked for on this connection is in place."""
         for key in self.core.reading.confirmed:
             if key not in self.subscriptions:
-                subscription = Subscription(self.name, Filter.parse(*key), self._now())
+                subscription = SimulatedSubscription(self.name, Filter.parse(*key), self._now())
                 self.subscriptions[key] = subscription
                 self._world.subscriptions.append(subscription)
 

@@ -14,7 +14,7 @@ from overlay.status import Status
 from simulator.scenario import Fault, Planned
 
 if TYPE_CHECKING:
-    from simulator.run import Run
+    from simulator.run import SimulatedRun
     from simulator.world import SimulatedBroker
 
 # An orderly stop takes at most so long; who has not stopped by then is killed, as by an operator.
@@ -27,7 +27,7 @@ COPYING_S = 0.6
 STAGGER_S = 1.5
 
 
-def strike(run: Run, planned: Planned) -> None:
+def strike(run: SimulatedRun, planned: Planned) -> None:
     """Let it happen, if there are brokers enough."""
     candidates = [broker for broker in run.world.living() if not broker.leaving]
     if len(candidates) >= _BROKERS_MIN.get(planned.fault, 1):
@@ -38,15 +38,17 @@ def strike(run: Run, planned: Planned) -> None:
 # ---- one broker ----------------------------------------------------------------------------------
 
 
-def _join(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _join(run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     run.start_new_broker()
 
 
-def _join_and_crash(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _join_and_crash(
+    run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]
+) -> None:
     _await_member(run, planned, run.start_new_broker(), run.scheduler.now_s + JOIN_PATIENCE_S)
 
 
-def _await_member(run: Run, planned: Planned, newcomer: str, deadline_s: float) -> None:
+def _await_member(run: SimulatedRun, planned: Planned, newcomer: str, deadline_s: float) -> None:
     broker = run.world.brokers.get(newcomer)
     if broker is None or not broker.alive or run.scheduler.now_s >= deadline_s:
         return
@@ -56,7 +58,7 @@ def _await_member(run: Run, planned: Planned, newcomer: str, deadline_s: float) 
         run.later(0.02, _await_member, run, planned, newcomer, deadline_s)
 
 
-def _crash_before(run: Run, planned: Planned, newcomer: SimulatedBroker) -> None:
+def _crash_before(run: SimulatedRun, planned: Planned, newcomer: SimulatedBroker) -> None:
     """The newcomer stands by for this one, or is about to."""
     living = [b for b in run.world.living() if b.core.node.ring.status is Status.MEMBER]
     if newcomer not in living or len(living) < _BROKERS_MIN[Fault.CRASH]:
@@ -67,15 +69,15 @@ def _crash_before(run: Run, planned: Planned, newcomer: SimulatedBroker) -> None
         _kill(run, planned, [victim])
 
 
-def _leave(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _leave(run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     run.rng.choice(candidates).leave()
 
 
-def _crash(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _crash(run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     _kill(run, planned, [run.rng.choice(candidates)])
 
 
-def _kill(run: Run, planned: Planned, victims: Sequence[SimulatedBroker]) -> None:
+def _kill(run: SimulatedRun, planned: Planned, victims: Sequence[SimulatedBroker]) -> None:
     """At once; if it lasts, they start again after that time, in this order."""
     if planned.lasts_s:
         run.world.returning.update(victim.broker_id for victim in victims)
@@ -84,7 +86,7 @@ def _kill(run: Run, planned: Planned, victims: Sequence[SimulatedBroker]) -> Non
         run.world.crash_broker(victim.broker_id, noticed=planned.noticed)
 
 
-def _start_again(run: Run, names: Sequence[str]) -> None:
+def _start_again(run: SimulatedRun, names: Sequence[str]) -> None:
     """One founds a ring if there is none; the others come when it is there."""
     for i, name in enumerate(names):
         run.later(run.rng.uniform(0.1, STAGGER_S) if i else 0.0, run.start_broker, name)
@@ -93,11 +95,11 @@ def _start_again(run: Run, names: Sequence[str]) -> None:
 # ---- the network ---------------------------------------------------------------------------------
 
 
-def _partition(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _partition(run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     run.split_network(planned.lasts_s)
 
 
-def _cut_link(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _cut_link(run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     one, other = run.rng.choice(candidates), run.rng.choice(candidates)
     run.network.cut(one.address, other.address)
     run.later(planned.lasts_s, run.heal)
@@ -106,7 +108,9 @@ def _cut_link(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker])
 # ---- both copies at once -------------------------------------------------------------------------
 
 
-def _crash_neighbours(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _crash_neighbours(
+    run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]
+) -> None:
     on_ring = [b for b in candidates if b.core.node.ring.status is Status.MEMBER]
     on_ring.sort(key=lambda broker: broker.core.node.me.node_id)
     at = run.rng.randrange(len(on_ring))
@@ -114,13 +118,13 @@ def _crash_neighbours(run: Run, planned: Planned, candidates: Sequence[Simulated
     _kill(run, planned, [on_ring[at], on_ring[(at + 1) % len(on_ring)]])
 
 
-def _crash_all(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _crash_all(run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     run.world.taken_away.append(run.scheduler.now_s)
     _kill(run, planned, run.world.living())
     run.is_whole_from_now()
 
 
-def _stop_all(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
+def _stop_all(run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]) -> None:
     """As somebody does who stops every process, and starts them again when all have ended."""
     names = [broker.broker_id for broker in run.world.living()]
     run.world.returning.update(names)
@@ -130,7 +134,9 @@ def _stop_all(run: Run, planned: Planned, candidates: Sequence[SimulatedBroker])
     _await_stop(run, planned, names, run.scheduler.now_s + STOP_PATIENCE_S)
 
 
-def _await_stop(run: Run, planned: Planned, names: Sequence[str], deadline_s: float) -> None:
+def _await_stop(
+    run: SimulatedRun, planned: Planned, names: Sequence[str], deadline_s: float
+) -> None:
     # One that was on its way already may have come meanwhile.
     living = run.world.living()
     if living and run.scheduler.now_s < deadline_s:
@@ -143,7 +149,7 @@ def _await_stop(run: Run, planned: Planned, names: Sequence[str], deadline_s: fl
     run.later(planned.lasts_s, _start_again, run, names)
 
 
-Strike = Callable[["Run", Planned, Sequence["SimulatedBroker"]], None]
+Strike = Callable[["SimulatedRun", Planned, Sequence["SimulatedBroker"]], None]
 
 STRIKES: Mapping[Fault, Strike] = MappingProxyType(
     {

@@ -33,7 +33,7 @@ from simulator.scenario import START_S
 from simulator.tokens import CLAIMING, HOSTILE
 
 if TYPE_CHECKING:
-    from simulator.run import Run
+    from simulator.run import SimulatedRun
     from simulator.world import SimulatedBroker
 
 CLIENTS = 2
@@ -51,7 +51,7 @@ def _frame(*messages: ClientMessage) -> bytes:
 
 
 class HostileClient:
-    def __init__(self, run: Run, name: str, rng: Random) -> None:
+    def __init__(self, run: SimulatedRun, name: str, rng: Random) -> None:
         self.rng = rng
         self._run = run
         self._name = name
@@ -246,7 +246,7 @@ DEEDS: Mapping[str, Deed] = MappingProxyType(
 )
 
 
-def plan_hostile_clients(run: Run, rng: Random) -> None:
+def plan_hostile_clients(run: SimulatedRun, rng: Random) -> None:
     for i in range(CLIENTS):
         client = HostileClient(run, f"mallory{i}", Random(rng.getrandbits(64)))
         run.scheduler.after(rng.uniform(START_S, 2 * START_S), client.act)

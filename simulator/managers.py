@@ -16,7 +16,7 @@ from dynatops.v1.manager_pb2 import AgentFrame, Step, StepReply
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import Deposed, RefusalError, StoreAway
-from reconfig_manager.placement.problem import Problem, Run, Solution, Task
+from reconfig_manager.placement.problem import PlacementProblem, Solution, SolverRun, Task
 from reconfig_manager.ports import (
     AgentId,
     Audit,
@@ -32,7 +32,7 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.settings import ManagerSettings
 from simulator.manager_store import SimulatedStore
-from simulator.uplinks import KEEPALIVE_S, RECONNECT_S, Stream, Uplink
+from simulator.uplinks import KEEPALIVE_S, RECONNECT_S, SimulatedStream, SimulatedUplink
 
 if TYPE_CHECKING:
     from simulator.world import SimulatedBroker, World
@@ -58,7 +58,7 @@ class SimulatedManager:
         # While it leads: until when it may, by what it knows.
         self._lease_until_s = 0.0
         self._fence_min = 0
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, SimulatedStream] = {}
         rng = group.world.rng
         self.world.scheduler.after(rng.uniform(0, TICK_S), self._tick)
         self.world.scheduler.after(rng.uniform(0, LEASE_PERIOD_S), self._look_after_lease)
@@ -120,17 +120,17 @@ class SimulatedManager:
                 self._perform(self.core.tick(self._now_s))
             self.world.scheduler.after(TICK_S, self._tick)
 
-    def accept(self, broker: SimulatedBroker) -> Stream:
+    def accept(self, broker: SimulatedBroker) -> SimulatedStream:
         number = self.group.next_stream()
-        stream = self._streams[number] = Stream(broker, self, number)
+        stream = self._streams[number] = SimulatedStream(broker, self, number)
         return stream
 
-    def stream_ended(self, stream: Stream) -> None:
+    def stream_ended(self, stream: SimulatedStream) -> None:
         self._streams.pop(stream.agent.stream, None)
         if self.leads:
             self._perform(self.core.gone(stream.agent, self._now_s))
 
-    def on_frame(self, stream: Stream, frame: AgentFrame) -> None:
+    def on_frame(self, stream: SimulatedStream, frame: AgentFrame) -> None:
         if not self.leads:
             return
         now_s, agent = self._now_s, stream.agent
@@ -228,9 +228,9 @@ class SimulatedManager:
             self._depose()
 
 
-def shuffled(problem: Problem, task: Task, seed: int) -> Solution:
+def shuffled(problem: PlacementProblem, task: Task, seed: int) -> Solution:
     """Some brokers change places: the best of some such changes."""
-    run = Run(problem, task)
+    run = SolverRun(problem, task)
     rng = np.random.default_rng(seed)
     for _ in range(SHUFFLES):
         place = problem.place.copy()
@@ -248,7 +248,7 @@ class Managers:
         self.world = world
         self.settings = settings
         self.store = SimulatedStore()
-        self.uplinks: dict[str, Uplink] = {}
+        self.uplinks: dict[str, SimulatedUplink] = {}
         self.managers: dict[str, SimulatedManager] = {}
         # Called before each step is sent, and after each write: where tests strike.
         self.on_step: Callable[[SimulatedManager, Step], None] = lambda manager, step: None
@@ -283,7 +283,7 @@ class Managers:
         former = self.uplinks.get(broker.broker_id)
         if former is not None and former.stream is not None:
             former.stream.close()
-        uplink = self.uplinks[broker.broker_id] = Uplink(self, broker)
+        uplink = self.uplinks[broker.broker_id] = SimulatedUplink(self, broker)
         self.world.scheduler.after(self.world.rng.uniform(0.0, RECONNECT_S), uplink.tick)
 
     def _reply(self, broker: SimulatedBroker, reply: StepReply) -> None:

@@ -21,7 +21,7 @@ from reconfig_manager.ports import ProposalRequest
 from reconfig_manager.settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from simulator.managers import Managers, SimulatedManager
 from simulator.network import Weather
-from simulator.run import Run, Verdict
+from simulator.run import SimulatedRun, Verdict
 from simulator.scenario import START_S, Scenario
 
 MANAGERS = ("m0", "m1")
@@ -86,7 +86,7 @@ def mishaps_of(seed: int) -> Iterator[tuple[Mishap, int]]:
 class Meddler:
     """Managers, plans and mishaps for a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: SimulatedRun) -> None:
         self._run = run
         self._rng = Random(f"meddler {run.scenario.seed}")
         self._mishaps = mishaps_of(run.scenario.seed)
@@ -197,7 +197,7 @@ def _movers(plan: Plan | None) -> set[str]:
     return {placed.broker_id for placed in plan.execution.moved}
 
 
-def check_reconfigurations(meddler: Meddler, run: Run) -> list[str]:
+def check_reconfigurations(meddler: Meddler, run: SimulatedRun) -> list[str]:
     """At the end, after a long quiet time."""
     found: list[str] = []
     living = run.world.living()
@@ -218,7 +218,7 @@ def check_reconfigurations(meddler: Meddler, run: Run) -> list[str]:
     return found
 
 
-def _check_plan(plan: Plan, meddler: Meddler, run: Run) -> list[str]:
+def _check_plan(plan: Plan, meddler: Meddler, run: SimulatedRun) -> list[str]:
     """What is written about the plan, against what brokers did."""
     # One that could not begin just then waits for somebody to approve it.
     waits = plan.state is PlanState.PROPOSED and plan.prediction is not None
@@ -247,12 +247,12 @@ def simulate_reconfiguration(
     brokers: int,
     minutes: float,
     out: TextIO | None = None,
-    also: Callable[[Run, Meddler], None] | None = None,
+    also: Callable[[SimulatedRun, Meddler], None] | None = None,
 ) -> Verdict:
     """Play the scenario of this seed. `also` lets a test plan mischief of its own."""
-    run = Run(scenario_of_reconfiguration(seed, brokers, minutes), out)
+    run = SimulatedRun(scenario_of_reconfiguration(seed, brokers, minutes), out)
 
-    def meddle(run: Run) -> None:
+    def meddle(run: SimulatedRun) -> None:
         meddler = Meddler(run)
         run.checks.append(lambda: check_reconfigurations(meddler, run))
         if also is not None:

@@ -71,10 +71,10 @@ class Verdict:
         )
 
 
-Meddle = Callable[["Run"], None]
+Meddle = Callable[["SimulatedRun"], None]
 
 
-class Run:
+class SimulatedRun:
     def __init__(self, scenario: Scenario, out: TextIO | None = None) -> None:
         self.scenario = scenario
         self.scheduler = Scheduler()
@@ -285,4 +285,4 @@ def simulate(
     meddle: Meddle | None = None,
 ) -> Verdict:
     """Play the scenario of this seed."""
-    return Run(scenario_of(seed, brokers, minutes), out).play(meddle)
+    return SimulatedRun(scenario_of(seed, brokers, minutes), out).play(meddle)

@@ -21,7 +21,7 @@ RECONNECT_S = 0.4
 INVENTED_TOPICS = 12
 
 
-class Stream:
+class SimulatedStream:
     """Between one life of a broker and one of a manager; in order, until it breaks."""
 
     def __init__(self, broker: SimulatedBroker, manager: SimulatedManager, number: int) -> None:
@@ -62,11 +62,11 @@ class Stream:
             uplink.stream = None
 
 
-class Uplink:
+class SimulatedUplink:
     """A broker's way to the manager that leads."""
 
     def __init__(self, group: Managers, broker: SimulatedBroker) -> None:
-        self.stream: Stream | None = None
+        self.stream: SimulatedStream | None = None
         self.broker = broker
         self._group = group
         self._told_version = -1
@@ -96,7 +96,7 @@ class Uplink:
         self.broker.core.reporting.begin(self._group.world.scheduler.now_s)
         self._tell(self.stream)
 
-    def _tell(self, stream: Stream) -> None:
+    def _tell(self, stream: SimulatedStream) -> None:
         core, now_s = self.broker.core, self._group.world.scheduler.now_s
         if core.reporting.version != self._told_version:
             self._told_version = core.reporting.version
@@ -125,7 +125,7 @@ class Uplink:
         if self.stream is not None:
             self._say(self.stream, AgentFrame(reply=reply))
 
-    def _say(self, stream: Stream, frame: AgentFrame) -> None:
+    def _say(self, stream: SimulatedStream, frame: AgentFrame) -> None:
         raw = frame.SerializeToString(deterministic=True)
         self._group.world.trace.note(
             f"{self.broker.broker_id}=>{stream.manager.name} {frame.WhichOneof('body')}"

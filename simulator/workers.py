@@ -35,7 +35,7 @@ from simulator.scenario import START_S
 from simulator.tokens import token_of
 
 if TYPE_CHECKING:
-    from simulator.run import Run
+    from simulator.run import SimulatedRun
     from simulator.world import SimulatedBroker
 
 WORKERS = 3
@@ -90,7 +90,12 @@ class Shift:
 
 class Worker:
     def __init__(
-        self, run: Run, name: str, topics: list[str], rng: Random, limits: WorkLimits = LIMITS
+        self,
+        run: SimulatedRun,
+        name: str,
+        topics: list[str],
+        rng: Random,
+        limits: WorkLimits = LIMITS,
     ) -> None:
         self.name = name
         self.limits = limits
@@ -410,7 +415,7 @@ class Worker:
         return self.violations
 
 
-def plan_workers(run: Run, rng: Random) -> None:
+def plan_workers(run: SimulatedRun, rng: Random) -> None:
     for i in range(WORKERS):
         count = min(TOPICS, run.scenario.topics)
         topics = [f"topic/{n}" for n in sorted(rng.sample(range(run.scenario.topics), count))]

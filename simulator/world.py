@@ -29,7 +29,7 @@ from broker_agent.core.settings import CoreSettings
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.settings import OverlaySettings
-from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, Subscription
+from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, SimulatedSubscription
 from simulator.disk import SimulatedDisk
 from simulator.network import Network
 from simulator.scheduler import Scheduler, Trace
@@ -206,7 +206,7 @@ class World:
         # Crashed brokers that will be started again.
         self.returning: set[str] = set()
         self.clients: list[SimulatedClient] = []
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: list[SimulatedSubscription] = []
         self.published: list[PublishedEvent] = []
         # What honest clients have noticed of hostile ones: sentences.
         self.disturbed: list[str] = []

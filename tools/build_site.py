@@ -137,7 +137,7 @@ def turned_link(site: Site, match: re.Match[str], source: Path) -> str:
 # ---- checking what was built ---------------------------------------------------------------------
 
 
-class Page(HTMLParser):
+class SitePage(HTMLParser):
     """Where a built page leads, what it loads, and what may be led to."""
 
     def __init__(self, text: str) -> None:
@@ -158,7 +158,7 @@ class Page(HTMLParser):
 
 
 def check(site: Site) -> None:
-    built = {path: Page(path.read_text()) for path in sorted(site.built.rglob("*.html"))}
+    built = {path: SitePage(path.read_text()) for path in sorted(site.built.rglob("*.html"))}
     problems = []
     for path, page in built.items():
         name = path.relative_to(site.built)
@@ -175,7 +175,7 @@ def from_elsewhere(url: str) -> bool:
     return url.startswith((*_ELSEWHERE, "//"))
 
 
-def wrong_links(path: Path, page: Page, built: dict[Path, Page]) -> Iterator[str]:
+def wrong_links(path: Path, page: SitePage, built: dict[Path, SitePage]) -> Iterator[str]:
     if path.name == "404.html":  # its links begin at the server's root
         return
     for link in [*page.links, *page.loads]:

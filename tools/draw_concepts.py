@@ -116,7 +116,7 @@ def _number(value: object) -> object:
 # ---- the ring, and a topic's tree on it ----------------------------------------------------------
 
 
-class Ring:
+class DrawnRing:
     """Brokers where their names put them; drawn in equal steps, so that all can be read."""
 
     def __init__(self, swaps: Iterable[tuple[str, str]] = ()) -> None:
@@ -153,7 +153,7 @@ def towards(begin: Point, end: Point, short: float) -> tuple[Point, Point]:
 
 def draw_ring() -> Drawing:
     drawing = Drawing(400, "Brokers on a ring, a topic's key, and the routes of one broker")
-    ring, middle, radius = Ring(), (205.0, 200.0), 145.0
+    ring, middle, radius = DrawnRing(), (205.0, 200.0), 145.0
     drawing.add("circle", cx=middle[0], cy=middle[1], r=radius, class_="to-plain")
     places = [on_circle(middle, radius, i) for i in range(BROKERS)]
     asking = (ring.root + 2) % BROKERS
@@ -203,8 +203,8 @@ def draw_tree() -> Drawing:
         464, "A topic's tree, with relays; and without, after brokers have changed places"
     )
     for ring, middle, title in (
-        (Ring(), (185.0, 225.0), "where names put brokers"),
-        (Ring(SWAPS), (535.0, 225.0), "after a reconfiguration"),
+        (DrawnRing(), (185.0, 225.0), "where names put brokers"),
+        (DrawnRing(SWAPS), (535.0, 225.0), "after a reconfiguration"),
     ):
         tree = ring.tree(SUBSCRIBERS)
         drawing.text((middle[0], 34), title, kind="head", anchor="middle")

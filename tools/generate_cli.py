@@ -38,7 +38,7 @@ _ACCESS = (
 )
 
 
-class Command:
+class CommandPage:
     """One command: its words, and what it takes."""
 
     def __init__(self, parser: argparse.ArgumentParser, summary: str) -> None:
@@ -118,13 +118,13 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(whole, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def commands(parser: argparse.ArgumentParser) -> Iterator[Command]:
+def commands(parser: argparse.ArgumentParser) -> Iterator[CommandPage]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
             for name, below in action.choices.items():
                 nested = list(commands(below))
-                yield from nested or [Command(below, summaries.get(name, ""))]
+                yield from nested or [CommandPage(below, summaries.get(name, ""))]
 
 
 def lines(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -145,7 +145,7 @@ def lines(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from described(command, shared)
 
 
-def described(command: Command, shared: set[tuple[str, str]]) -> Iterator[str]:
+def described(command: CommandPage, shared: set[tuple[str, str]]) -> Iterator[str]:
     yield from ("", f"## {command.name}", "", "    " + usage(command), "")
     yield _wrapped(command.description)
     own = [o for o in command.options if o.key not in shared]
@@ -163,7 +163,7 @@ def described(command: Command, shared: set[tuple[str, str]]) -> Iterator[str]:
         yield from ("    " + line.removeprefix("  ") for line in command.examples.splitlines())
 
 
-def usage(command: Command) -> str:
+def usage(command: CommandPage) -> str:
     words = [command.name]
     for argument in command.positionals:
         word = argument.value + ("..." if argument.repeated else "")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, Outcome
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.settings import ClustersSettings
 from analytics.transforms import clusters
 from dynatops.advice_keys import CLUSTERS_KEY
@@ -22,7 +22,7 @@ def clusters_job(settings: ClustersSettings) -> Job:
         since_us = (intake.clocks[SESSIONS.name].seen_us or 0) - round(settings.keep_s * 1e6)
         return {"places": places.filter(fn.col("seen_us") >= since_us)}
 
-    def results(outcome: Outcome) -> Frames:
+    def results(outcome: JobOutcome) -> Frames:
         brokers = clusters.clustered(outcome.state["places"], settings.size)
         return {"brokers": brokers, "clusters": clusters.cluster_sizes(brokers)}
 

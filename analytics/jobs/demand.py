@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, Outcome
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.settings import DemandSettings
 from analytics.transforms import demand
 from dynatops.advice_keys import DEMAND_KEY
@@ -22,7 +22,7 @@ def demand_job(settings: DemandSettings) -> Job:
         since_us = (intake.clocks[REQUESTS.name].seen_us or 0) - round(settings.keep_s * 1e6)
         return {"hours": hours.filter(fn.col("hour") >= since_us // demand.HOUR_US)}
 
-    def results(outcome: Outcome) -> Frames:
+    def results(outcome: JobOutcome) -> Frames:
         brokers = demand.broker_demand(outcome.state["hours"])
         return {"brokers": brokers, "topics": demand.topic_demand(brokers)}
 

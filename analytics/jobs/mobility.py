@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, Outcome
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.settings import MobilitySettings
 from analytics.transforms import mobility
 from dynatops.advice_keys import MOBILITY_KEY
@@ -36,7 +36,7 @@ def mobility_job(settings: MobilitySettings) -> Job:
             "moves": moves.filter(fn.col("day") >= since_us // _DAY_US),
         }
 
-    def results(outcome: Outcome) -> Frames:
+    def results(outcome: JobOutcome) -> Frames:
         table = mobility.next_brokers(
             outcome.state["moves"], support=settings.support, next_max=settings.next_max
         )

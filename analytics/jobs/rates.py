@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, Outcome
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.settings import RatesSettings
 from analytics.transforms import rates
 from dynatops.advice_keys import RATES_KEY
@@ -67,7 +67,7 @@ def rates_job(settings: RatesSettings) -> Job:
     )
 
 
-def _results(outcome: Outcome) -> Frames:
+def _results(outcome: JobOutcome) -> Frames:
     return {name: outcome.state[name] for name in ("topics", "brokers")}
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, Outcome
-from analytics.settings import SelectionSettings
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.settings import SelectionJobSettings
 from analytics.transforms import selection
 from dynatops.advice_keys import SELECTION_KEY
 from dynatops.lake.fields import SUBSCRIPTIONS
@@ -18,13 +18,13 @@ NAME = "selection"
 _KEY_DIGITS = 16
 
 
-def selection_job(settings: SelectionSettings) -> Job:
+def selection_job(settings: SelectionJobSettings) -> Job:
     def settle(intake: Intake) -> Frames:
         ops = intake.state["ops"].unionByName(intake.parts[SUBSCRIPTIONS.name])
         seen_us = intake.clocks[SUBSCRIPTIONS.name].seen_us or 0
         return {"ops": selection.latest_ops(ops, seen_us - round(settings.keep_s * 1e6))}
 
-    def results(outcome: Outcome) -> Frames:
+    def results(outcome: JobOutcome) -> Frames:
         ops = outcome.state["ops"]
         clusters = outcome.clusters
         if clusters is None:

@@ -25,7 +25,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as fn
 
-from analytics.settings import SelectionSettings
+from analytics.settings import SelectionJobSettings
 from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
 
 # Utilities and brokers are ordered as one number: billionths of the utility, then the broker.
@@ -92,7 +92,7 @@ def followed(ops: DataFrame) -> DataFrame:
 
 
 def selected(
-    followed: DataFrame, clusters: DataFrame, settings: SelectionSettings, partitions: int
+    followed: DataFrame, clusters: DataFrame, settings: SelectionJobSettings, partitions: int
 ) -> Selected:
     """The best broker of its cluster for everybody in FOLLOWED.
 
@@ -174,7 +174,9 @@ class _Counts:
 class _Rounds:
     """Where users are, and the next round."""
 
-    def __init__(self, users: DataFrame, brokers: DataFrame, settings: SelectionSettings) -> None:
+    def __init__(
+        self, users: DataFrame, brokers: DataFrame, settings: SelectionJobSettings
+    ) -> None:
         self.number = 0
         self._users = users
         self._settings = settings

@@ -14,7 +14,7 @@ from overlay.counters import counter
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class SelectionAdvice:
     """One version of the advice. It names brokers by id."""
 
     version: str

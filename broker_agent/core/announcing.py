@@ -31,7 +31,7 @@ _RETRY_PAUSE_FACTOR_MAX = 5.0
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenAnnouncement:
     wanted: Announce
     publication: Publication
     due_s: float
@@ -46,7 +46,7 @@ class Announcing:
         # Not published yet, in order.
         self._waiting: deque[tuple[Announce, int]] = deque()
         # By publisher and catalogue topic, which is what acknowledgements name.
-        self._open: dict[tuple[int, str], _Open] = {}
+        self._open: dict[tuple[int, str], _OpenAnnouncement] = {}
 
     def __len__(self) -> int:
         """Topics not yet announced."""
@@ -90,6 +90,6 @@ class Announcing:
             publication = announcement_of(wanted.topic, wanted.known, began)
             pause_s = self._settings.publish_retry_s
             key = (publication.publisher, publication.topic)
-            self._open[key] = _Open(wanted, publication, now_s + pause_s, pause_s)
+            self._open[key] = _OpenAnnouncement(wanted, publication, now_s + pause_s, pause_s)
             announcements.append(publication)
         return announcements

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from broker_agent.core.access import Access
-from broker_agent.core.advice import Advice
+from broker_agent.core.advice import SelectionAdvice
 from broker_agent.core.announcing import Announcing
 from broker_agent.core.clock import SteadyClock
 from broker_agent.core.cluster import cluster_for
@@ -25,7 +25,7 @@ from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, Sen
 from broker_agent.core.frame_bounds import FrameError, read_client_frame
 from broker_agent.core.gate import Gate
 from broker_agent.core.identity import BrokerOptions, Identity
-from broker_agent.core.journal import Changes, Journal, Stored
+from broker_agent.core.journal import Changes, SessionJournal, Stored
 from broker_agent.core.logbook import Logbook
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.publishing import Publishing
@@ -90,9 +90,9 @@ class Broker:
             unsaved,
             self.logbook,
         )
-        self.journal: Journal | None = None
+        self.journal: SessionJournal | None = None
         if options.saving:
-            self.journal = Journal(self.registry, self.subscriptions, unsaved, self.counters)
+            self.journal = SessionJournal(self.registry, self.subscriptions, unsaved, self.counters)
         if options.selection.enabled:
             self.subscriptions.read_system_topic(self.cluster.topic, self.cluster.take)
         self.publishing = Publishing(settings, self.counters)
@@ -296,7 +296,7 @@ class Broker:
         self.reception.replace_access(access)
         return self._finish([], self._clock.at(reading_s))
 
-    def advise(self, advice: Advice | None, reading_s: float) -> None:
+    def advise(self, advice: SelectionAdvice | None, reading_s: float) -> None:
         """What analytics say about where users should be."""
         self.cluster.selection.advise(advice, self._clock.at(reading_s))
 

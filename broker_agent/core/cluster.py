@@ -23,7 +23,7 @@ from dynatops.v1.client_pb2 import Redirect, ServerMessage
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.identifiers import key_of
-from overlay.publishers import Part
+from overlay.publishers import RunPart
 
 
 class Cluster:
@@ -61,7 +61,7 @@ class Cluster:
             events=Events(events=[event]).SerializeToString(),
         )
 
-    def take(self, parts: list[Part], now_s: float) -> None:
+    def take(self, parts: list[RunPart], now_s: float) -> None:
         for part in parts:
             events = events_of(part.run)
             if events is None:

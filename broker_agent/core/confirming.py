@@ -24,7 +24,7 @@ _NOT_SAVED = (
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class UnconfirmedRequest:
     session: Session
     number: int
     problems: list[TopicProblem]
@@ -60,16 +60,16 @@ class Confirming:
         # Whether the disk fails: nobody is told that something is kept which is not.
         self.is_failing = False
         # Requests whose sessions are not saved yet, and those that are to be refused.
-        self.held: list[Request] = []
-        self.unsaved: list[Request] = []
-        self._open: dict[Session, dict[Request, None]] = {}
+        self.held: list[UnconfirmedRequest] = []
+        self.unsaved: list[UnconfirmedRequest] = []
+        self._open: dict[Session, dict[UnconfirmedRequest, None]] = {}
 
-    def note(self, request: Request) -> None:
+    def note(self, request: UnconfirmedRequest) -> None:
         """A request is not in place yet."""
         if not request.restores:
             self._open.setdefault(request.session, {})[request] = None
 
-    def complete(self, request: Request) -> bool:
+    def complete(self, request: UnconfirmedRequest) -> bool:
         """Everything of it is in place; whether the client has been told so, too."""
         session = request.session
         still_open = self._open.get(session)
@@ -85,13 +85,13 @@ class Confirming:
             return False
         return self.tell(request)
 
-    def must_refuse(self, request: Request) -> bool:
+    def must_refuse(self, request: UnconfirmedRequest) -> bool:
         """Whether it asks for what cannot be kept now. Who comes from another broker is let go on,
         as without it, it would have nothing at all."""
         kept = request.session.is_kept and not request.restores
         return self.is_failing and kept and bool(request.new) and request.cursors is None
 
-    def refuse(self, request: Request) -> None:
+    def refuse(self, request: UnconfirmedRequest) -> None:
         """In place of a confirmation: the filters that it wanted added are not there."""
         refused = {f.pattern: None for f in request.new}
         request.problems += [
@@ -100,7 +100,7 @@ class Confirming:
         ]
         self.tell(request)
 
-    def tell(self, request: Request) -> bool:
+    def tell(self, request: UnconfirmedRequest) -> bool:
         """Confirm it to the connection that asked; whether that is there still."""
         session = request.session
         if request.connection is None or session.connection != request.connection:
@@ -111,11 +111,11 @@ class Confirming:
         session.confirm(ServerMessage(subscribed=confirmation))
         return True
 
-    def take_unsaved(self) -> list[Request]:
+    def take_unsaved(self) -> list[UnconfirmedRequest]:
         unsaved, self.unsaved = self.unsaved, []
         return unsaved
 
-    def take_held(self) -> list[Request]:
+    def take_held(self) -> list[UnconfirmedRequest]:
         held, self.held = self.held, []
         return held
 

@@ -18,7 +18,7 @@ from broker_agent.core.sessions import Session
 from dynatops.filters import Filter, Value, attributes_of
 from dynatops.v1.client_pb2 import MissCause, Missed, ServerFrame, ServerMessage
 from dynatops.v1.overlay_pb2 import Event, Events, Run
-from overlay.publishers import Part
+from overlay.publishers import RunPart
 
 # Events passed over until a session is told how far the topic is; a small part of what is retained.
 _PASSED_OVER_MAX = 1_000
@@ -76,7 +76,7 @@ class _Selection:
         return piece_of(ServerMessage(run=partial)), len(selected)
 
 
-class Delivery:
+class SessionDelivery:
     def __init__(self, counters: BrokerCounters) -> None:
         self._counters = counters
         # Events passed over since the session was last told of the topic.
@@ -88,7 +88,7 @@ class Delivery:
     def deliver(
         self,
         feed: Feed,
-        parts: list[Part],
+        parts: list[RunPart],
         conditions: Mapping[Session, Condition] | None,
         now_s: float,
     ) -> None:

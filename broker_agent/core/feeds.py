@@ -53,7 +53,7 @@ class Repair:
     seen: list[TermSeq]
 
 
-class Progress:
+class FeedProgress:
     """Which readers are behind or ahead, and when something has to be said about it."""
 
     def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:

@@ -17,7 +17,7 @@ from broker_agent.core.effects import ConnectionId
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.throttle import Bucket
-from broker_agent.core.validation import Problem
+from broker_agent.core.validation import PublicationProblem
 from dynatops.filters import Filter
 from dynatops.v1.client_pb2 import ErrorCode, Hello, TopicProblem
 from dynatops.v1.overlay_pb2 import Publication
@@ -209,7 +209,9 @@ class Gate:
         self._counters.filters_over_quota += len(excess)
         return [f for f in allowed if f.pattern not in excess], problems
 
-    def forbids(self, grant: Grant, publication: Publication, now_s: float) -> Problem | None:
+    def forbids(
+        self, grant: Grant, publication: Publication, now_s: float
+    ) -> PublicationProblem | None:
         """Why the client may not publish this; None if it may.
 
         Nothing of it reaches the network, not even its numbers: they might be another's. The
@@ -219,9 +221,9 @@ class Gate:
             return self._over_topics(grant, publication.topic, now_s)
         self._counters.publish_not_allowed += 1
         message = f"the token {grant.name!r} does not allow publishing on it"
-        return Problem(ErrorCode.ERROR_CODE_NOT_ALLOWED, message, uses_up_numbers=False)
+        return PublicationProblem(ErrorCode.ERROR_CODE_NOT_ALLOWED, message, uses_up_numbers=False)
 
-    def _over_topics(self, grant: Grant, topic: str, now_s: float) -> Problem | None:
+    def _over_topics(self, grant: Grant, topic: str, now_s: float) -> PublicationProblem | None:
         if grant.rules is None:
             return None
         topics = self._topics.get(grant.name)
@@ -232,11 +234,15 @@ class Gate:
             return None
         self._counters.topics_over_quota += 1
         message = f"the token {grant.name!r} has published on {limit:,} other topics here lately"
-        return Problem(ErrorCode.ERROR_CODE_TOO_MANY_TOPICS, message, uses_up_numbers=False)
+        return PublicationProblem(
+            ErrorCode.ERROR_CODE_TOO_MANY_TOPICS, message, uses_up_numbers=False
+        )
 
     # ---- how fast -------------------------------------------------------------------------------
 
-    def overtaxed(self, grant: Grant, publication: Publication, now_s: float) -> Problem | None:
+    def overtaxed(
+        self, grant: Grant, publication: Publication, now_s: float
+    ) -> PublicationProblem | None:
         """Why this cannot wait for its turn; None if it can, and then it counts."""
         pace = self._pace_of(grant)
         if pace is None:
@@ -247,7 +253,7 @@ class Gate:
             return None
         self._counters.publish_too_fast += 1
         message = f"the token {grant.name!r} has used up its rate for {wait_s:.0f} s to come"
-        return Problem(ErrorCode.ERROR_CODE_TOO_FAST, message, uses_up_numbers=True)
+        return PublicationProblem(ErrorCode.ERROR_CODE_TOO_FAST, message, uses_up_numbers=True)
 
     def _pace_of(self, grant: Grant) -> _Pace | None:
         if grant.rules is None or not grant.rules.limits.has_rate:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker_agent.core.confirming import Request
+from broker_agent.core.confirming import UnconfirmedRequest
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.redelivery import Piece
 from broker_agent.core.registry import Registry
@@ -76,7 +76,7 @@ class _Capture:
     serials: dict[Session, int] = field(default_factory=dict)
     cursors: dict[str, Cursor | None] = field(default_factory=dict)
     own_cursors: dict[tuple[str, str], Cursor | None] = field(default_factory=dict)
-    confirmations: list[Request] = field(default_factory=list)
+    confirmations: list[UnconfirmedRequest] = field(default_factory=list)
 
     def update(self, newer: _Capture) -> None:
         self.records.update(newer.records)
@@ -90,7 +90,7 @@ class _Capture:
         return [*self.cursors, *(topic for _, topic in self.own_cursors)]
 
 
-class Journal:
+class SessionJournal:
     def __init__(
         self,
         registry: Registry,
@@ -157,7 +157,7 @@ class Journal:
         self._writing, self._removing = due, changes.removed
         return changes
 
-    def written(self) -> list[Request]:
+    def written(self) -> list[UnconfirmedRequest]:
         """The changes are on disk; whom to tell."""
         assert self._writing is not None
         confirmations = self._writing.confirmations
@@ -166,7 +166,7 @@ class Journal:
         self._subscriptions.confirming.is_failing = False
         return confirmations
 
-    def failed(self) -> list[Request]:
+    def failed(self) -> list[UnconfirmedRequest]:
         """The changes are not on disk, and nobody knows until when; who waits for that."""
         assert self._writing is not None
         self._counters.session_writes_failed += 1

@@ -18,7 +18,7 @@ from broker_agent.core.clock import SteadyClock
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.sessions import Session
 from dynatops.lake.fields import LEAVE, SUBSCRIBE, UNSUBSCRIBE
-from overlay.reigns import Tally
+from overlay.reigns import TopicTally
 
 _TALLY = "lake"
 
@@ -41,7 +41,7 @@ class SubscriptionRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class Page:
+class LogbookPage:
     """What was noted in a window of time."""
 
     since_us: int
@@ -51,7 +51,7 @@ class Page:
     # How often the past of a topic was asked for by sessions here.
     requests: dict[str, int] = field(default_factory=dict)
     # What was stamped here, as rendezvous point.
-    publications: Mapping[str, Tally] = field(default_factory=dict)
+    publications: Mapping[str, TopicTally] = field(default_factory=dict)
     # Rows that there was no room for.
     dropped: int = 0
 
@@ -67,7 +67,7 @@ class Logbook:
         self._rows_max = rows_max
         # Told of sessions that come and go, for the driver's log.
         self.heard: Callable[[Session, str, float], None] | None = None
-        self._page = Page(0)
+        self._page = LogbookPage(0)
         self._last_us = 0
         # Of sessions whose clients said where they are.
         self._places: dict[Session, tuple[float, float]] = {}
@@ -78,15 +78,15 @@ class Logbook:
         """The first window begins now."""
         self._page.since_us = _us(self._clock.at(reading_s))
 
-    def take(self, reading_s: float) -> Page:
+    def take(self, reading_s: float) -> LogbookPage:
         """What was noted since the last call."""
         page, now_us = self._page, _us(self._clock.at(reading_s))
         page.until_us = now_us
         page.publications = self._hosting.take_tally(_TALLY)
-        self._page = Page(now_us)
+        self._page = LogbookPage(now_us)
         return page
 
-    def end(self, sessions: Iterable[Session], reading_s: float) -> Page:
+    def end(self, sessions: Iterable[Session], reading_s: float) -> LogbookPage:
         """The broker is gone, and with it whoever was left: the last page."""
         now_s = self._clock.at(reading_s)
         for session in sessions:

@@ -22,7 +22,7 @@ from overlay.handover import restore
 from overlay.identifiers import NodeId, first_node_id
 from overlay.node import Node
 from overlay.peers import Peer
-from overlay.reigns import Tally
+from overlay.reigns import TopicTally
 from overlay.settings import OverlaySettings
 
 _FORWARDS_MAX = 1_024
@@ -60,14 +60,14 @@ class NodeHosting:
         self._tallies.open(taker)
         self.node.reigns.keeps_tally = True
 
-    def take_tally(self, taker: str) -> dict[str, Tally]:
+    def take_tally(self, taker: str) -> dict[str, TopicTally]:
         """What was stamped here and asked for by sessions here since the last call, by topic."""
         self._collect_tally()
         return self._tallies.take(taker)
 
     def count_request(self, topic: str) -> None:
         """A session here asks for the topic's past."""
-        self._tallies.add({topic: Tally(requests=1)})
+        self._tallies.add({topic: TopicTally(requests=1)})
 
     def _collect_tally(self) -> None:
         self._tallies.add(self.node.reigns.take_tally())

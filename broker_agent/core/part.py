@@ -10,7 +10,7 @@ from dynatops.v1.overlay_pb2 import NodeRef
 
 
 @dataclass(slots=True)
-class Part:
+class ReconfigurationPart:
     """This broker's part in one plan."""
 
     plan: str

@@ -33,7 +33,7 @@ _UINT64_MAX = (1 << 64) - 1
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenPublication:
     publication: Publication
     entered_s: float
     # Of its events: the message makes a copy of them each time it is asked.
@@ -59,12 +59,12 @@ class _Past:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _PublisherStream:
     """Something of it is open."""
 
     session: Session
     past: _Past
-    open: deque[_Open] = field(default_factory=deque)
+    open: deque[_OpenPublication] = field(default_factory=deque)
     due_s: float = 0.0
     pause_s: float = 0.0
 
@@ -77,7 +77,7 @@ class Publishing:
         self._settings = settings
         self._counters = counters
         # Streams with something open, whose bytes are bounded; and others seen lately.
-        self._busy: dict[tuple[int, str], _Stream] = {}
+        self._busy: dict[tuple[int, str], _PublisherStream] = {}
         self._idle: BoundedTable[tuple[int, str], _Past] = BoundedTable(
             settings.rendezvous_cache_max, counters, "streams_forgotten"
         )
@@ -118,13 +118,13 @@ class Publishing:
         key = (copy.publisher, copy.topic)
         stream = self._busy.get(key)
         if stream is None:
-            stream = self._busy[key] = _Stream(session, self._idle.pop(key, _Past()))
+            stream = self._busy[key] = _PublisherStream(session, self._idle.pop(key, _Past()))
             stream.pause_s = self._settings.publish_retry_s
             stream.due_s = now_s + stream.pause_s
         stream.session = session
         self._update(copy, stream.past, now_s)
         nbytes = len(copy.events)
-        stream.open.append(_Open(copy, now_s, nbytes))
+        stream.open.append(_OpenPublication(copy, now_s, nbytes))
         self._count_open(session, nbytes + _OPEN_BYTES)
         if not copy.void:
             self._counters.published_events += copy.count
@@ -191,7 +191,7 @@ class Publishing:
         self._counters.publish_retries += len(again)
         return again
 
-    def _give_up(self, stream: _Stream, now_s: float) -> None:
+    def _give_up(self, stream: _PublisherStream, now_s: float) -> None:
         oldest_s = now_s - self._settings.publish_deadline_s
         while stream.open and stream.open[0].entered_s <= oldest_s:
             entry = stream.open.popleft()

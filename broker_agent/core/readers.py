@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.delivery import Condition, Delivery
-from broker_agent.core.feeds import CursorKey, Feed, Progress
+from broker_agent.core.delivery import Condition, SessionDelivery
+from broker_agent.core.feeds import CursorKey, Feed, FeedProgress
 from broker_agent.core.sessions import Session
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.unsaved import Unsaved
 from dynatops.v1.client_pb2 import MissCause
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
 from overlay.catalogue import is_system
-from overlay.publishers import Part
+from overlay.publishers import RunPart
 from overlay.reader import TopicReader
 
 # Takes what is read of a topic of the system's own.
-Consumer = Callable[[list[Part], float], None]
+Consumer = Callable[[list[RunPart], float], None]
 
 # A session that has caught up gets whatever comes late: its client knows what it has had.
 _ALWAYS_THERE = -1
@@ -73,8 +73,8 @@ class Readers:
         unsaved: Unsaved,
         on_system_loss: Callable[[Feed, float], None],
     ) -> None:
-        self.progress = Progress(settings, counters)
-        self.delivery = Delivery(counters)
+        self.progress = FeedProgress(settings, counters)
+        self.delivery = SessionDelivery(counters)
         self._settings = settings
         self._counters = counters
         self._unsaved = unsaved
@@ -297,7 +297,7 @@ class Readers:
         elif not count:
             self._on_system_loss(feed, now_s)
 
-    def _hand_on(self, entry: ReadTopic, feed: Feed, parts: list[Part], now_s: float) -> None:
+    def _hand_on(self, entry: ReadTopic, feed: Feed, parts: list[RunPart], now_s: float) -> None:
         if not parts:
             return
         if entry.consumer is not None:

@@ -14,7 +14,7 @@ from broker_agent.core.access import Access, Refusal
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, CloseConnection, ConnectionId, Wake
 from broker_agent.core.gate import Gate
-from broker_agent.core.journal import Journal
+from broker_agent.core.journal import SessionJournal
 from broker_agent.core.logbook import Logbook
 from broker_agent.core.publisher_ids import SECRET_BYTES_MAX, SECRET_BYTES_MIN, publisher_of
 from broker_agent.core.registry import Registry
@@ -47,7 +47,7 @@ class Reception:
         counters: BrokerCounters,
         alternatives: Callable[[], Iterable[str]],
         unsaved: Unsaved,
-        journal: Journal | None,
+        journal: SessionJournal | None,
         logbook: Logbook,
         rng: Random,
     ) -> None:

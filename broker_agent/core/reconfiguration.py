@@ -23,7 +23,7 @@ from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ReplyToManager, SendFrame
 from broker_agent.core.node_hosting import NodeHosting
 from broker_agent.core.outcomes import Outcomes
-from broker_agent.core.part import Ended, Part, Thawed
+from broker_agent.core.part import Ended, ReconfigurationPart, Thawed
 from broker_agent.core.settings import CoreSettings
 from broker_agent.core.transfer import Transfer, comes_to, goes_to
 from dynatops.v1.manager_pb2 import (
@@ -74,7 +74,7 @@ class Reconfiguration:
         self._is_quiet = is_quiet
         self._settings = settings
         self._counters = counters
-        self._part: Part | None = None
+        self._part: ReconfigurationPart | None = None
         self._unknown_end: Ended | None = None
         self._thawed = Thawed()
         self._outcomes = Outcomes()
@@ -119,7 +119,7 @@ class Reconfiguration:
         if handler is not None:
             handler(step, now_s)
 
-    def _part_in(self, step: Step) -> Part | None:
+    def _part_in(self, step: Step) -> ReconfigurationPart | None:
         part = self._part
         return part if part is not None and part.plan == step.plan else None
 
@@ -135,7 +135,7 @@ class Reconfiguration:
                 return
             if self._part is not None:
                 self._go_on_alone(now_s)
-            part = self._part = Part(
+            part = self._part = ReconfigurationPart(
                 step.plan,
                 step.epoch,
                 list(step.moved),
@@ -173,7 +173,7 @@ class Reconfiguration:
                 self._note_restored(part)
         self._reply(step)
 
-    def _note_restored(self, part: Part) -> None:
+    def _note_restored(self, part: ReconfigurationPart) -> None:
         part.restored = True
         part.control_before = self._node.counters.tree_control_sent
 
@@ -201,7 +201,7 @@ class Reconfiguration:
             self._give_up(part, now_s)
         self._reply_thawed(step)
 
-    def _open(self, part: Part, step: Step, now_s: float) -> None:
+    def _open(self, part: ReconfigurationPart, step: Step, now_s: float) -> None:
         """Answer this step once it is done."""
         if part.open is None or part.open.kind != step.kind:
             part.open_since_s = now_s
@@ -266,7 +266,7 @@ class Reconfiguration:
             part.open = None
             self._reply(step, messages=messages)
 
-    def _watch_the_clock(self, part: Part, now_s: float) -> None:
+    def _watch_the_clock(self, part: ReconfigurationPart, now_s: float) -> None:
         """Frozen for too long: find out how the plan ended, or go on without knowing."""
         late_s = now_s - part.since_s - part.frozen_max_s
         if late_s < 0:
@@ -304,7 +304,7 @@ class Reconfiguration:
         elif kind == "outcome" and message.outcome.plan == part.plan and not part.restored:
             self._learn_outcome(part, committed=message.outcome.committed, now_s=now_s)
 
-    def _learn_outcome(self, part: Part, *, committed: bool, now_s: float) -> None:
+    def _learn_outcome(self, part: ReconfigurationPart, *, committed: bool, now_s: float) -> None:
         self._remember(part.plan, committed=committed)
         if committed:
             self._move(part.moved, part.epoch, now_s)
@@ -325,7 +325,7 @@ class Reconfiguration:
 
     # ---- ends -----------------------------------------------------------------------------------
 
-    def _thaw(self, part: Part, now_s: float) -> None:
+    def _thaw(self, part: ReconfigurationPart, now_s: float) -> None:
         self._part = None
         self._unknown_end = None
         self.version += 1
@@ -335,7 +335,7 @@ class Reconfiguration:
         self._thawed = Thawed(part.plan, frozen_s, sent if part.restored else 0)
         self._counters.frozen_ms += round(1000 * frozen_s)
 
-    def _give_up(self, part: Part, now_s: float) -> None:
+    def _give_up(self, part: ReconfigurationPart, now_s: float) -> None:
         """The plan was rolled back: all is as it was."""
         self._thaw(part, now_s)
         if self._node.sealed:

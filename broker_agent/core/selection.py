@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from broker_agent.core.advice import Advice
+from broker_agent.core.advice import SelectionAdvice
 from broker_agent.core.move_limits import MoveBucket, MovedLately
 from broker_agent.core.selection_counters import SelectionCounters
 from broker_agent.core.selection_settings import SelectionSettings
@@ -31,7 +31,7 @@ from dynatops.v1.selection_pb2 import BrokerSummary
 _ROUNDING = 1e-9
 
 
-class Reason(enum.StrEnum):
+class SelectionReason(enum.StrEnum):
     # The user had better move.
     MORE_ALIKE = "more_alike"
     LESS_LOADED = "less_loaded"
@@ -48,7 +48,9 @@ class Reason(enum.StrEnum):
     MOVES_LIMITED = "moves_limited"
 
 
-_MOVES = frozenset({Reason.MORE_ALIKE, Reason.LESS_LOADED, Reason.ADVISED})
+_MOVES = frozenset(
+    {SelectionReason.MORE_ALIKE, SelectionReason.LESS_LOADED, SelectionReason.ADVISED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Choice:
 
     broker_id: str
     address: str
-    reason: Reason
+    reason: SelectionReason
     utility: float = 0.0
     own_utility: float = 0.0
 
@@ -107,7 +109,7 @@ class Selection:
         self._announcer = Announcer(broker_id, address, incarnation, settings)
         self._bucket = MoveBucket(settings.moves_per_s, settings.moves_burst)
         self._moved = MovedLately(settings.min_stay_s, settings.remembered_max)
-        self._advice: Advice | None = None
+        self._advice: SelectionAdvice | None = None
         self._advice_until_s = 0.0
 
     # ---- the cluster ----------------------------------------------------------------------------
@@ -147,7 +149,7 @@ class Selection:
         """Whether there is advice that is fresh."""
         return self._advice is not None and now_s < self._advice_until_s
 
-    def advise(self, advice: Advice | None, now_s: float) -> None:
+    def advise(self, advice: SelectionAdvice | None, now_s: float) -> None:
         """From now on this advice, while it is fresh."""
         self._advice = advice
         self._advice_until_s = now_s + advice.fresh_for_s if advice is not None else 0.0
@@ -161,13 +163,13 @@ class Selection:
     def choose(self, user: User, now_s: float) -> Choice:
         """Where the user had better be. If that is elsewhere, it counts as sent there."""
         if not self.settings.enabled:
-            return self._stay(Reason.OFF)
+            return self._stay(SelectionReason.OFF)
         if not user.interests:
-            return self._stay(Reason.NO_INTERESTS)
+            return self._stay(SelectionReason.NO_INTERESTS)
         fresh = self.neighbours.fresh(now_s)
         others = [n for n in fresh if n.address not in user.avoided] if user.avoided else fresh
         if not others:
-            return self._stay(Reason.NO_OTHERS)
+            return self._stay(SelectionReason.NO_OTHERS)
         self.counters.users_considered += 1
         # As hashes, the lowest keys are a fair sample.
         sample = heapq.nsmallest(self.settings.interests_max, user.interests)
@@ -181,10 +183,10 @@ class Selection:
         if not better:
             best = max(option.utility for option in options)
             is_best = best <= own_utility + _ROUNDING
-            reason = Reason.HERE_IS_BEST if is_best else Reason.GAIN_BELOW_MARGIN
+            reason = SelectionReason.HERE_IS_BEST if is_best else SelectionReason.GAIN_BELOW_MARGIN
             return self._stay(reason, own_utility)
         option = self._admitted(user, better, now_s)
-        if isinstance(option, Reason):
+        if isinstance(option, SelectionReason):
             self.counters.redirects_held_back += 1
             return self._stay(option, own_utility)
         self._moved.note(user.client_id, now_s)
@@ -234,27 +236,29 @@ class Selection:
             self._advice = None
         return self._advice.broker_for(user.client_id, sample) if self._advice else None
 
-    def _admitted(self, user: User, better: Sequence[_Option], now_s: float) -> _Option | Reason:
+    def _admitted(
+        self, user: User, better: Sequence[_Option], now_s: float
+    ) -> _Option | SelectionReason:
         """The best of these within the limits, or what forbids all of them."""
         if self._moved.must_stay(user.client_id, now_s):
-            return Reason.MOVED_LATELY
+            return SelectionReason.MOVED_LATELY
         free = [o for o in better if o.neighbour.sent < self.settings.sent_per_update_max]
         if not free:
-            return Reason.TARGETS_BUSY
+            return SelectionReason.TARGETS_BUSY
         if not self._bucket.take(now_s):
-            return Reason.MOVES_LIMITED
+            return SelectionReason.MOVES_LIMITED
         best = max(option.utility for option in free) - _ROUNDING
         return self._rng.choice([option for option in free if option.utility >= best])
 
-    def _stay(self, reason: Reason, utility: float = 0.0) -> Choice:
+    def _stay(self, reason: SelectionReason, utility: float = 0.0) -> Choice:
         return Choice(self._broker_id, self._address, reason, utility, utility)
 
-    def _count(self, option: _Option, own_similarity: float) -> Reason:
+    def _count(self, option: _Option, own_similarity: float) -> SelectionReason:
         if option.advised:
             self.counters.redirects_advised += 1
-            return Reason.ADVISED
+            return SelectionReason.ADVISED
         if option.similarity > own_similarity:
             self.counters.redirects_similarity += 1
-            return Reason.MORE_ALIKE
+            return SelectionReason.MORE_ALIKE
         self.counters.redirects_load += 1
-        return Reason.LESS_LOADED
+        return SelectionReason.LESS_LOADED

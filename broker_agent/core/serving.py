@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from broker_agent.core.cluster import Cluster
-from broker_agent.core.confirming import Request
+from broker_agent.core.confirming import UnconfirmedRequest
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
@@ -217,7 +217,7 @@ class Serving:
         """Whether a client that did not read has read enough, or is no more."""
         return session.answers_bytes <= self._settings.session_answers_bytes_max / 4
 
-    def confirm(self, requests: Iterable[Request]) -> None:
+    def confirm(self, requests: Iterable[UnconfirmedRequest]) -> None:
         """What these waited for is on disk, or nobody knows when it will be."""
         confirming = self._subscriptions.confirming
         for request in requests:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from broker_agent.core.confirming import Confirming, Request
+from broker_agent.core.confirming import Confirming, UnconfirmedRequest
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.feeds import CursorKey, Feed
 from broker_agent.core.following import Following
@@ -28,7 +28,7 @@ from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicPr
 from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run, TermSeq
 from overlay.catalogue import began_in, is_system, shard_topics
 from overlay.identifiers import key_of
-from overlay.publishers import Part
+from overlay.publishers import RunPart
 from overlay.reader import TopicReader
 
 # What a session's wildcards may be compared with flows in again within this.
@@ -56,8 +56,8 @@ class Subscriptions:
         self._counters = counters
         self._shard_names_max = shard_names_max
         # Requests that wait for a topic to be in place; none waits for one that is not read.
-        self._waiting: dict[str, dict[Session, list[Request]]] = {}
-        self._waiting_for_catalogue: dict[Session, list[Request]] = {}
+        self._waiting: dict[str, dict[Session, list[UnconfirmedRequest]]] = {}
+        self._waiting_for_catalogue: dict[Session, list[UnconfirmedRequest]] = {}
         # The terms that the catalogue's parts were last seen in.
         self._catalogue_terms: dict[str, int] = {}
         # Of sessions that have wildcards.
@@ -102,7 +102,7 @@ class Subscriptions:
         cursors: Mapping[str, CursorKey] | None,
         now_s: float,
     ) -> None:
-        request = Request(session, number, problems, session.connection, cursors)
+        request = UnconfirmedRequest(session, number, problems, session.connection, cursors)
         self._unsaved.session(session)
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
             if self._costs_too_much(wanted, request, now_s):
@@ -146,7 +146,7 @@ class Subscriptions:
         waiting = self._waiting_for_catalogue.get(session, ())
         return wanted.is_wildcard or any(request.cursors is not None for request in waiting)
 
-    def _bring_in(self, wanted: Filter, request: Request, now_s: float) -> None:
+    def _bring_in(self, wanted: Filter, request: UnconfirmedRequest, now_s: float) -> None:
         if wanted.is_wildcard:
             self._check_catalogue(request, now_s)
             self._expand(wanted, request, now_s)
@@ -161,7 +161,7 @@ class Subscriptions:
             if entry is not None and pattern_matches(wildcard.pattern, topic):
                 entry.set_condition(session)
 
-    def _expand(self, wildcard: Filter, request: Request, now_s: float) -> None:
+    def _expand(self, wildcard: Filter, request: UnconfirmedRequest, now_s: float) -> None:
         """Join all topics that exist and match."""
         session, names = request.session, self.following.names
         before = names.looked_at
@@ -183,7 +183,7 @@ class Subscriptions:
             self._names_left[session] = names
         return names
 
-    def _costs_too_much(self, wanted: Filter, request: Request, now_s: float) -> bool:
+    def _costs_too_much(self, wanted: Filter, request: UnconfirmedRequest, now_s: float) -> bool:
         """Whether the session's wildcards have lately been compared with enough names."""
         if request.restores or not wanted.is_wildcard:
             return False
@@ -198,7 +198,9 @@ class Subscriptions:
         request.problems.append(problem)
         return True
 
-    def _follow(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
+    def _follow(
+        self, session: Session, topic: str, request: UnconfirmedRequest | None, now_s: float
+    ) -> None:
         followed = session.followed = session.followed if session.followed is not None else {}
         if topic not in followed and len(followed) >= self._settings.followed_topics_max:
             self._counters.followed_topics_refused += 1
@@ -209,7 +211,9 @@ class Subscriptions:
         followed[topic] = None
         self._join(session, topic, request, now_s)
 
-    def _join(self, session: Session, topic: str, request: Request | None, now_s: float) -> None:
+    def _join(
+        self, session: Session, topic: str, request: UnconfirmedRequest | None, now_s: float
+    ) -> None:
         """Subscribe to one topic; without a request, because it is new in the catalogue."""
         entry = self.readers.open(topic)
         if entry.feed_of(session) is None:
@@ -224,7 +228,9 @@ class Subscriptions:
                 waiting.setdefault(session, []).append(request)
             request.missing[topic] = None
 
-    def _start_of(self, session: Session, topic: str, request: Request | None) -> CursorKey | None:
+    def _start_of(
+        self, session: Session, topic: str, request: UnconfirmedRequest | None
+    ) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
         if request is None:
             return self._beginning_of(topic)
@@ -313,7 +319,7 @@ class Subscriptions:
         if not waiting:
             del self._waiting[topic]
 
-    def _confirm_if_complete(self, request: Request) -> None:
+    def _confirm_if_complete(self, request: UnconfirmedRequest) -> None:
         if request.is_complete:
             self._unsaved.session(request.session)
             if request.is_wild:
@@ -334,7 +340,7 @@ class Subscriptions:
         reader = TopicReader(topic, self._settings.publishers_per_topic_max)
         self.readers.open_system_topic(reader, consumer)
 
-    def _learn(self, parts: list[Part], now_s: float) -> None:
+    def _learn(self, parts: list[RunPart], now_s: float) -> None:
         names = (
             (event.payload.decode(errors="replace"), began_in(event))
             for part in parts
@@ -357,7 +363,7 @@ class Subscriptions:
             if not is_system(topic):
                 self.following.names.add(topic)
 
-    def _check_catalogue(self, request: Request, now_s: float) -> None:
+    def _check_catalogue(self, request: UnconfirmedRequest, now_s: float) -> None:
         """Whether names may have been lost since the session stood elsewhere, or on disk."""
         for shard in shard_topics():
             entry, stood = self.readers.get(shard), (request.cursors or {}).get(shard)
@@ -366,7 +372,7 @@ class Subscriptions:
             if not entry.live.reader.has_followed(stood[-1][0]):
                 self.readers.enter(entry, request.session, stood[-1:], now_s)
 
-    def _note_catalogue_for(self, request: Request) -> None:
+    def _note_catalogue_for(self, request: UnconfirmedRequest) -> None:
         """Where the catalogue stands for the session, as far as that is known."""
         for shard in shard_topics():
             entry = self.readers.get(shard)

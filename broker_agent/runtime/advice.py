@@ -20,7 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from broker_agent.core.advice import Advice, AdviceCounters
+from broker_agent.core.advice import AdviceCounters, SelectionAdvice
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.core.summaries import NAME_CHARACTERS_MAX
 from dynatops.advice_keys import SELECTION_KEY, clients_key, topics_key
@@ -36,7 +36,9 @@ class AdviceError(ValueError):
 
 
 class AdviceReader:
-    def __init__(self, settings: AdviceSettings, take: Callable[[Advice | None], None]) -> None:
+    def __init__(
+        self, settings: AdviceSettings, take: Callable[[SelectionAdvice | None], None]
+    ) -> None:
         """`take` is given the advice at each look, and None once when there is none any more.
         Raises ValueError."""
         self.counters = AdviceCounters()
@@ -50,7 +52,7 @@ class AdviceReader:
             retry=Retry(NoBackoff(), 0),
             **password_options(settings.redis_url, settings.password),
         )
-        self._last: Advice | None = None
+        self._last: SelectionAdvice | None = None
         self._failures = 0
         # What was last complained of: each trouble is told once.
         self._complaint = ""
@@ -100,7 +102,7 @@ class AdviceReader:
             log.warning("%s; going on with what is known while it is fresh", message)
         self._complaint = message
 
-    async def _read(self) -> Advice | None:
+    async def _read(self) -> SelectionAdvice | None:
         async with self._redis.pipeline() as pipeline:
             pipeline.hgetall(SELECTION_KEY)
             pipeline.pttl(SELECTION_KEY)
@@ -122,7 +124,7 @@ class AdviceReader:
         self.counters.advice_versions += 1
         self.counters.advice_entries += len(clients) + len(topics)
         by_key = {_topic_key(name): broker for name, broker in topics.items()}
-        return Advice(version, fresh_for_s, clients, by_key)
+        return SelectionAdvice(version, fresh_for_s, clients, by_key)
 
     async def _table(self, key: str, promised: int) -> dict[str, str]:
         """A hash, up to the bound, in parts that keep nobody waiting."""

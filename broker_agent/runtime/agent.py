@@ -52,7 +52,7 @@ from broker_agent.runtime.probes import pages
 from broker_agent.runtime.saving import Saving
 from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.start_errors import JoinError, StartError
-from broker_agent.runtime.store import SessionStore, StoreError
+from broker_agent.runtime.store import SessionStore, SessionStoreError
 from broker_agent.runtime.streams import InputFailedError
 from broker_agent.runtime.uplink import Uplink
 from broker_agent.runtime.watch import Watch
@@ -265,7 +265,7 @@ class Agent:
             return await asyncio.to_thread(
                 SessionStore.open, Path(self.settings.data_dir), clock_ms
             )
-        except StoreError as error:
+        except SessionStoreError as error:
             await self._server.stop()
             raise StartError(str(error)) from error
 
@@ -274,7 +274,7 @@ class Agent:
         self._saving = Saving(store, self.core, flush_s, self._now, self._perform)
         try:
             self._saving.restore(stored)
-        except StoreError as error:
+        except SessionStoreError as error:
             await self._server.stop()
             raise StartError(str(error)) from error
         if self.core.counters.sessions_restored:

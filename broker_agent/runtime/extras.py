@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_agent.core.advice import Advice
+from broker_agent.core.advice import SelectionAdvice
 from broker_agent.core.broker import Broker
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.runtime.start_errors import StartError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def advice_reader(
-    settings: AdviceSettings, take: Callable[[Advice | None], None]
+    settings: AdviceSettings, take: Callable[[SelectionAdvice | None], None]
 ) -> AdviceReader | None:
     """Raises StartError."""
     if not settings.redis_url:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from broker_agent.core.broker import Broker
 from broker_agent.core.cluster_names import LATITUDE, LONGITUDE, coordinates
-from broker_agent.core.logbook import Page
+from broker_agent.core.logbook import LogbookPage
 from dynatops.lake.counters import LakeCounters
 from dynatops.lake.fields import PUBLICATIONS, REQUESTS, SESSIONS, SUBSCRIPTIONS
 from dynatops.lake.files import Lake
@@ -74,7 +74,7 @@ class LakeFeed:
         wall_us = time.time_ns() // 1_000
         self._hand_over(self._core.logbook.take(self._now()), wall_us)
 
-    def _hand_over(self, page: Page, wall_us: int) -> None:
+    def _hand_over(self, page: LogbookPage, wall_us: int) -> None:
         # From the core's time to the wall's.
         later_us = self._later_us = self._steady(wall_us - page.until_us)
         broker_id = self._core.identity.broker_id
@@ -107,7 +107,7 @@ class LakeFeed:
             return last_us
         return later_us
 
-    def _sessions(self, page: Page, later_us: int, broker_id: str) -> Iterator[Row]:
+    def _sessions(self, page: LogbookPage, later_us: int, broker_id: str) -> Iterator[Row]:
         for at_us, user_id, op, place in page.sessions:
             yield at_us + later_us, user_id, broker_id, op, *(place or self._place)
 

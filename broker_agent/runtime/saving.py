@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from broker_agent.core.broker import Broker
 from broker_agent.core.effects import BrokerEffect
 from broker_agent.core.journal import Changes, Stored
-from broker_agent.runtime.store import SessionStore, StoreError
+from broker_agent.runtime.store import SessionStore, SessionStoreError
 from dynatops.background import Supervisor
 from dynatops.filters import FilterError
 from dynatops.log_operations import SAVING_FAILED, SAVING_RECOVERED
@@ -50,7 +50,7 @@ class Saving:
             self._core.restore(stored, self._now())
         except FilterError as error:
             self._store.close()
-            raise StoreError(
+            raise SessionStoreError(
                 f"{self._store.path} has a filter that this version does not know ({error}); start "
                 "the version that wrote it, or move the file away: its sessions begin anew then"
             ) from error
@@ -86,7 +86,7 @@ class Saving:
     async def _write(self, changes: Changes) -> None:
         try:
             await asyncio.to_thread(self._store.write, changes)
-        except StoreError as error:
+        except SessionStoreError as error:
             if not self._is_failing:
                 SAVING_FAILED.log(
                     log,

@@ -43,7 +43,7 @@ CREATE TABLE own_cursors (
 _LIVES = "CREATE TABLE IF NOT EXISTS lives (incarnation INTEGER PRIMARY KEY)"
 
 
-class StoreError(Exception):
+class SessionStoreError(Exception):
     """The sessions on disk cannot be had, or cannot be written; the message says why."""
 
 
@@ -57,7 +57,7 @@ class SessionStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"cannot make the folder {folder}: {error.strerror}") from error
+            raise SessionStoreError(f"cannot make the folder {folder}: {error.strerror}") from error
         with self._complaints():
             self._file = sqlite3.connect(
                 self.path, timeout=_LOCK_PATIENCE_S, isolation_level=None, check_same_thread=False
@@ -92,12 +92,12 @@ class SessionStore:
                 self._file.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 self._file.execute(f"PRAGMA user_version = {_VERSION}")
             elif application != _APPLICATION_ID:
-                raise StoreError(
+                raise SessionStoreError(
                     f"{self.path} is not a file of sessions; name another folder as data_dir, or "
                     "move the file away"
                 )
             elif version != _VERSION:
-                raise StoreError(
+                raise SessionStoreError(
                     f"{self.path} was written by another version of this program (its tables are "
                     f"version {version}, not {_VERSION}); start that version, or move the file "
                     "away: its sessions begin anew then"
@@ -123,12 +123,12 @@ class SessionStore:
             # The low byte is the kind of error, the rest its cause.
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 message = f"another broker has {self.path} open; each needs a data_dir of its own"
-                raise StoreError(message) from error
-            raise StoreError(
+                raise SessionStoreError(message) from error
+            raise SessionStoreError(
                 f"{self.path}: {error}; see that the folder can be written and its disk has room"
             ) from error
         except (sqlite3.DatabaseError, DecodeError) as error:
-            raise StoreError(
+            raise SessionStoreError(
                 f"{self.path} is damaged ({error}); put a copy of it back, or move it away: its "
                 "sessions begin anew then"
             ) from error
@@ -175,7 +175,7 @@ class SessionStore:
         """All of it, or (StoreError) nothing."""
         with self._lock:
             if not self._is_open:
-                raise StoreError(f"{self.path} is closed")
+                raise SessionStoreError(f"{self.path} is closed")
             with self._complaints(), self._transaction():
                 self._write(changes)
 

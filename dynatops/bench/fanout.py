@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import Worker, access, brokers, in_ms, say, thinned
+from dynatops.bench.processes import BenchWorker, access, brokers, in_ms, say, thinned
 
 TOPIC = "bench/fanout"
 _WORKERS = 2
@@ -41,7 +41,7 @@ async def run(plan: FanoutPlan, given: str | None = None) -> dict[str, Any]:
             plan.sessions // _WORKERS + (i < plan.sessions % _WORKERS) for i in range(_WORKERS)
         ]
         workers = [
-            await Worker.start(
+            await BenchWorker.start(
                 "dynatops.bench.fanout",
                 ",".join(addresses),
                 str(sessions),
@@ -69,7 +69,7 @@ async def run(plan: FanoutPlan, given: str | None = None) -> dict[str, Any]:
 
 
 async def _publish(
-    plan: FanoutPlan, addresses: Sequence[str], workers: Sequence[Worker]
+    plan: FanoutPlan, addresses: Sequence[str], workers: Sequence[BenchWorker]
 ) -> list[dict[str, Any]]:
     """Publish at the pace of the subscribers; their last words."""
     delivered = [0] * len(workers)

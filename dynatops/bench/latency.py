@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import Worker, access, brokers, heard, in_ms, say, thinned
+from dynatops.bench.processes import BenchWorker, access, brokers, heard, in_ms, say, thinned
 from dynatops.inspection import Inspector
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
@@ -50,11 +50,11 @@ async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
     async with brokers(given, plan.brokers) as addresses:
         way = await _pick_way(addresses, plan.hops)
         arguments = (way.topic, json.dumps(asdict(plan)))
-        subscriber = await Worker.start(
+        subscriber = await BenchWorker.start(
             "dynatops.bench.latency", "subscribe", way.subscriber, *arguments
         )
         await subscriber.line()
-        publisher = await Worker.start(
+        publisher = await BenchWorker.start(
             "dynatops.bench.latency", "publish", way.publisher, *arguments
         )
         published: dict[str, Any] = await publisher.line()

@@ -20,14 +20,14 @@ from dynatops.cluster import ProcessCluster
 from dynatops.credentials import Credentials
 
 
-class Worker:
+class BenchWorker:
     """A module of this package, run as a process with arguments."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
-    async def start(cls, module: str, *arguments: str) -> Worker:
+    async def start(cls, module: str, *arguments: str) -> BenchWorker:
         return cls(
             await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -80,7 +80,7 @@ async def heard() -> AsyncIterator[Any]:
         yield json.loads(line)
 
 
-class Window:
+class BenchWindow:
     """Keeps a publisher from running ahead of what it is told has been delivered."""
 
     def __init__(self, size: int) -> None:
@@ -115,7 +115,7 @@ async def brokers(
     if given:
         yield [part.strip() for part in given.split(",")]
     elif in_one_process:
-        worker = await Worker.start(
+        worker = await BenchWorker.start(
             "dynatops", "up", "--brokers", str(count), "--port", "0", "--json"
         )
         try:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import Window, Worker, access, brokers, in_ms, say, thinned
+from dynatops.bench.processes import BenchWindow, BenchWorker, access, brokers, in_ms, say, thinned
 
 TOPIC = "bench/pubsub"
 _BATCH = 500
@@ -38,11 +38,13 @@ class PubSubPlan:
 async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
     async with brokers(given, plan.brokers, saving=plan.kept) as addresses:
         settings = json.dumps(asdict(plan))
-        subscriber = await Worker.start(
+        subscriber = await BenchWorker.start(
             "dynatops.bench.pubsub", "subscribe", addresses[-1], settings
         )
         await subscriber.line()
-        publisher = await Worker.start("dynatops.bench.pubsub", "publish", addresses[0], settings)
+        publisher = await BenchWorker.start(
+            "dynatops.bench.pubsub", "publish", addresses[0], settings
+        )
         while "seconds" not in (report := await subscriber.line()):
             await publisher.tell(report)
         await asyncio.gather(publisher.finish(), subscriber.finish())
@@ -93,7 +95,7 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
 
 
 async def _publish(address: str, plan: PubSubPlan) -> None:
-    window = Window(plan.window)
+    window = BenchWindow(plan.window)
     ack = dynatops.Ack[plan.ack.upper()]
     payload = bytes(plan.payload_bytes)
     async with dynatops.connect(address, stay=True, **access()) as client:

@@ -29,7 +29,7 @@ def run_jobs(arguments: argparse.Namespace) -> int:
 
     try:
         return command.run(arguments)
-    except errors.UsageError as error:
+    except errors.AnalyticsUsageError as error:
         raise UsageError(str(error)) from None
     except errors.AnalyticsError as error:
         raise CommandError(str(error)) from None

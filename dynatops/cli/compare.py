@@ -17,7 +17,7 @@ from dynatops.cli.planning import (
 )
 
 if TYPE_CHECKING:
-    from reconfig_manager.placement.problem import Problem, Solution, Task
+    from reconfig_manager.placement.problem import PlacementProblem, Solution, Task
 
 COMPARED = (
     "ssbr-greedy", "ssbr-greedy-overhead", "dynatops-greedy", "lsap", "exact", "refine",
@@ -65,7 +65,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _attempt(algorithm: str, problem: Problem, task: Task) -> Solution | str:
+def _attempt(algorithm: str, problem: PlacementProblem, task: Task) -> Solution | str:
     """What it found, or why it refused."""
     from reconfig_manager.placement.problem import UnsuitableProblemError
     from reconfig_manager.solvers import SOLVERS
@@ -76,7 +76,9 @@ def _attempt(algorithm: str, problem: Problem, task: Task) -> Solution | str:
         return str(error)
 
 
-def _compared(problem: Problem, outcomes: dict[str, Solution | str]) -> list[dict[str, Any]]:
+def _compared(
+    problem: PlacementProblem, outcomes: dict[str, Solution | str]
+) -> list[dict[str, Any]]:
     from reconfig_manager.placement.problem import judge
 
     documents: list[dict[str, Any]] = []
@@ -104,7 +106,9 @@ def _compared(problem: Problem, outcomes: dict[str, Solution | str]) -> list[dic
     return documents
 
 
-def _print_comparison(name: str, problem: Problem, outcomes: dict[str, Solution | str]) -> None:
+def _print_comparison(
+    name: str, problem: PlacementProblem, outcomes: dict[str, Solution | str]
+) -> None:
     before = problem.model.evaluate(problem.place)
     print(f"{name}: {problem.brokers:,} brokers, {problem.topics:,} topics\n")
     rows = [["(as it is)", *_figures(before.overhead, before.delay, before.total, before.total)]]

@@ -194,7 +194,7 @@ def follow(
     client: ManagerClient, plan: Mapping[str, Any], *, to_its_end: bool, wait_s: float = _WAIT_S
 ) -> Mapping[str, Any]:
     """Until it is over, or (not `to_its_end`) computed. Raises CommandError."""
-    progress = Progress()
+    progress = PlanProgress()
     path = f"{_PATH}/{_quoted(str(plan['id']))}"
     ends_s = time.monotonic() + wait_s
     heard_s = time.monotonic()
@@ -227,7 +227,7 @@ def _settled(plan: Mapping[str, Any], *, to_its_end: bool) -> bool:
     return not to_its_end and computed
 
 
-class Progress:
+class PlanProgress:
     """One line that is written over; where that cannot be, a line for each change."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from dynatops.cli.planning import (
 if TYPE_CHECKING:
     from reconfig_manager.placement.decision import Decision
     from reconfig_manager.placement.instance import Instance
-    from reconfig_manager.placement.problem import Problem, Solution
+    from reconfig_manager.placement.problem import PlacementProblem, Solution
 
 ALGORITHMS = ("ssbr-greedy", "dynatops-greedy", "lsap", "exact", "refine", "reference")
 
@@ -103,7 +103,7 @@ def run_solve(arguments: argparse.Namespace) -> int:
 
 
 def _as_json(
-    instance: Instance, problem: Problem, solution: Solution, decision: Decision
+    instance: Instance, problem: PlacementProblem, solution: Solution, decision: Decision
 ) -> dict[str, Any]:
     before, after = problem.model.evaluate(problem.place), solution.after
     return {
@@ -127,7 +127,7 @@ def _as_json(
 
 
 def _print_solution(
-    instance: Instance, problem: Problem, solution: Solution, decision: Decision
+    instance: Instance, problem: PlacementProblem, solution: Solution, decision: Decision
 ) -> None:
     before, after = problem.model.evaluate(problem.place), solution.after
     ended = "" if solution.finished else ", cut off by a limit"
@@ -156,7 +156,7 @@ def _change(old: float, new: float) -> str:
 
 
 def _print_moves(
-    instance: Instance, problem: Problem, solution: Solution, shown_max: int = 10
+    instance: Instance, problem: PlacementProblem, solution: Solution, shown_max: int = 10
 ) -> None:
     old, new = instance.placement_of(problem.place), instance.placement_of(solution.place)
     moves = [(b, old[b], new[b]) for b in old if old[b] != new[b]]

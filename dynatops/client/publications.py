@@ -67,7 +67,7 @@ class Rejected:
 
 
 @dataclass(slots=True)
-class _Stream:
+class _TopicStream:
     """One publisher's events on one topic."""
 
     topic: str
@@ -100,9 +100,9 @@ class Publications:
         # Bytes gathered, and bytes awaiting acknowledgement.
         self.open_bytes = 0
         self.unsettled_bytes = 0
-        self._acknowledged: dict[str, _Stream] = {}
-        self._unacknowledged: dict[str, _Stream] = {}
-        self._open: list[_Stream] = []
+        self._acknowledged: dict[str, _TopicStream] = {}
+        self._unacknowledged: dict[str, _TopicStream] = {}
+        self._open: list[_TopicStream] = []
         self._unsent: list[Publication] = []
 
     # ---- the connection -------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Publications:
         stream = streams.get(topic)
         if stream is None:
             publisher = self.publisher | (ack is Ack.NONE)
-            stream = streams[topic] = _Stream(topic, publisher)
+            stream = streams[topic] = _TopicStream(topic, publisher)
         if now_us - stream.published_us > _POSITION_KNOWN_US:
             stream.known = (0, 0)
         stream.published_us = now_us
@@ -186,7 +186,7 @@ class Publications:
             taken += count
         return stream.next_number - 1
 
-    def _open_run(self, stream: _Stream, ack: Ack) -> Events:
+    def _open_run(self, stream: _TopicStream, ack: Ack) -> Events:
         """Where the stream's next event goes: there is room for one at least."""
         events = stream.open
         if events is not None:
@@ -204,7 +204,7 @@ class Publications:
         self._open.append(stream)
         return events
 
-    def _publication_of(self, stream: _Stream) -> Publication:
+    def _publication_of(self, stream: _TopicStream) -> Publication:
         """The gathered events, as a publication."""
         events = stream.open.SerializeToString() if stream.open is not None else b""
         publication = Publication(
@@ -279,7 +279,7 @@ class Publications:
             message.topic, message.first_number, message.last_number, message.code, message.message
         )
 
-    def _settle(self, stream: _Stream, number: int) -> None:
+    def _settle(self, stream: _TopicStream, number: int) -> None:
         while stream.unacknowledged:
             oldest = stream.unacknowledged[0]
             if oldest.first_number + oldest.count - 1 > number:

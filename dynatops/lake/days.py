@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dynatops.lake.world import Floats, Ints, World
+from dynatops.lake.world import Floats, Ints, LakeWorld
 
 HOURS = 24
 _HOUR_S = 3_600.0
@@ -50,7 +50,7 @@ class Hour:
 
 
 class Days:
-    def __init__(self, world: World, rng: np.random.Generator) -> None:
+    def __init__(self, world: LakeWorld, rng: np.random.Generator) -> None:
         self._world = world
         self._rng = rng
 

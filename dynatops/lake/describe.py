@@ -31,7 +31,7 @@ class TableSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _DescribedFile:
     path: str
     rows: int = 0
     nbytes: int = 0
@@ -58,7 +58,7 @@ def _summary(lake: Lake, table: Table) -> TableSummary:
     return _sum(table, files)
 
 
-def _sum(table: Table, files: Iterable[_File]) -> TableSummary:
+def _sum(table: Table, files: Iterable[_DescribedFile]) -> TableSummary:
     summary = TableSummary(table.name)
     times: list[datetime] = []
     for file in files:
@@ -74,22 +74,22 @@ def _sum(table: Table, files: Iterable[_File]) -> TableSummary:
     return summary
 
 
-def _read(lake: Lake, table: Table, info: pafs.FileInfo) -> _File:
+def _read(lake: Lake, table: Table, info: pafs.FileInfo) -> _DescribedFile:
     try:
         with lake.filesystem.open_input_file(info.path) as source:
             metadata = pq.read_metadata(source)
     except (OSError, pa.ArrowException) as error:
-        return _File(info.path, problem=str(error).splitlines()[0])
+        return _DescribedFile(info.path, problem=str(error).splitlines()[0])
     schema = metadata.schema.to_arrow_schema()
     if missing := [f.name for f in arrow_schema(table) if f.name not in schema.names]:
-        return _File(info.path, problem=f"it has no {', '.join(missing)}")
+        return _DescribedFile(info.path, problem=f"it has no {', '.join(missing)}")
     column = schema.names.index(table.time_field)
     times: list[datetime] = []
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(column).statistics
         if statistics is not None and statistics.has_min_max:
             times += [_utc(statistics.min), _utc(statistics.max)]
-    return _File(info.path, metadata.num_rows, info.size or 0, tuple(times))
+    return _DescribedFile(info.path, metadata.num_rows, info.size or 0, tuple(times))
 
 
 def _utc(at: datetime) -> datetime:

@@ -39,7 +39,7 @@ from dynatops.lake.fields import (
 )
 from dynatops.lake.files import Lake, LakeError, arrow_schema
 from dynatops.lake.traffic import Traffic
-from dynatops.lake.world import Floats, Ints, LakeSpec, World
+from dynatops.lake.world import Floats, Ints, LakeSpec, LakeWorld
 
 FILE_ROWS_MAX = 1_000_000
 # Files that wait to be written.
@@ -60,7 +60,7 @@ def generate(lake: Lake, spec: LakeSpec, progress: Progress | None = None) -> Co
     for name in TABLES:
         if lake.has(name):
             raise LakeError(f"{lake.root} has {name} already: choose another lake")
-    world = World(spec, np.random.default_rng([spec.seed, 1]))
+    world = LakeWorld(spec, np.random.default_rng([spec.seed, 1]))
     with _Files(lake, spec) as files:
         made = _Rows(world, files)
         days = Days(world, np.random.default_rng([spec.seed, 2]))
@@ -146,7 +146,7 @@ def _write(lake: Lake, table: Table, hour_s: float, name: str, parts: list[pa.Ta
 class _Rows:
     """Columns of the tables out of what happens."""
 
-    def __init__(self, world: World, files: _Files) -> None:
+    def __init__(self, world: LakeWorld, files: _Files) -> None:
         self._world = world
         self._files = files
         self._rng = np.random.default_rng([world.spec.seed, 4])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dynatops.lake.days import HOURS, busyness
 from dynatops.lake.fields import HOUR_S
-from dynatops.lake.world import Floats, World
+from dynatops.lake.world import Floats, LakeWorld
 
 # Whole parts of an hour.
 _WINDOWS_S = (3600, 1800, 900, 600, 300, 120, 60, 30, 20, 10, 5, 2, 1)
@@ -25,7 +25,7 @@ Block = tuple[Counts, Counts, Counts, Counts]
 
 
 class Traffic:
-    def __init__(self, world: World, rng: np.random.Generator) -> None:
+    def __init__(self, world: LakeWorld, rng: np.random.Generator) -> None:
         """Raises ValueError if so few topics cannot make so many rows."""
         self._world = world
         self._rng = rng

@@ -62,7 +62,7 @@ class LakeSpec:
             raise ValueError(f"topics_per_user is at most {MODE_TOPICS}, the topics of a mode")
 
 
-class World:
+class LakeWorld:
     def __init__(self, spec: LakeSpec, rng: np.random.Generator) -> None:
         self.spec = spec
         self._rng = rng

@@ -40,7 +40,7 @@ _BATCH_ROWS = 2_048
 
 
 @dataclass(slots=True)
-class _File:
+class _OpenFile:
     """Rows of one table and hour that are to be a file."""
 
     since_s: float
@@ -71,7 +71,7 @@ class LakeWriter:
         self._ending = False
         self._abandoned = False
         # The thread's own.
-        self._files: dict[tuple[str, int], _File] = {}
+        self._files: dict[tuple[str, int], _OpenFile] = {}
         self._retry_at_s = 0.0
         self._is_failing = False
         self._thread = threading.Thread(target=self._run, name=f"lake of {broker_id}", daemon=True)
@@ -182,7 +182,7 @@ class LakeWriter:
             hour = row[at] // _HOUR_US  # type: ignore[operator]  # a time, as the table says
             file = self._files.get((table.name, hour))
             if file is None:
-                file = self._files[table.name, hour] = _File(now_s)
+                file = self._files[table.name, hour] = _OpenFile(now_s)
             file.rows.append(row)
 
     def _write_due(self, *, everything: bool) -> None:

@@ -45,7 +45,7 @@ from reconfig_manager.execution.steps import (
     make_step,
     placement_of,
 )
-from reconfig_manager.execution.tally import Tally
+from reconfig_manager.execution.tally import StepTally
 from reconfig_manager.model.plan import Execution, Phase, Placement, Plan, PlanState
 from reconfig_manager.monitor.members import Member, Members
 from reconfig_manager.ports import AgentId, SendStep
@@ -82,7 +82,7 @@ class Coordinator:
     members: Members
     # Since when this leader leads: brokers get some time to register with it.
     led_since_s: float
-    tally: Tally = field(default_factory=Tally)
+    tally: StepTally = field(default_factory=StepTally)
     # The last state is recorded.
     over: bool = False
     # A broker has obeyed somebody with this fence.
@@ -120,7 +120,7 @@ class Coordinator:
         """The plan was left by another leader in whatever phase its journal says."""
         execution = self._execution
         self._remember(execution)
-        self.tally = Tally.of(execution)
+        self.tally = StepTally.of(execution)
         phase = self._phase
         if phase.committed:
             self._only_forward = True

@@ -20,7 +20,7 @@ FROZEN_MAX_S = 86_400.0
 
 
 @dataclass(slots=True)
-class Tally:
+class StepTally:
     _manager: dict[str, int] = field(default_factory=dict)
     # By step, by broker.
     _brokers: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ class _Pending:
     again_s: float | None = None
 
 
-class Journal:
+class LeaderJournal:
     def __init__(self, retry_s: float) -> None:
         self._retry_s = retry_s
         self._pending: dict[str, _Pending] = {}

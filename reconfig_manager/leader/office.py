@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconfig_manager.leader.journal import Journal
+from reconfig_manager.leader.journal import LeaderJournal
 from reconfig_manager.model.network import Model
 from reconfig_manager.model.plan import Base, Placement, Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
@@ -52,7 +52,7 @@ class Office:
             self.monitor.restore(state.rates)
         measuring = settings.measuring
         self.meter = Meter(2 * measuring.measure_s + measuring.settle_s)
-        self.journal = Journal(settings.execution.record_retry_s)
+        self.journal = LeaderJournal(settings.execution.record_retry_s)
         self._plans_made = 0
         # Said with the next answer to anybody: a refusal has no effects of its own.
         self.outbox: list[ManagerEffect] = []

@@ -25,7 +25,7 @@ from reconfig_manager.model.plan import Base, CostFigures, ModelFacts, Move
 from reconfig_manager.model.policy import RatesFrom
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.placement.instance import CELLS_MAX
-from reconfig_manager.placement.problem import Problem
+from reconfig_manager.placement.problem import PlacementProblem
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Model:
     base: Base
     facts: ModelFacts
 
-    def problem(self, t_free_s: float, delay_weight: float, moving: MovingCost) -> Problem:
+    def problem(self, t_free_s: float, delay_weight: float, moving: MovingCost) -> PlacementProblem:
         geometry = RingGeometry(self.node_ids)
         demand = Demand(
             subscriptions=[numbers.tolist() for numbers in self.subscriptions],
@@ -74,14 +74,14 @@ class Model:
             keys=self.keys,
         )
         place = [geometry.index_of(node_id) for node_id in self.node_ids]
-        return Problem(
+        return PlacementProblem(
             model=CostModel(geometry, demand, Prices(delay_weight, self.round_trips)),
             place=np.array(place, dtype=np.int32),
             topics=self.topics,
             moving=moving,
         )
 
-    def moves(self, problem: Problem, place: Ints) -> tuple[Move, ...]:
+    def moves(self, problem: PlacementProblem, place: Ints) -> tuple[Move, ...]:
         """In the order of the brokers' names."""
         ids = problem.model.geometry.node_ids.tolist()
         return tuple(
@@ -92,7 +92,7 @@ class Model:
             if old != new
         )
 
-    def place_after(self, problem: Problem, moves: Sequence[Move]) -> Ints:
+    def place_after(self, problem: PlacementProblem, moves: Sequence[Move]) -> Ints:
         """[broker] -> node once these have moved."""
         place = problem.place.copy()
         position = {broker: i for i, broker in enumerate(self.brokers)}

@@ -102,12 +102,12 @@ class Origin(enum.StrEnum):
     PROCESS = "process"
 
 
-class _Part(BaseModel):
+class _PlanPart(BaseModel):
     # What a newer manager wrote into the store is read by an older one as far as it knows it.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class PlacedNode(_Part):
+class PlacedNode(_PlanPart):
     """A node and the broker that hosts it."""
 
     node: str
@@ -134,7 +134,7 @@ class PlacedNode(_Part):
         )
 
 
-class Placement(_Part):
+class Placement(_PlanPart):
     """Who hosts which node since a plan was committed. Brokers that came later are not in it."""
 
     epoch: int = 0
@@ -145,13 +145,13 @@ class Placement(_Part):
     committed_s: float = 0.0
 
 
-class Move(_Part):
+class Move(_PlanPart):
     broker_id: str
     from_node: str
     to_node: str
 
 
-class Base(_Part):
+class Base(_PlanPart):
     """What the plan was made from: it is stale once this is no more."""
 
     epoch: int
@@ -160,7 +160,7 @@ class Base(_Part):
     brokers: int
 
 
-class ModelFacts(_Part):
+class ModelFacts(_PlanPart):
     """How much was known."""
 
     completeness: float
@@ -179,7 +179,7 @@ class ModelFacts(_Part):
     notes: tuple[str, ...] = ()
 
 
-class CostFigures(_Part):
+class CostFigures(_PlanPart):
     """Messages for T_free (eq. 4, 5, 6); delays in hops or mean round trips, total with their
     weight."""
 
@@ -188,7 +188,7 @@ class CostFigures(_Part):
     total: float
 
 
-class Prediction(_Part):
+class Prediction(_PlanPart):
     """What the solver found, and the decision."""
 
     algorithm: str
@@ -213,7 +213,7 @@ class Prediction(_Part):
     constants: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
-class StepMessages(_Part):
+class StepMessages(_PlanPart):
     """What one kind of step took: those of the manager and replies; those between brokers."""
 
     manager: int = 0
@@ -224,7 +224,7 @@ class StepMessages(_Part):
         return self.manager + self.brokers
 
 
-class Paused(_Part):
+class Paused(_PlanPart):
     """How long brokers were frozen."""
 
     brokers: int = 0
@@ -233,19 +233,19 @@ class Paused(_Part):
     max_s: float = 0.0
 
 
-class JournalEntry(_Part):
+class JournalEntry(_PlanPart):
     phase: Phase
     at_s: float
     fence: int
     manager: str
 
 
-class Participant(_Part):
+class Participant(_PlanPart):
     broker_id: str
     incarnation: int
 
 
-class CostRate(_Part):
+class CostRate(_PlanPart):
     """What brokers counted, for each event stamped."""
 
     events: float
@@ -257,7 +257,7 @@ class CostRate(_Part):
     cost_per_event: float
 
 
-class Execution(_Part):
+class Execution(_PlanPart):
     """How it went."""
 
     epoch: int
@@ -286,7 +286,7 @@ class Execution(_Part):
         return sum(step.total for step in self.messages.values())
 
 
-class Measurement(_Part):
+class Measurement(_PlanPart):
     """What was gained and spent, beside the prediction. Benefits are messages for T_free."""
 
     before: CostRate
@@ -301,7 +301,7 @@ class Measurement(_Part):
     at_s: float
 
 
-class Plan(_Part):
+class Plan(_PlanPart):
     id: str
     # Grows with every write: the store keeps the highest.
     version: int = 1

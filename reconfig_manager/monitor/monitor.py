@@ -47,7 +47,7 @@ class _Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class RateAdvice:
     """Publication rates computed elsewhere, events/s."""
 
     rates: Mapping[str, float]
@@ -75,7 +75,7 @@ class Monitor:
         # Subscriptions that were not taken in because there are too many.
         self._subscriptions_refused = 0
         self._period_ends_s = now_s + settings.period_s
-        self._advice: Advice | None = None
+        self._advice: RateAdvice | None = None
 
     # ---- what comes in ---------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Monitor:
         if heard is not None:
             self._subscriptions -= len(heard.subscribed)
 
-    def advise(self, advice: Advice) -> None:
+    def advise(self, advice: RateAdvice) -> None:
         self._advice = advice
 
     def restore(self, rates: Mapping[str, float]) -> None:
@@ -332,7 +332,7 @@ class Monitor:
         rates[rates < RATE_MIN] = 0.0
         return rates
 
-    def _advised(self, advice: Advice) -> Floats:
+    def _advised(self, advice: RateAdvice) -> Floats:
         numbered = [
             (number, rate)
             for name, rate in advice.rates.items()

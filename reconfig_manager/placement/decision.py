@@ -43,7 +43,7 @@ class MovingCost:
         return self.of(brokers, topics, brokers)
 
 
-class Reason(enum.StrEnum):
+class DecisionReason(enum.StrEnum):
     BENEFIT_ABOVE_COST = "benefit_above_cost"
     BENEFIT_BELOW_COST = "benefit_below_cost"
     COST_BELOW_THRESHOLD = "cost_below_threshold"
@@ -53,7 +53,7 @@ class Reason(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Decision:
     accept: bool
-    reason: Reason
+    reason: DecisionReason
     benefit: float
     moving_cost: float
     # β maxCst: what the present cost must exceed.
@@ -62,13 +62,13 @@ class Decision:
     def __str__(self) -> str:
         gains, price = f"{self.benefit:,.0f}", f"{self.moving_cost:,.0f}"
         match self.reason:
-            case Reason.BENEFIT_ABOVE_COST:
+            case DecisionReason.BENEFIT_ABOVE_COST:
                 return f"accept: it saves {gains} and costs {price} to get there"
-            case Reason.BENEFIT_BELOW_COST:
+            case DecisionReason.BENEFIT_BELOW_COST:
                 return f"reject: it saves {gains} but costs {price} to get there"
-            case Reason.COST_BELOW_THRESHOLD:
+            case DecisionReason.COST_BELOW_THRESHOLD:
                 return f"reject: the present cost is below the threshold of {self.threshold:,.0f}"
-            case Reason.NOTHING_MOVES:
+            case DecisionReason.NOTHING_MOVES:
                 return "reject: no better placement, nothing moves"
 
 
@@ -92,15 +92,15 @@ def decide(
     benefit = cost_before - cost_after
     price = moving.of(brokers, topics, moved)
     if not is_reconfigurable(cost_before, moving, brokers, topics, beta):
-        reason = Reason.COST_BELOW_THRESHOLD
+        reason = DecisionReason.COST_BELOW_THRESHOLD
     elif moved == 0:
-        reason = Reason.NOTHING_MOVES
+        reason = DecisionReason.NOTHING_MOVES
     elif benefit > price:
-        reason = Reason.BENEFIT_ABOVE_COST
+        reason = DecisionReason.BENEFIT_ABOVE_COST
     else:
-        reason = Reason.BENEFIT_BELOW_COST
+        reason = DecisionReason.BENEFIT_BELOW_COST
     return Decision(
-        reason is Reason.BENEFIT_ABOVE_COST,
+        reason is DecisionReason.BENEFIT_ABOVE_COST,
         reason,
         benefit,
         price,

@@ -22,7 +22,7 @@ from overlay.cost_kernels import Floats, Ints
 from overlay.geometry import RingGeometry
 from overlay.identifiers import RING_BITS, key_of
 from reconfig_manager.placement.decision import MovingCost
-from reconfig_manager.placement.problem import Problem
+from reconfig_manager.placement.problem import PlacementProblem
 
 # Counting takes four bytes for each broker and topic: 4 GiB.
 CELLS_MAX = 1 << 30
@@ -41,18 +41,18 @@ class InstanceError(Exception):
         self.problem = problem
 
 
-class _Part(BaseModel):
+class _InstancePart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class BrokerMatrix(_Part):
+class BrokerMatrix(_InstancePart):
     """A number for each ordered pair of brokers: row to column. The diagonal does not matter."""
 
     brokers: list[str]
     matrix: list[list[Amount]]
 
 
-class Instance(_Part):
+class Instance(_InstancePart):
     ring_bits: int = Field(default=RING_BITS, ge=1, le=RING_BITS)
     node_ids: list[NodeName]
     delay_weight: Amount = 1.0
@@ -143,7 +143,7 @@ class Instance(_Part):
     def _shift(self) -> int:
         return RING_BITS - self.ring_bits
 
-    def problem(self, moving: MovingCost | None = None) -> Problem:
+    def problem(self, moving: MovingCost | None = None) -> PlacementProblem:
         geometry = self.geometry()
         numbers = {topic: i for i, topic in enumerate(self.publications)}
         demand = Demand(
@@ -160,7 +160,7 @@ class Instance(_Part):
             geometry.index_of(int(self.placement[broker], 16) << self._shift)
             for broker in self.brokers
         ]
-        return Problem(
+        return PlacementProblem(
             model=CostModel(geometry, demand, prices),
             place=np.array(place, dtype=np.int32),
             topics=len(self.publications),

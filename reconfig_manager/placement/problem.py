@@ -29,7 +29,7 @@ class UnsuitableProblemError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PlacementProblem:
     model: CostModel
     # [broker] -> node, as it is now.
     place: Ints
@@ -67,7 +67,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SolverProgress:
     """The best so far, and when it was found."""
 
     seconds: float
@@ -86,7 +86,7 @@ class Solution:
     bound: float | None
     # False if a limit ended it before it was done.
     finished: bool
-    progress: tuple[Progress, ...]
+    progress: tuple[SolverProgress, ...]
 
 
 # Where costs are sums of round trip times they are exact to rounding only; less is no gain.
@@ -97,14 +97,14 @@ def least_gain(model: CostModel, total: float) -> float:
     return ROUNDING * total if model.by_pairs else 0.0
 
 
-class Run:
+class SolverRun:
     """Keeps time, counts steps and remembers the best: what all solvers share.
 
     The cost of the present placement is where everyone starts, so nobody ends above it.
     """
 
     def __init__(
-        self, problem: Problem, task: Task, clock: Callable[[], float] = time.monotonic
+        self, problem: PlacementProblem, task: Task, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.problem = problem
         self.task = task
@@ -115,7 +115,7 @@ class Run:
         self.place = problem.place.copy()
         self.total = problem.model.evaluate(problem.place).total
         self._value = self.total
-        self.progress = [Progress(0.0, 0, self.total)]
+        self.progress = [SolverProgress(0.0, 0, self.total)]
 
     @property
     def seconds(self) -> float:
@@ -141,12 +141,12 @@ class Run:
         if not value < self._value - least_gain(self.problem.model, self.total):
             return False
         self.place, self.total, self._value = place.copy(), total, value
-        self.progress.append(Progress(self.seconds, self.iterations, total))
+        self.progress.append(SolverProgress(self.seconds, self.iterations, total))
         return True
 
     def solution(self, algorithm: str, *, finished: bool) -> Solution:
         seconds = self.seconds
-        self.progress.append(Progress(seconds, self.iterations, self.total))
+        self.progress.append(SolverProgress(seconds, self.iterations, self.total))
         return Solution(
             algorithm,
             self.place,
@@ -159,7 +159,7 @@ class Run:
         )
 
 
-def judge(problem: Problem, solution: Solution, beta: float = BETA) -> Decision:
+def judge(problem: PlacementProblem, solution: Solution, beta: float = BETA) -> Decision:
     """Is it worth the trouble?"""
     return decide(
         problem.model.evaluate(problem.place).total,

@@ -19,13 +19,13 @@ from reconfig_manager.model.network import Model, figures
 from reconfig_manager.model.plan import Base, Move, Prediction
 from reconfig_manager.model.policy import Mode, Policy
 from reconfig_manager.placement.decision import decide, is_reconfigurable
-from reconfig_manager.placement.problem import Problem, Solution
+from reconfig_manager.placement.problem import PlacementProblem, Solution
 
 # How soon it is looked again at a model that was too thin, and for a window to open.
 SOON_S = 30.0
 
 
-class Outcome(enum.StrEnum):
+class CheckOutcome(enum.StrEnum):
     TOO_THIN = "too_thin"
     COST_BELOW_THRESHOLD = "cost_below_threshold"
     SOLVING = "solving"
@@ -42,7 +42,7 @@ class Check:
     """How the process went the last time."""
 
     at_s: float
-    outcome: Outcome
+    outcome: CheckOutcome
     explanation: str
     streak: int = 0
 
@@ -65,7 +65,7 @@ class _Candidate:
 
 def predict(
     model: Model,
-    problem: Problem,
+    problem: PlacementProblem,
     place: Ints,
     policy: Policy,
     solution: Solution,
@@ -119,7 +119,7 @@ class Process:
         self._candidate: _Candidate | None = None
         self._streak = 0
         # A solver is at work on this.
-        self._asked: tuple[Model, Problem] | None = None
+        self._asked: tuple[Model, PlacementProblem] | None = None
         self.last: Check | None = None
 
     def due(self, now_s: float, policy: Policy) -> bool:
@@ -141,9 +141,11 @@ class Process:
     def too_thin(self, why: str, now_s: float) -> Check:
         """The period does not count: neither for a candidate nor against it."""
         self._next_s = now_s + SOON_S
-        return self._tell(now_s, Outcome.TOO_THIN, why)
+        return self._tell(now_s, CheckOutcome.TOO_THIN, why)
 
-    def check(self, model: Model, problem: Problem, policy: Policy, now_s: float) -> Found | None:
+    def check(
+        self, model: Model, problem: PlacementProblem, policy: Policy, now_s: float
+    ) -> Found | None:
         """By a new model. The process may want this very problem solved then: see `wants`."""
         self._next_s = now_s + policy.t_free_s
         candidate = self._candidate
@@ -158,14 +160,14 @@ class Process:
             before, problem.moving, problem.brokers, problem.topics, policy.beta
         ):
             why = f"the present cost of {before:,.0f} messages in T_free is too low to look further"
-            self._tell(now_s, Outcome.COST_BELOW_THRESHOLD, why)
+            self._tell(now_s, CheckOutcome.COST_BELOW_THRESHOLD, why)
             return None
         self._asked = (model, problem)
-        self._tell(now_s, Outcome.SOLVING, "a better placement is being looked for")
+        self._tell(now_s, CheckOutcome.SOLVING, "a better placement is being looked for")
         return None
 
     @property
-    def wants(self) -> Problem | None:
+    def wants(self) -> PlacementProblem | None:
         return self._asked[1] if self._asked else None
 
     def solved(self, solution: Solution | str, policy: Policy, now_s: float) -> Found | None:
@@ -173,7 +175,7 @@ class Process:
             return None
         (model, problem), self._asked = self._asked, None
         if isinstance(solution, str):
-            self._tell(now_s, Outcome.UNSOLVED, solution)
+            self._tell(now_s, CheckOutcome.UNSOLVED, solution)
             return None
         prediction = predict(model, problem, solution.place, policy, solution)
         if not is_worth_it(prediction, policy):
@@ -181,7 +183,7 @@ class Process:
             if prediction.accept:
                 share = prediction.benefit / prediction.cost_before.total
                 why = f"{why}, but that is only {share:.1%} of the present cost"
-            self._tell(now_s, Outcome.NOT_WORTH_IT, why)
+            self._tell(now_s, CheckOutcome.NOT_WORTH_IT, why)
             return None
         moves = model.moves(problem, solution.place)
         self._candidate = _Candidate(model.base, moves, solution)
@@ -193,16 +195,16 @@ class Process:
             # Once it is good for long enough it only waits for a window to open.
             self._streak = min(self._streak + 1, policy.hysteresis_periods)
             if self._streak < policy.hysteresis_periods:
-                self._tell(now_s, Outcome.WAITING, why)
+                self._tell(now_s, CheckOutcome.WAITING, why)
                 return None
             if not policy.may_act(now_s):
                 self._next_s = now_s + min(SOON_S, policy.t_free_s)
-                self._tell(now_s, Outcome.OUTSIDE_WINDOWS, why)
+                self._tell(now_s, CheckOutcome.OUTSIDE_WINDOWS, why)
                 return None
-        self._tell(now_s, Outcome.FOUND, why)
+        self._tell(now_s, CheckOutcome.FOUND, why)
         self._candidate, self._streak = None, 0
         return found
 
-    def _tell(self, now_s: float, outcome: Outcome, why: str) -> Check:
+    def _tell(self, now_s: float, outcome: CheckOutcome, why: str) -> Check:
         self.last = Check(now_s, outcome, why, self._streak)
         return self.last

@@ -15,7 +15,7 @@ from reconfig_manager.model.network import Model
 from reconfig_manager.model.plan import TRANSITIONS, Origin, Plan, PlanState
 from reconfig_manager.model.policy import Mode, Policy, SolverOptions
 from reconfig_manager.model.refusals import Busy, IllegalTransition, Refused, StalePlan
-from reconfig_manager.placement.problem import Problem, Solution
+from reconfig_manager.placement.problem import PlacementProblem, Solution
 from reconfig_manager.planning.process import Found, predict
 from reconfig_manager.ports import ManagerEffect, ProposalRequest, Solve
 
@@ -26,7 +26,7 @@ PROCESS_ACTOR = "process"
 class Proposals:
     office: Office
     # Plans that solvers are at work on, or are to be once the plan is recorded.
-    _computing: dict[str, tuple[Model, Problem, Policy]] = field(default_factory=dict)
+    _computing: dict[str, tuple[Model, PlacementProblem, Policy]] = field(default_factory=dict)
 
     def propose(self, request: ProposalRequest, now_s: float) -> list[ManagerEffect]:
         office = self.office
@@ -52,7 +52,7 @@ class Proposals:
         self._computing[plan.id] = (model, problem, rules)
         return office.write(plan)
 
-    def problem(self, model: Model, rules: Policy) -> Problem:
+    def problem(self, model: Model, rules: Policy) -> PlacementProblem:
         moving = self.office.constants.moving()
         return model.problem(rules.t_free_s, rules.solver.delay_weight, moving)
 

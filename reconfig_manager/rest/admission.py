@@ -21,7 +21,7 @@ from reconfig_manager.rest.settings import RestSettings
 OPEN_PATHS = frozenset({"/v1/healthz", "/v1/readyz", "/v1/openapi.json"})
 
 
-class Traffic:
+class CallerTraffic:
     """Figures about requests."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Traffic:
         return {} if self.connections is None else dict(self.connections.closed)
 
 
-TRAFFIC: list[Metric[Traffic]] = [
+TRAFFIC: list[Metric[CallerTraffic]] = [
     counter(
         "dynatops_http_requests_total",
         "HTTP requests, by method and status.",
@@ -76,7 +76,7 @@ TRAFFIC: list[Metric[Traffic]] = [
 
 class Gatekeeper:
     def __init__(
-        self, app: ASGIApp, settings: RestSettings, tokens: Tokens, traffic: Traffic
+        self, app: ASGIApp, settings: RestSettings, tokens: Tokens, traffic: CallerTraffic
     ) -> None:
         self._app = app
         self._settings = settings

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from dynatops.version import VERSION
 from reconfig_manager.model.refusals import NotLeading, RefusalError, StoreError
 from reconfig_manager.rest.access import Tokens, bearer
-from reconfig_manager.rest.admission import Gatekeeper, Traffic
+from reconfig_manager.rest.admission import CallerTraffic, Gatekeeper
 from reconfig_manager.rest.commanding import commands
 from reconfig_manager.rest.facade import Facade
 from reconfig_manager.rest.forwarding import forwarded
@@ -55,7 +55,7 @@ def create_app(facade: Facade, settings: RestSettings) -> FastAPI:
     app.state.facade = facade
     app.state.settings = settings
     app.state.tokens = tokens
-    app.state.traffic = traffic = Traffic()
+    app.state.traffic = traffic = CallerTraffic()
     guarded = APIRouter(prefix=PREFIX, dependencies=[Security(bearer)])
     for router in (network, events, stored, commands, figures):
         guarded.include_router(router)

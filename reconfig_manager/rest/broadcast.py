@@ -38,7 +38,7 @@ class CallerWatchesTooMuchError(RefusalError):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WatchedEvent:
     kind: str
     data: str
     # Empty for those that are about the stream itself.
@@ -49,14 +49,14 @@ class Watcher:
     """One stream. A context manager: leaving it makes room for another."""
 
     def __init__(
-        self, home: Broadcast, caller: str, backlog: deque[Event], events_max: int
+        self, home: Broadcast, caller: str, backlog: deque[WatchedEvent], events_max: int
     ) -> None:
         self.caller = caller
         self._home = home
         self._events = backlog
         self._events_max = events_max
         self._stirred = asyncio.Event()
-        self._last: Event | None = None
+        self._last: WatchedEvent | None = None
         if backlog:
             self._stirred.set()
 
@@ -76,7 +76,7 @@ class Watcher:
         """Nothing more will come."""
         return self._last is not None and not self._events
 
-    async def next(self, timeout_s: float) -> Event | None:
+    async def next(self, timeout_s: float) -> WatchedEvent | None:
         """None if nothing happened for so long, or it is over."""
         if not self._events and self._last is None:
             try:
@@ -87,7 +87,7 @@ class Watcher:
         self._stirred.clear()
         return self._events.popleft() if self._events else None
 
-    def offer(self, event: Event) -> bool:
+    def offer(self, event: WatchedEvent) -> bool:
         """False if it does not keep up, which ends it."""
         if self._last is not None:
             return True
@@ -101,7 +101,7 @@ class Watcher:
 
     def end(self, kind: str, message: str) -> None:
         if self._last is None:
-            self._last = Event(kind, json.dumps({"type": kind, "message": message}))
+            self._last = WatchedEvent(kind, json.dumps({"type": kind, "message": message}))
             self._events.append(self._last)
             self._stirred.set()
 
@@ -121,7 +121,7 @@ class Broadcast:
         self._watchers_max = watchers_max
         self._caller_watchers_max = caller_watchers_max
         self._watcher_events_max = watcher_events_max
-        self._kept: deque[Event] = deque(maxlen=kept)
+        self._kept: deque[WatchedEvent] = deque(maxlen=kept)
         self._watchers: set[Watcher] = set()
         # Streams of each.
         self._callers: Counter[str] = Counter()
@@ -137,7 +137,7 @@ class Broadcast:
         """`type` is the kind of event."""
         self.told += 1
         text = write_json(event)
-        told = Event(str(event["type"]), text, f"{self._instance}-{self.told}")
+        told = WatchedEvent(str(event["type"]), text, f"{self._instance}-{self.told}")
         self._kept.append(told)
         for watcher in self._watchers:
             self.overflows += not watcher.offer(told)
@@ -175,16 +175,16 @@ class Broadcast:
         self._closed = "this manager stops"
         self.end(self._closed)
 
-    def _backlog(self, last_id: str) -> deque[Event]:
+    def _backlog(self, last_id: str) -> deque[WatchedEvent]:
         if not last_id:
             return deque()
         missed = self._after(last_id)
         if missed is None or len(missed) > self._watcher_events_max:
             message = "events were missed; read the present state again"
-            return deque([Event(RESET, json.dumps({"type": RESET, "message": message}))])
+            return deque([WatchedEvent(RESET, json.dumps({"type": RESET, "message": message}))])
         return missed
 
-    def _after(self, last_id: str) -> deque[Event] | None:
+    def _after(self, last_id: str) -> deque[WatchedEvent] | None:
         instance, _, number = last_id.rpartition("-")
         if instance != self._instance or not (number.isascii() and number.isdigit()):
             return None

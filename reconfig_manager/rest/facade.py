@@ -68,7 +68,7 @@ class PageRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Leadership:
+class LeadershipView:
     """Who leads, as far as this manager knows."""
 
     # Whether it is this manager.
@@ -148,7 +148,7 @@ class Facade(Protocol):
 
     # ---- this manager ----------------------------------------------------------------------------
 
-    async def leadership(self) -> Leadership: ...
+    async def leadership(self) -> LeadershipView: ...
 
     def late(self) -> str:
         """Why this process is not well; empty if it is."""

@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 
 from dynatops.metrics import CONTENT_TYPE, families, render
 from reconfig_manager.ports import AuditEntry
-from reconfig_manager.rest.admission import TRAFFIC, Traffic
+from reconfig_manager.rest.admission import TRAFFIC, CallerTraffic
 from reconfig_manager.rest.problems import ProblemError, problems, redirect
 from reconfig_manager.rest.requests import (
     IfNoneMatch,
@@ -183,6 +183,6 @@ async def get_readiness(manager: Manager) -> ReadyView:
 )
 async def get_metrics(request: Request, manager: Manager) -> Response:
     """Figures in Prometheus' text format."""
-    traffic: Traffic = request.app.state.traffic
+    traffic: CallerTraffic = request.app.state.traffic
     found = [*await manager.metrics(), *families(TRAFFIC, traffic)]
     return Response(render(found), media_type=CONTENT_TYPE)

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from reconfig_manager.rest.access import watching_caller
-from reconfig_manager.rest.broadcast import Event, Watcher
+from reconfig_manager.rest.broadcast import WatchedEvent, Watcher
 from reconfig_manager.rest.problems import problems, redirect
 from reconfig_manager.rest.requests import Leading, Manager, Viewing, settings_of
 from reconfig_manager.rest.settings import RestSettings
@@ -90,7 +90,7 @@ async def _stream(watcher: Watcher, settings: RestSettings) -> AsyncIterator[str
         yield ": still here\n\n" if event is None else _written(event)
 
 
-def _written(event: Event) -> str:
+def _written(event: WatchedEvent) -> str:
     number = f"id: {event.id}\n" if event.id else ""
     # The data is JSON on one line.
     return f"{number}event: {event.kind}\ndata: {event.data}\n\n"

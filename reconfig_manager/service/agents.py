@@ -104,7 +104,7 @@ class _RefusedError(Exception):
         self.code = code
 
 
-class _Stream:
+class _AgentStream:
     """What waits for one broker, and whether its stream is to end."""
 
     def __init__(self, agent: AgentId, frames_max: int) -> None:
@@ -155,7 +155,7 @@ class AgentServer:
         # Where brokers reach this manager; set once that is known.
         self.address = ""
         self._certificates: ServerCertificates | None = None
-        self._streams: dict[AgentId, _Stream] = {}
+        self._streams: dict[AgentId, _AgentStream] = {}
         self._opened = 0
         self._unnamed: Counter[str] = Counter()
         self._first_reads = FirstReads(
@@ -248,7 +248,7 @@ class AgentServer:
         self._opened += 1
         node = registration.node
         agent = AgentId(node.broker_id, node.incarnation, self._opened)
-        stream = _Stream(agent, self._settings.agent_queue_frames_max)
+        stream = _AgentStream(agent, self._settings.agent_queue_frames_max)
         stream.offer(ManagerFrame(attended=attended).SerializeToString())
         self._streams[agent] = stream
         self.counters.agents_accepted += 1
@@ -325,7 +325,7 @@ class AgentServer:
             problem = "the registration names no broker, or no address"
             raise _RefusedError(grpc.StatusCode.INVALID_ARGUMENT, problem)
 
-    async def _serve(self, stream: _Stream, context: Context) -> None:
+    async def _serve(self, stream: _AgentStream, context: Context) -> None:
         """Until either side has enough."""
         reading = asyncio.create_task(self._read_all(stream, context))
         writing = asyncio.create_task(stream.write_all(context))
@@ -344,7 +344,7 @@ class AgentServer:
             elif isinstance(problem, Exception):
                 self._host.on_failure(problem)
 
-    async def _read_all(self, stream: _Stream, context: Context) -> None:
+    async def _read_all(self, stream: _AgentStream, context: Context) -> None:
         agent, host = stream.agent, self._host
         while True:
             raw = await context.read()

@@ -63,7 +63,7 @@ class _Write:
     done: asyncio.Future[None] | None
 
 
-class Driver:
+class ManagerDriver:
     """Its parts are put in by the service, before it starts."""
 
     agents: AgentServer

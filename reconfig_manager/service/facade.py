@@ -38,7 +38,7 @@ from reconfig_manager.rest.facade import (
     Command,
     ConflictingOptionsError,
     KeyReusedError,
-    Leadership,
+    LeadershipView,
     PageRequest,
     UnknownCursorError,
 )
@@ -69,7 +69,7 @@ Item = TypeVar("Item")
 _KEY_HASH_DIGITS = 16
 
 
-class Driver(Protocol):
+class CoreDriver(Protocol):
     """Who drives the core: the service, or a test."""
 
     @property
@@ -120,7 +120,7 @@ class _Costed:
 
 class ManagerFacade:
     def __init__(
-        self, driver: Driver, store: ReadStore, broadcast: Broadcast, settings: RestSettings
+        self, driver: CoreDriver, store: ReadStore, broadcast: Broadcast, settings: RestSettings
     ) -> None:
         self._driver = driver
         self._store = store
@@ -337,9 +337,9 @@ class ManagerFacade:
 
     # ---- this manager ----------------------------------------------------------------------------
 
-    async def leadership(self) -> Leadership:
+    async def leadership(self) -> LeadershipView:
         here = self._driver.manager.leads
-        return Leadership(here, "" if here else self._driver.leader_url)
+        return LeadershipView(here, "" if here else self._driver.leader_url)
 
     def late(self) -> str:
         """Why this process is not well; empty if it is."""

@@ -14,7 +14,7 @@ from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.plan import Phase, PlanState
 from reconfig_manager.model.policy import Mode
-from reconfig_manager.planning.process import Outcome
+from reconfig_manager.planning.process import CheckOutcome
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.service.survey import Survey
 
@@ -63,7 +63,7 @@ def _phase(sight: Sight) -> Reading:
 
 def _outcome(sight: Sight) -> Reading:
     last = sight.manager.process.last
-    return one_of([str(outcome) for outcome in Outcome], str(last.outcome) if last else "")
+    return one_of([str(outcome) for outcome in CheckOutcome], str(last.outcome) if last else "")
 
 
 LEADERSHIP: Figures = [

@@ -33,7 +33,7 @@ from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.rest.server import RestServer, ServeError
 from reconfig_manager.service.advice_ages import AdviceAges
 from reconfig_manager.service.agents import AgentServer
-from reconfig_manager.service.driving import Driver
+from reconfig_manager.service.driving import ManagerDriver
 from reconfig_manager.service.facade import ManagerFacade
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.solvers.warm_up import warm_up_model
@@ -64,7 +64,7 @@ class ManagerService:
         self.manager_id = settings.manager_id
         self.address = ""
         self.http_url = ""
-        self.driver: Driver
+        self.driver: ManagerDriver
         self.store: RedisStore
         self.embedded: EmbeddedServer | None = None
         self._rest: RestServer | None = None
@@ -117,7 +117,7 @@ class ManagerService:
             watcher_events_max=rest.watcher_events_max,
             kept=rest.events_kept,
         )
-        self.driver = Driver(settings, self.store, self._broadcast, self.supervisor)
+        self.driver = ManagerDriver(settings, self.store, self._broadcast, self.supervisor)
         driver, advice = self.driver, settings.advice
         driver.rates = RateReader(self._connect_advice(url), advice, driver.advise)
         driver.ages = AdviceAges(self._connect_advice(url), advice.period_s)

@@ -16,16 +16,20 @@ from reconfig_manager.model.plan import PlanState
 from reconfig_manager.service.agents import AgentCounters
 
 if TYPE_CHECKING:
-    from reconfig_manager.service.driving import Driver
+    from reconfig_manager.service.driving import ManagerDriver
 
-Figures = list[Metric["Driver"]]
+Figures = list[Metric["ManagerDriver"]]
 
 
-def _g(name: str, text: str, read: Callable[[Driver], Reading], *labels: str) -> Metric[Driver]:
+def _g(
+    name: str, text: str, read: Callable[[ManagerDriver], Reading], *labels: str
+) -> Metric[ManagerDriver]:
     return gauge(f"dynatops_{name}", text, read, *labels)
 
 
-def _c(name: str, text: str, read: Callable[[Driver], Reading], *labels: str) -> Metric[Driver]:
+def _c(
+    name: str, text: str, read: Callable[[ManagerDriver], Reading], *labels: str
+) -> Metric[ManagerDriver]:
     return counter(f"dynatops_{name}_total", text, read, *labels)
 
 

@@ -10,7 +10,7 @@ import sys
 from typing import BinaryIO
 
 from reconfig_manager.placement.problem import UnsuitableProblemError
-from reconfig_manager.service.solving import HEADER, Request
+from reconfig_manager.service.solving import HEADER, SolveRequest
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.solvers.warm_up import warm_up
 
@@ -23,7 +23,7 @@ def serve(problems: BinaryIO, solutions: BinaryIO) -> None:
         _write(solutions, _solve(pickle.loads(raw)))  # noqa: S301  # from our own parent
 
 
-def _solve(request: Request) -> object:
+def _solve(request: SolveRequest) -> object:
     try:
         return SOLVERS[request.algorithm](request.problem, request.task)
     except (UnsuitableProblemError, ValueError, MemoryError) as error:

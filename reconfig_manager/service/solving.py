@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from dynatops.background import Supervisor
 from dynatops.log_operations import SOLVED
 from dynatops.metrics import Histogram
-from reconfig_manager.placement.problem import Problem, Solution, Task
+from reconfig_manager.placement.problem import PlacementProblem, Solution, Task
 from reconfig_manager.ports import Solve
 from reconfig_manager.process_settings import ServiceSettings
 
@@ -38,9 +38,9 @@ Solved = Callable[[str, "Solution | str"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SolveRequest:
     algorithm: str
-    problem: Problem
+    problem: PlacementProblem
     task: Task
 
 
@@ -158,7 +158,7 @@ class SolverProcess:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        request = Request(work.algorithm, work.problem, work.task)
+        request = SolveRequest(work.algorithm, work.problem, work.task)
         raw = await asyncio.to_thread(pickle.dumps, request, pickle.HIGHEST_PROTOCOL)
         limit_s = min(work.task.time_limit_s, 3600.0) + self._settings.solver_grace_s
         try:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from reconfig_manager.placement.problem import Problem, Solution, Task
+from reconfig_manager.placement.problem import PlacementProblem, Solution, Task
 from reconfig_manager.solvers import dynatops_greedy, exact, lsap, reference, refine, ssbr_greedy
 
-Solver = Callable[[Problem, Task], Solution]
+Solver = Callable[[PlacementProblem, Task], Solution]
 
 SOLVERS: Mapping[str, Solver] = MappingProxyType(
     {

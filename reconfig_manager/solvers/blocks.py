@@ -11,9 +11,9 @@ from random import Random
 
 import numpy as np
 
-from overlay.cost import Placement
+from overlay.cost import CostedPlacement
 from overlay.cost_kernels import Ints
-from reconfig_manager.placement.problem import Run
+from reconfig_manager.placement.problem import SolverRun
 from reconfig_manager.solvers.lsap import assign
 from reconfig_manager.solvers.search_kernels import lift, settle, settling_costs
 
@@ -22,7 +22,7 @@ BROKERS = 512
 LIFTS = 4
 
 
-def improve_blocks(run: Run, placement: Placement, rng: Random) -> None:
+def improve_blocks(run: SolverRun, placement: CostedPlacement, rng: Random) -> None:
     """From the best found so far; offers what it finds."""
     problem = run.problem
     placement.restore(run.place)
@@ -35,7 +35,7 @@ def improve_blocks(run: Run, placement: Placement, rng: Random) -> None:
         run.iterations += 1
 
 
-def _improve_block(run: Run, placement: Placement, brokers: Ints) -> None:
+def _improve_block(run: SolverRun, placement: CostedPlacement, brokers: Ints) -> None:
     tables, state, problem = placement.model.tables, placement.state, run.problem
     nodes = state.place[brokers]
     lift(tables, state, brokers)

@@ -6,12 +6,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reconfig_manager.placement.problem import Objective, Problem, Run, Solution, Task
+from reconfig_manager.placement.problem import (
+    Objective,
+    PlacementProblem,
+    Solution,
+    SolverRun,
+    Task,
+)
 from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits, walk
 
 
-def solve(problem: Problem, task: Task) -> Solution:
+def solve(problem: PlacementProblem, task: Task) -> Solution:
     refuse_move_limits(task, "dynatops-greedy")
-    run = Run(problem, replace(task, objective=Objective.NET))
+    run = SolverRun(problem, replace(task, objective=Objective.NET))
     finished = walk(problem, run)
     return run.solution("dynatops-greedy", finished=finished)

@@ -15,9 +15,9 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from overlay.cost_kernels import Floats, Ints
 from reconfig_manager.placement.problem import (
     Objective,
-    Problem,
-    Run,
+    PlacementProblem,
     Solution,
+    SolverRun,
     Task,
     UnsuitableProblemError,
 )
@@ -29,9 +29,9 @@ VARIABLES_MAX = 1_000
 _SECONDS_MAX = 1e9
 
 
-def solve(problem: Problem, task: Task) -> Solution:
+def solve(problem: PlacementProblem, task: Task) -> Solution:
     _refuse_unsuitable(problem)
-    run = Run(problem, task)
+    run = SolverRun(problem, task)
     tables = problem.model.tables
     size, topics = problem.brokers, len(tables.row)
     price = problem.price_per_move(task.objective)
@@ -53,7 +53,7 @@ def solve(problem: Problem, task: Task) -> Solution:
     return run.solution("exact", finished=finished)
 
 
-def _refuse_unsuitable(problem: Problem) -> None:
+def _refuse_unsuitable(problem: PlacementProblem) -> None:
     if problem.model.by_pairs:
         raise UnsuitableProblemError("exact knows hops and plain relays only, no matrices")
     variables = problem.brokers * (problem.brokers + len(problem.model.tables.row))
@@ -64,7 +64,7 @@ def _refuse_unsuitable(problem: Problem) -> None:
         )
 
 
-def _costs_of_x(problem: Problem, price_per_move: float) -> Floats:
+def _costs_of_x(problem: PlacementProblem, price_per_move: float) -> Floats:
     """Delay, less the message that a subscriber consumes itself and no relay does."""
     tables = problem.model.tables
     costs = problem.model.delay_matrix().copy()
@@ -75,12 +75,12 @@ def _costs_of_x(problem: Problem, price_per_move: float) -> Floats:
     return with_moving(costs, problem, price_per_move)
 
 
-def _topics_of(problem: Problem, broker: int) -> Ints:
+def _topics_of(problem: PlacementProblem, broker: int) -> Ints:
     tables = problem.model.tables
     return tables.topics[tables.first_topic[broker] : tables.first_topic[broker + 1]]
 
 
-def _assignment(problem: Problem, task: Task) -> list[LinearConstraint]:
+def _assignment(problem: PlacementProblem, task: Task) -> list[LinearConstraint]:
     """One node for each broker, one broker for each node (16b, 16c); so many stay."""
     size = problem.brokers
     unused = sparse.csr_array((size, size * len(problem.model.tables.row)))
@@ -95,7 +95,7 @@ def _assignment(problem: Problem, task: Task) -> list[LinearConstraint]:
     return constraints
 
 
-def _trees(problem: Problem) -> LinearConstraint:
+def _trees(problem: PlacementProblem) -> LinearConstraint:
     """A node is in the tree if a subscriber is on it, or a node below it is in the tree (16e)."""
     tables = problem.model.tables
     size, topics = problem.brokers, len(tables.row)

@@ -14,7 +14,13 @@ from scipy.optimize import linear_sum_assignment
 
 from overlay.cost import CostModel
 from overlay.cost_kernels import Floats, Ints
-from reconfig_manager.placement.problem import Problem, Run, Solution, Task, UnsuitableProblemError
+from reconfig_manager.placement.problem import (
+    PlacementProblem,
+    Solution,
+    SolverRun,
+    Task,
+    UnsuitableProblemError,
+)
 from reconfig_manager.solvers.ssbr_greedy import refuse_move_limits
 
 # Beyond this one assignment takes minutes, and nothing can interrupt it.
@@ -27,7 +33,7 @@ def assign(costs: Floats) -> Ints:
     return nodes.astype(np.int32)
 
 
-def with_moving(costs: Floats, problem: Problem, price_per_move: float) -> Floats:
+def with_moving(costs: Floats, problem: PlacementProblem, price_per_move: float) -> Floats:
     """The same, where standing elsewhere than now has a price too."""
     if price_per_move == 0.0:
         return costs
@@ -46,14 +52,14 @@ def least_delay(model: CostModel, costs: Floats, place: Ints) -> float:
     return hops * float(rtt_ms[between].min(initial=np.inf)) if len(place) > 1 else 0.0
 
 
-def solve(problem: Problem, task: Task) -> Solution:
+def solve(problem: PlacementProblem, task: Task) -> Solution:
     refuse_move_limits(task, "lsap")
     if problem.brokers > BROKERS_MAX:
         raise UnsuitableProblemError(
             f"too large for lsap: {problem.brokers:,} brokers (at most {BROKERS_MAX:,}); "
             "refine goes further"
         )
-    run = Run(problem, task)
+    run = SolverRun(problem, task)
     costs = problem.model.delay_matrix()
     place = assign(costs)
     run.bound = least_delay(problem.model, costs, place)

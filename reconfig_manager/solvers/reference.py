@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from overlay.cost import Placement
+from overlay.cost import CostedPlacement
 from reconfig_manager.placement.problem import (
-    Problem,
-    Run,
+    PlacementProblem,
     Solution,
+    SolverRun,
     Task,
     UnsuitableProblemError,
     least_gain,
@@ -14,20 +14,20 @@ from reconfig_manager.placement.problem import (
 from reconfig_manager.solvers.ssbr_greedy import Grade, bottleneck_of, refuse_move_limits
 
 
-def solve(problem: Problem, task: Task) -> Solution:
+def solve(problem: PlacementProblem, task: Task) -> Solution:
     return solve_literally(problem, task, Grade.BROKER_COST)
 
 
-def solve_literally(problem: Problem, task: Task, grade: Grade) -> Solution:
+def solve_literally(problem: PlacementProblem, task: Task, grade: Grade) -> Solution:
     """In either reading of which broker is to change places."""
     refuse_move_limits(task, "reference")
     if task.objective is not task.objective.COST:
         raise UnsuitableProblemError("reference minds cost alone")
-    run = Run(problem, task)
+    run = SolverRun(problem, task)
     finished = False
     while not run.over:
         place = run.place
-        bottleneck = bottleneck_of(Placement.of(problem.model, place), grade)
+        bottleneck = bottleneck_of(CostedPlacement.of(problem.model, place), grade)
         best, best_total = None, run.total - least_gain(problem.model, run.total)
         for other in range(problem.brokers):
             neighbour = place.copy()

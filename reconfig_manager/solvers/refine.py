@@ -18,8 +18,14 @@ from random import Random
 
 import numpy as np
 
-from overlay.cost import Placement
-from reconfig_manager.placement.problem import Objective, Problem, Run, Solution, Task
+from overlay.cost import CostedPlacement
+from reconfig_manager.placement.problem import (
+    Objective,
+    PlacementProblem,
+    Solution,
+    SolverRun,
+    Task,
+)
 from reconfig_manager.solvers import ssbr_greedy
 from reconfig_manager.solvers.blocks import improve_blocks
 from reconfig_manager.solvers.lsap import assign, least_delay
@@ -38,9 +44,9 @@ SWEEPS_WHEN_HOT = 64
 FRUITLESS_ROUNDS_MAX = 5
 
 
-def solve(problem: Problem, task: Task) -> Solution:
-    run = Run(problem, task)
-    placement = Placement.of(problem.model, problem.place)
+def solve(problem: PlacementProblem, task: Task) -> Solution:
+    run = SolverRun(problem, task)
+    placement = CostedPlacement.of(problem.model, problem.place)
     if problem.brokers <= ENUMERATED_BROKERS_MAX:
         _enumerate(run, placement)
         return run.solution("refine", finished=True)
@@ -48,7 +54,7 @@ def solve(problem: Problem, task: Task) -> Solution:
     return run.solution("refine", finished=finished)
 
 
-def _enumerate(run: Run, placement: Placement) -> None:
+def _enumerate(run: SolverRun, placement: CostedPlacement) -> None:
     search = _search_from(run, placement, Random(0))
     run.iterations = enumerate_all(run.problem.model.tables, placement.state, search)
     run.offer(search.best, run.problem.model.evaluate(search.best).total)
@@ -56,7 +62,7 @@ def _enumerate(run: Run, placement: Placement) -> None:
         run.bound = run.total
 
 
-def _search(run: Run, placement: Placement, rng: Random) -> bool:
+def _search(run: SolverRun, placement: CostedPlacement, rng: Random) -> bool:
     """True if it ended by itself."""
     problem, task = run.problem, run.task
     small = problem.brokers <= ASSIGNED_BROKERS_MAX
@@ -91,7 +97,7 @@ def _search(run: Run, placement: Placement, rng: Random) -> bool:
     return not run.over
 
 
-def _start(run: Run) -> None:
+def _start(run: SolverRun) -> None:
     costs = run.problem.model.delay_matrix()
     place = assign(costs)
     run.bound = least_delay(run.problem.model, costs, place)
@@ -101,7 +107,9 @@ def _start(run: Run) -> None:
         ssbr_greedy.walk(run.problem, run)
 
 
-def _anneal_round(run: Run, placement: Placement, sweeps: int, heat: float, rng: Random) -> bool:
+def _anneal_round(
+    run: SolverRun, placement: CostedPlacement, sweeps: int, heat: float, rng: Random
+) -> bool:
     """From the best found so far, cooling down; True if it found better."""
     problem = run.problem
     placement.restore(run.place)
@@ -126,7 +134,7 @@ def _anneal_round(run: Run, placement: Placement, sweeps: int, heat: float, rng:
     return gained
 
 
-def _search_from(run: Run, placement: Placement, rng: Random) -> Search:
+def _search_from(run: SolverRun, placement: CostedPlacement, rng: Random) -> Search:
     problem, task = run.problem, run.task
     price = problem.price_per_move(task.objective)
     moved = problem.moved(placement.place)

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from overlay.cost import CostModel
 from overlay.cost_kernels import Floats, Ints
-from reconfig_manager.placement.problem import Problem, Run
+from reconfig_manager.placement.problem import PlacementProblem, SolverRun
 from reconfig_manager.solvers.lsap import assign, with_moving
 from reconfig_manager.solvers.search_kernels import marginal_costs
 
@@ -26,7 +26,7 @@ STEPS = 30
 
 
 class Relaxation:
-    def __init__(self, problem: Problem, price_per_move: float) -> None:
+    def __init__(self, problem: PlacementProblem, price_per_move: float) -> None:
         self._problem = problem
         self._price_per_move = price_per_move
         tables = problem.model.tables
@@ -40,7 +40,7 @@ class Relaxation:
         self._delay_price = tables.delay_price * _mean(problem.model.prices.rtt_ms)
         self._marginal = np.empty((topics, problem.brokers))
 
-    def descend(self, run: Run, start: Floats) -> None:
+    def descend(self, run: SolverRun, start: Floats) -> None:
         """From these chances; offers every placement on the way."""
         model, chances = self._problem.model, start
         for step in range(STEPS):

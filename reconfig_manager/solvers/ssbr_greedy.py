@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from overlay.cost import CostModel, Placement
+from overlay.cost import CostedPlacement, CostModel
 from reconfig_manager.placement.problem import (
-    Problem,
-    Run,
+    PlacementProblem,
     Solution,
+    SolverRun,
     Task,
     UnsuitableProblemError,
     least_gain,
@@ -35,14 +35,14 @@ class Grade(enum.Enum):
     EXTERNAL_OVERHEAD = "external overhead"
 
 
-def bottleneck_of(placement: Placement, grade: Grade) -> int:
+def bottleneck_of(placement: CostedPlacement, grade: Grade) -> int:
     """The broker with the highest grade, which is C_b or C_b^O (eq. 7, 8)."""
     overhead, delay = placement.broker_costs()
     return int(np.argmax(overhead if grade is Grade.EXTERNAL_OVERHEAD else overhead + delay))
 
 
 def improvement_path(
-    model: CostModel, placement: Placement, grade: Grade = Grade.BROKER_COST
+    model: CostModel, placement: CostedPlacement, grade: Grade = Grade.BROKER_COST
 ) -> Iterator[tuple[int, int]]:
     """Improve the placement swap by swap; yields which two brokers changed places."""
     while True:
@@ -59,9 +59,9 @@ def refuse_move_limits(task: Task, name: str) -> None:
         raise UnsuitableProblemError(f"{name} cannot limit how many brokers move; refine can")
 
 
-def walk(problem: Problem, run: Run, grade: Grade = Grade.BROKER_COST) -> bool:
+def walk(problem: PlacementProblem, run: SolverRun, grade: Grade = Grade.BROKER_COST) -> bool:
     """Offer every placement on the improvement path; False if a limit cut it short."""
-    placement = Placement.of(problem.model, problem.place)
+    placement = CostedPlacement.of(problem.model, problem.place)
     for _ in improvement_path(problem.model, placement, grade):
         run.iterations += 1
         run.offer(placement.place, placement.total)
@@ -70,18 +70,18 @@ def walk(problem: Problem, run: Run, grade: Grade = Grade.BROKER_COST) -> bool:
     return True
 
 
-def solve(problem: Problem, task: Task) -> Solution:
+def solve(problem: PlacementProblem, task: Task) -> Solution:
     return _solve(problem, task, "ssbr-greedy", Grade.BROKER_COST)
 
 
-def solve_by_overhead(problem: Problem, task: Task) -> Solution:
+def solve_by_overhead(problem: PlacementProblem, task: Task) -> Solution:
     return _solve(problem, task, "ssbr-greedy-overhead", Grade.EXTERNAL_OVERHEAD)
 
 
-def _solve(problem: Problem, task: Task, name: str, grade: Grade) -> Solution:
+def _solve(problem: PlacementProblem, task: Task, name: str, grade: Grade) -> Solution:
     refuse_move_limits(task, name)
     if task.objective is not task.objective.COST:
         raise UnsuitableProblemError(f"{name} minds cost alone; dynatops-greedy minds moving")
-    run = Run(problem, task)
+    run = SolverRun(problem, task)
     finished = walk(problem, run, grade)
     return run.solution(name, finished=finished)

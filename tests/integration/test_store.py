@@ -20,8 +20,8 @@ from reconfig_manager.store.redis_store import (
     FENCE_MAX,
     ManagerFacts,
     RedisStore,
+    StoreCursorError,
     StoreSettingsError,
-    UnknownCursorError,
 )
 from tests.support.manager_store import (
     PROGRAMS,
@@ -225,7 +225,7 @@ class TestState:
                 await store.write(fence, Record(9, plan(f"new{len(pages)}")))
             assert pages == [["p6", "p5", "p4"], ["p3", "p2", "p1"], ["p0"]]
             for cursor in ("x", "-1", "9" * 30, "²"):
-                with pytest.raises(UnknownCursorError):
+                with pytest.raises(StoreCursorError):
                     await store.plans(cursor, 3)
 
         run(tmp_path, which, scenario)
@@ -255,7 +255,7 @@ class TestState:
             assert [e.number for e in page.items] == [3, 2, 1]
             assert page.next_cursor is None
             assert (await store.audit("1", 10)).items == []
-            with pytest.raises(UnknownCursorError):
+            with pytest.raises(StoreCursorError):
                 await store.audit("+", 10)
 
         run(tmp_path, which, scenario)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.cost import Placement, Prices
+from overlay.cost import CostedPlacement, Prices
 from overlay.geometry import RingGeometry
 from tests.support.problems import Spec, plain_costs, random_spec
 
@@ -34,7 +34,7 @@ def test_a_placement_costs_what_the_definition_says(spec: Spec) -> None:
     assert cost.overhead == pytest.approx(expected.overhead)
     assert cost.delay == pytest.approx(expected.delay)
     assert cost.total == pytest.approx(expected.total)
-    placement = Placement.of(model, np.array(spec.place))
+    placement = CostedPlacement.of(model, np.array(spec.place))
     assert placement.total == cost.total
     overhead, delay = placement.broker_costs()
     assert overhead == pytest.approx(overheads)
@@ -48,7 +48,7 @@ def test_what_a_swap_gains_is_the_difference_of_two_evaluations(
     spec: Spec, data: st.DataObject
 ) -> None:
     model = spec.model()
-    placement = Placement.of(model, np.array(spec.place))
+    placement = CostedPlacement.of(model, np.array(spec.place))
     brokers = st.integers(0, len(spec.place) - 1)
     for _ in range(6):
         first, second = data.draw(brokers), data.draw(brokers)
@@ -69,9 +69,9 @@ def test_what_a_swap_gains_is_the_difference_of_two_evaluations(
         _assert_nothing_drifts(placement)
 
 
-def _assert_nothing_drifts(placement: Placement) -> None:
+def _assert_nothing_drifts(placement: CostedPlacement) -> None:
     """What is kept up to date equals what is counted anew."""
-    fresh = Placement.of(placement.model, placement.place)
+    fresh = CostedPlacement.of(placement.model, placement.place)
     assert placement.total == pytest.approx(fresh.total, abs=1e-6)
     assert (placement.state.counts == fresh.state.counts).all()
     assert (placement.state.host == fresh.state.host).all()
@@ -123,7 +123,7 @@ def test_costs_are_exact_however_odd_the_rates() -> None:
         spec.place,
     )
     model = odd.model()
-    placement = Placement.of(model, np.array(odd.place))
+    placement = CostedPlacement.of(model, np.array(odd.place))
     for _ in range(500):
         placement.swap(*rng.sample(range(20), 2))
         assert placement.total == model.evaluate(placement.place).total

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dynatops.v1.overlay_pb2 import Run
 from overlay.identifiers import TermOwner
-from overlay.publishers import Part
+from overlay.publishers import RunPart
 from overlay.reader import TopicReader
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
@@ -20,7 +20,7 @@ from tests.support.nodes import publication
 ONE, OTHER = TermOwner(1), TermOwner(2)
 
 
-def numbers_of(parts: list[Part]) -> list[tuple[int, int]]:
+def numbers_of(parts: list[RunPart]) -> list[tuple[int, int]]:
     return [
         (part.run.publisher, part.run.first_number + i)
         for part in parts

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from broker_agent.core.journal import Changes, Stored
 from broker_agent.core.redelivery import Piece
-from broker_agent.runtime.store import FILE_NAME, SessionStore, StoreError
+from broker_agent.runtime.store import FILE_NAME, SessionStore, SessionStoreError
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.overlay_pb2 import TermSeq
 from dynatops.v1.storage_pb2 import SessionRecord
@@ -84,7 +84,7 @@ class TestTrouble:
         wrong = changes_of("ann")
         # No serial: the pieces come after the session.
         wrong.pieces.append(("ann", Piece(b"", 0, None, "a", 0.0)))  # type: ignore[arg-type]
-        with pytest.raises(StoreError):
+        with pytest.raises(SessionStoreError):
             store.write(wrong)
         assert store.read() == Stored()
         store.write(changes_of("bob"))
@@ -94,7 +94,7 @@ class TestTrouble:
     def test_one_at_a_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("broker_agent.runtime.store._LOCK_PATIENCE_S", 0.0)
         store = SessionStore(tmp_path)
-        with pytest.raises(StoreError, match="another broker"):
+        with pytest.raises(SessionStoreError, match="another broker"):
             SessionStore(tmp_path)
         store.write(changes_of("ann"))
         store.close()
@@ -104,7 +104,7 @@ class TestTrouble:
         SessionStore(tmp_path).close()
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as file:
             file.execute("PRAGMA user_version = 2")
-        with pytest.raises(StoreError, match="version 2, not 1"):
+        with pytest.raises(SessionStoreError, match="version 2, not 1"):
             SessionStore(tmp_path)
 
     def test_damage_is_noticed_when_it_is_opened(self, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ class TestTrouble:
         raw = bytearray((tmp_path / FILE_NAME).read_bytes())
         raw[8_192:12_288] = bytes(4_096)
         (tmp_path / FILE_NAME).write_bytes(raw)
-        with pytest.raises(StoreError, match="damaged"):
+        with pytest.raises(SessionStoreError, match="damaged"):
             SessionStore.open(tmp_path, clock_ms=1)
         assert (tmp_path / FILE_NAME).read_bytes()[8_192:12_288] == bytes(4_096)
 
@@ -124,10 +124,10 @@ class TestTrouble:
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as file:
             file.execute("INSERT INTO sessions VALUES ('b0/1/1', x'ffff')")
             file.commit()
-        with pytest.raises(StoreError, match="damaged"):
+        with pytest.raises(SessionStoreError, match="damaged"):
             SessionStore.open(tmp_path, clock_ms=1)
 
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(StoreError, match="cannot make the folder"):
+        with pytest.raises(SessionStoreError, match="cannot make the folder"):
             SessionStore(tmp_path / "file" / "below")

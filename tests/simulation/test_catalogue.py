@@ -7,7 +7,7 @@ import pytest
 from overlay.catalogue import shard_topic
 from simulator.clients import SimulatedClient
 from simulator.network import Weather
-from simulator.run import Run
+from simulator.run import SimulatedRun
 from simulator.scenario import Scenario
 from simulator.world import SimulatedBroker
 
@@ -32,7 +32,7 @@ def scenario(seed: int, brokers: int, weather: Weather) -> Scenario:
     )
 
 
-def holders(run: Run, part: str) -> list[SimulatedBroker]:
+def holders(run: SimulatedRun, part: str) -> list[SimulatedBroker]:
     """The rendezvous point of this part of the catalogue, and whoever stands by."""
     living = run.world.living()
     reigning = [b for b in living if part in b.core.node.reigns.by_topic]
@@ -53,15 +53,15 @@ class DoubleCrash:
         self.returning = returning
         self.heard: dict[str, set[str]] = {}
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: SimulatedRun) -> None:
         run.later(PUBLISH_S, self.begin, run)
         run.later(STRIKE_S, self.strike, run)
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: SimulatedRun) -> None:
         self.publisher = run.world.add_client("publisher")
         publish_all(self.publisher)
 
-    def strike(self, run: Run) -> None:
+    def strike(self, run: SimulatedRun) -> None:
         parts = [shard_topic(topic) for topic in TOPICS]
         fullest = max(dict.fromkeys(parts), key=parts.count)
         victims = holders(run, fullest)
@@ -73,7 +73,7 @@ class DoubleCrash:
             run.world.crash_broker(victim.broker_id, noticed=False)
         run.later(LISTED_S + 4.0, self.newcomer, run, "late")
 
-    def newcomer(self, run: Run, name: str) -> None:
+    def newcomer(self, run: SimulatedRun, name: str) -> None:
         client = run.world.add_client(name)
         client.subscribe([("w/#", "")])
         run.later(SUBSCRIBED_S, publish_all, self.publisher)
@@ -81,7 +81,7 @@ class DoubleCrash:
         grace_s = run.world.overlay_settings.history_grace_s
         run.later(SUBSCRIBED_S + grace_s + 10.0, self.look, run, name)
 
-    def look(self, run: Run, name: str) -> None:
+    def look(self, run: SimulatedRun, name: str) -> None:
         self.heard[name] = {
             heard.topic for s in run.world.subscriptions if s.client == name for heard in s.heard
         }
@@ -94,6 +94,6 @@ def test_a_newcomer_sees_every_topic_after_both_holders_of_a_part_died(
 ) -> None:
     weather = Weather() if seed == 0 else Weather(loss=0.05, duplication=0.05, reordering=0.1)
     crash = DoubleCrash(returning=returning)
-    verdict = Run(scenario(seed, 8, weather)).play(crash)
+    verdict = SimulatedRun(scenario(seed, 8, weather)).play(crash)
     assert sorted(crash.heard["late"]) == sorted(TOPICS)
     assert verdict.ok, verdict.violations

@@ -17,12 +17,12 @@ from overlay import topic_log
 from overlay.catalogue import is_system
 from overlay.identifiers import NodeId
 from overlay.peers import Peer
-from overlay.publishers import Part
-from overlay.reader import Reading, TopicReader
+from overlay.publishers import RunPart
+from overlay.reader import ReadResult, TopicReader
 from simulator.checkers import check_ring
 from simulator.disk import SimulatedDisk
 from simulator.network import Weather
-from simulator.run import Run, Verdict
+from simulator.run import SimulatedRun, Verdict
 from simulator.scenario import Fault, Planned, Scenario
 from simulator.world import SimulatedBroker
 
@@ -39,29 +39,29 @@ CALM = Scenario(
 BREAK_AT_S = 20.0
 
 
-def broken(break_it: Callable[[Run], None], *, at_s: float = BREAK_AT_S) -> Verdict:
+def broken(break_it: Callable[[SimulatedRun], None], *, at_s: float = BREAK_AT_S) -> Verdict:
     """A calm run in which this happens."""
-    return Run(CALM).play(lambda run: run.scheduler.after(at_s, lambda: break_it(run)))
+    return SimulatedRun(CALM).play(lambda run: run.scheduler.after(at_s, lambda: break_it(run)))
 
 
-def brokers(run: Run) -> list[SimulatedBroker]:
+def brokers(run: SimulatedRun) -> list[SimulatedBroker]:
     return run.world.living()
 
 
 def test_a_calm_run_is_faultless() -> None:
-    assert Run(CALM).play().violations == ()
+    assert SimulatedRun(CALM).play().violations == ()
 
 
 class TestRing:
     def test_a_successor_list_out_of_order(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             brokers(run)[0].core.node.ring.successors.reverse()
             assert check_ring(run.world.brokers.values())
 
         broken(break_it)
 
     def test_a_node_whose_successors_are_all_dead(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             ghost = Peer(NodeId(1), "ghost", "ghost")
             brokers(run)[0].core.node.ring.successors = [ghost]
             (violation,) = check_ring(run.world.brokers.values())
@@ -70,7 +70,7 @@ class TestRing:
         broken(break_it)
 
     def test_two_rings(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             nodes = [b.core.node for b in brokers(run)]
             nodes.sort(key=lambda node: node.me.node_id)
             for ring in (nodes[:3], nodes[3:]):
@@ -82,7 +82,7 @@ class TestRing:
         broken(break_it)
 
     def test_a_ring_that_goes_round_twice(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             nodes = [b.core.node for b in brokers(run)]
             nodes.sort(key=lambda node: node.me.node_id)
             order = [0, 2, 4, 1, 3, 5]
@@ -94,7 +94,7 @@ class TestRing:
         broken(break_it)
 
     def test_the_watch_reports_what_it_sees(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             for broker in brokers(run):
                 broker.core.node.ring.successors.clear()
 
@@ -106,7 +106,7 @@ class TestRest:
     END_S = CALM.end_s - 0.000_1
 
     def test_a_missing_branch(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             for broker in brokers(run):
                 broker.core.node.trees.topics.clear()
 
@@ -114,7 +114,7 @@ class TestRest:
         assert any("tree of" in violation for violation in verdict.violations)
 
     def test_a_rendezvous_point_too_many(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             nodes = brokers(run)
             one = next(broker for broker in nodes if broker.core.node.reigns.by_topic)
             other = next(broker for broker in nodes if broker is not one)
@@ -125,7 +125,7 @@ class TestRest:
         assert any("rendezvous point of" in violation for violation in verdict.violations)
 
     def test_a_wrong_finger(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             node = brokers(run)[0].core.node
             node.ring.fingers.routes.replace([node.ring.successors[-1]])
 
@@ -133,7 +133,7 @@ class TestRest:
         assert any("routes by" in violation for violation in verdict.violations)
 
     def test_a_node_that_never_became_ready(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             brokers(run)[0].core.node.reigns.ready = False
 
         verdict = broken(break_it, at_s=self.END_S)
@@ -149,27 +149,27 @@ class TestDeliveries:
         # Clients drop what they have had: these here are to believe anything.
         monkeypatch.setattr(TopicCursor, "admit", _believing)
 
-        def install(spoil: Callable[[list[Part]], list[Part]]) -> None:
+        def install(spoil: Callable[[list[RunPart]], list[RunPart]]) -> None:
             monkeypatch.setattr(TopicReader, "offer", lambda self, run: spoil(right(self, run)))
 
         return install
 
     def test_an_event_delivered_twice(self, wrong_offer: Callable[..., None]) -> None:
         wrong_offer(lambda parts: parts * 2)
-        verdict = Run(CALM).play()
+        verdict = SimulatedRun(CALM).play()
         assert any("came 2 times" in violation for violation in verdict.violations)
 
     def test_an_event_not_delivered(self, wrong_offer: Callable[..., None]) -> None:
         count = iter(range(1_000_000))
         wrong_offer(lambda parts: parts if next(count) % 50 else [])
-        verdict = Run(CALM).play()
+        verdict = SimulatedRun(CALM).play()
         assert any("events lost" in violation for violation in verdict.violations)
 
     def test_events_out_of_order(self, wrong_offer: Callable[..., None]) -> None:
         # Topics of the system's own are none of a session's business.
-        held_of: dict[str, list[Part]] = {}
+        held_of: dict[str, list[RunPart]] = {}
 
-        def spoil(parts: list[Part]) -> list[Part]:
+        def spoil(parts: list[RunPart]) -> list[RunPart]:
             if not parts or is_system(parts[0].run.topic):
                 return parts
             held = held_of.setdefault(parts[0].run.topic, [])
@@ -181,22 +181,22 @@ class TestDeliveries:
             return out
 
         wrong_offer(spoil)
-        verdict = Run(CALM).play()
+        verdict = SimulatedRun(CALM).play()
         assert any("came after a later one" in violation for violation in verdict.violations)
 
     def test_a_publication_never_acknowledged(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("overlay.replication.Replication.acknowledge", lambda *_, **__: None)
-        verdict = Run(CALM).play()
+        verdict = SimulatedRun(CALM).play()
         assert any("never acknowledged" in violation for violation in verdict.violations)
 
     def test_one_stamp_for_two_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             topic_log.TopicLog, "_stamped", _same_stamp(topic_log.TopicLog._stamped)
         )
-        monkeypatch.setattr(TopicReader, "offer", lambda self, run: [Part(run)])
-        monkeypatch.setattr(TopicReader, "fetched", lambda self, answer: Reading())
+        monkeypatch.setattr(TopicReader, "offer", lambda self, run: [RunPart(run)])
+        monkeypatch.setattr(TopicReader, "fetched", lambda self, answer: ReadResult())
         monkeypatch.setattr(TopicCursor, "admit", _believing)
-        verdict = Run(CALM).play()
+        verdict = SimulatedRun(CALM).play()
         assert any("stands for two events" in violation for violation in verdict.violations)
 
 
@@ -204,7 +204,7 @@ class TestCatalogue:
     """INV-13."""
 
     def test_a_name_that_is_lost(self) -> None:
-        def break_it(run: Run) -> None:
+        def break_it(run: SimulatedRun) -> None:
             for broker in brokers(run):
                 for topic, reign in broker.core.node.reigns.by_topic.items():
                     if topic.startswith("$topics/"):
@@ -216,12 +216,12 @@ class TestCatalogue:
     def test_an_acknowledgement_that_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("overlay.replication.Replication._hold", lambda *_: False)
         monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])
-        verdict = Run(CALM).play()
+        verdict = SimulatedRun(CALM).play()
         assert any("nobody has its name" in violation for violation in verdict.violations)
 
     def test_an_announcement_that_never_arrives(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])
-        verdict = Run(CALM).play()
+        verdict = SimulatedRun(CALM).play()
         assert any("never acknowledged" in violation for violation in verdict.violations)
 
 
@@ -239,16 +239,16 @@ class TestDisk:
     )
 
     def test_nothing_is_lost(self) -> None:
-        assert Run(self.RESTARTS).play().violations == ()
+        assert SimulatedRun(self.RESTARTS).play().violations == ()
 
     def test_sessions_that_are_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(SimulatedDisk, "read", lambda self: Stored())
-        verdict = Run(self.RESTARTS).play()
+        verdict = SimulatedRun(self.RESTARTS).play()
         assert any("events lost" in violation for violation in verdict.violations)
 
     def test_topics_that_are_not_read_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Subscriptions, "_start_of", lambda *_: None)
-        verdict = Run(self.RESTARTS).play()
+        verdict = SimulatedRun(self.RESTARTS).play()
         assert any("events lost" in violation for violation in verdict.violations)
 
 
@@ -267,9 +267,9 @@ class TestLossThatIsTold:
             publications_per_s=60.0,
             faults=(Planned(16.0, fault, lasts_s=1.0),),
         )
-        assert Run(drastic).play().violations == ()
+        assert SimulatedRun(drastic).play().violations == ()
         monkeypatch.setattr(Session, "tell_missed", lambda *_: None)
-        verdict = Run(drastic).play()
+        verdict = SimulatedRun(drastic).play()
         assert any("it was not told" in violation for violation in verdict.violations)
 
 

@@ -13,13 +13,13 @@ from dynatops.v1.overlay_pb2 import SessionMoved
 from simulator import hostile
 from simulator.hostile import DEEDS
 from simulator.network import Weather
-from simulator.run import Run, Verdict
+from simulator.run import SimulatedRun, Verdict
 from simulator.scenario import Scenario
 from simulator.tokens import PLAIN
 
 
-def calm_run(seed: int = 1) -> Run:
-    return Run(
+def calm_run(seed: int = 1) -> SimulatedRun:
+    return SimulatedRun(
         Scenario(
             seed=seed,
             brokers=4,

@@ -22,15 +22,15 @@ from simulator.reconfiguring import (
     mishaps_of,
     simulate_reconfiguration,
 )
-from simulator.run import Run, Verdict
+from simulator.run import SimulatedRun, Verdict
 
-Also = Callable[[Run, Meddler], None]
+Also = Callable[[SimulatedRun, Meddler], None]
 
 
 def play(seed: int, also: Also | None = None) -> tuple[Verdict, list[Plan]]:
     meddlers: list[Meddler] = []
 
-    def keep(run: Run, meddler: Meddler) -> None:
+    def keep(run: SimulatedRun, meddler: Meddler) -> None:
         meddlers.append(meddler)
         if also is not None:
             also(run, meddler)
@@ -64,7 +64,7 @@ class TestLeaderKilled:
     def test_the_next_finishes_or_undoes_what_it_did(self, phase: Phase, before: bool) -> None:
         killed: list[str] = []
 
-        def also(run: Run, meddler: Meddler) -> None:
+        def also(run: SimulatedRun, meddler: Meddler) -> None:
             kill_at(meddler, phase, killed, before=before)
 
         verdict, plans = play(40, also)
@@ -78,7 +78,7 @@ class TestLeaderKilled:
     def test_while_rolling_back(self) -> None:
         killed: list[str] = []
 
-        def also(run: Run, meddler: Meddler) -> None:
+        def also(run: SimulatedRun, meddler: Meddler) -> None:
             cancelled: list[str] = []
 
             def on_written(manager: SimulatedManager, record: Record) -> None:
@@ -134,7 +134,7 @@ class TestLostStore:
     def test_the_next_plan_is_carried_out(self, seed: int) -> None:
         lost: list[Plan] = []
 
-        def also(run: Run, meddler: Meddler) -> None:
+        def also(run: SimulatedRun, meddler: Meddler) -> None:
             def on_written(manager: SimulatedManager, record: Record) -> None:
                 plan = record.plan
                 if plan is not None and plan.state is PlanState.COMMITTED and not lost:
@@ -160,7 +160,7 @@ def noticed(what: str, also: Also | None = None) -> bool:
     )
 
 
-def crash_one_that_moved(run: Run, meddler: Meddler) -> None:
+def crash_one_that_moved(run: SimulatedRun, meddler: Meddler) -> None:
     """As soon as its plan is over."""
 
     def on_written(manager: SimulatedManager, record: Record) -> None:
@@ -194,7 +194,7 @@ class TestCheckers:
         assert noticed("tree of")
 
     def test_a_plan_that_is_not_what_is_written_of_it(self) -> None:
-        def also(run: Run, meddler: Meddler) -> None:
+        def also(run: SimulatedRun, meddler: Meddler) -> None:
             def falsify() -> list[str]:
                 plans = meddler.managers.store.plans
                 for plan in plans.values():
@@ -208,7 +208,7 @@ class TestCheckers:
         )
 
     def test_two_hosts_of_one_node(self) -> None:
-        def also(run: Run, meddler: Meddler) -> None:
+        def also(run: SimulatedRun, meddler: Meddler) -> None:
             def falsify() -> list[str]:
                 one, other, *_ = run.world.living()
                 one.core.hosting.node = other.core.node

@@ -10,13 +10,13 @@ from broker_agent.core.sessions import Session
 from dynatops.client.subscription import Event
 from dynatops.client.work import Work, WorkItem
 from simulator.clients import PublishedEvent
-from simulator.run import Run, Verdict
+from simulator.run import SimulatedRun, Verdict
 from simulator.scenario import scenario_of
 from simulator.workers import Shift, Worker
 
 
 def played(seed: int) -> tuple[Verdict, list[Worker]]:
-    run = Run(scenario_of(seed, 3, 1.5))
+    run = SimulatedRun(scenario_of(seed, 3, 1.5))
     verdict = run.play()
     owners = [getattr(check, "__self__", None) for check in run.checks]
     return verdict, [owner for owner in owners if isinstance(owner, Worker)]
@@ -54,7 +54,7 @@ def test_what_brokers_forget_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_nobody_knows_of_any_more_may_come_once_more() -> None:
     """As often as a fault took it away before its publisher knew it to be safe."""
-    run = Run(scenario_of(5, 3, 1.5))
+    run = SimulatedRun(scenario_of(5, 3, 1.5))
     worker = Worker(run, "worker0", ["t"], Random(0))
     run.world.published.append(PublishedEvent("t", 7, 1, at_s=1.0, size=0, acknowledged_s=3.0))
     run.world.taken_away += [2.0, 4.0]

@@ -20,7 +20,7 @@ from analytics.job import Advice, Clock
 from analytics.jobs.catalogue import jobs
 from analytics.publishing import publish
 from analytics.settings import AnalyticsSettings, RunSettings
-from broker_agent.core.advice import Advice as BrokerAdvice
+from broker_agent.core.advice import SelectionAdvice as BrokerAdvice
 from broker_agent.core.selection_settings import AdviceSettings
 from broker_agent.runtime.advice import AdviceReader
 from dynatops.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.settings import SelectionSettings
+from analytics.settings import SelectionJobSettings
 from analytics.transforms.selection import (
     Selected,
     _numbered,
@@ -26,14 +26,16 @@ from dynatops.lake.fields import SUBSCRIPTIONS
 from tests.support.analytics_reference import BILLION, Placing, User, place
 from tests.support.spark_frames import SLOW, at, frame, lake_frame, tuples
 
-PLAIN = SelectionSettings(load_weight=0.0, load_floor=0.0, margin=0.0, capacity=100.0, intake=100.0)
+PLAIN = SelectionJobSettings(
+    load_weight=0.0, load_floor=0.0, margin=0.0, capacity=100.0, intake=100.0
+)
 Followed = Iterable[tuple[str, str, str]]
 
 
 def select(
     spark: SparkSession,
     rows: Followed,
-    settings: SelectionSettings = PLAIN,
+    settings: SelectionJobSettings = PLAIN,
     clusters: Mapping[str, str] | None = None,
 ) -> Selected:
     return selected(
@@ -125,7 +127,7 @@ def test_everything_of_a_small_network(spark: SparkSession) -> None:
 
 
 def test_best_runner_up_and_gain(spark: SparkSession) -> None:
-    weighing = SelectionSettings(load_weight=0.1, load_floor=0.0, margin=0.5, capacity=9.0)
+    weighing = SelectionJobSettings(load_weight=0.1, load_floor=0.0, margin=0.5, capacity=9.0)
     rows = [
         *following("ann", "b0", "ab"),
         *following("bob", "b1", "abcd"),
@@ -203,7 +205,7 @@ def test_a_topic_that_half_of_all_rows_are_of(spark: SparkSession) -> None:
             (f"u{i:03}", f"b{i % 8}", f"t{i % 90}"),
         )
     ]
-    found = select(spark, rows, replace(SelectionSettings(), rounds_max=3))
+    found = select(spark, rows, replace(SelectionJobSettings(), rounds_max=3))
     assert found.users.count() == 400
     loads = [row.load for row in found.brokers.collect()]
     assert max(loads) <= 1.2 * 100
@@ -214,7 +216,7 @@ def test_a_topic_that_half_of_all_rows_are_of(spark: SparkSession) -> None:
 USER = st.tuples(st.integers(0, 3), st.frozensets(st.sampled_from("abcdef"), min_size=1))
 CLUSTER = st.lists(USER, max_size=14)
 SETTINGS = st.builds(
-    SelectionSettings,
+    SelectionJobSettings,
     load_weight=st.sampled_from([0.0, 0.3, 1.2]),
     load_floor=st.sampled_from([0.0, 3.0]),
     margin=st.sampled_from([0.0, 0.05]),
@@ -231,7 +233,7 @@ SETTINGS = st.builds(
 )
 @given(cases=st.lists(CLUSTER, min_size=8, max_size=20), wanted=SETTINGS)
 def test_as_one_user_after_the_other(
-    spark: SparkSession, cases: list[list[tuple[int, frozenset[str]]]], wanted: SelectionSettings
+    spark: SparkSession, cases: list[list[tuple[int, frozenset[str]]]], wanted: SelectionJobSettings
 ) -> None:
     """Many small clusters in one frame, each beside the plain reference."""
     rows = [

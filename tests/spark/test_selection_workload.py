@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics import schemas
-from analytics.settings import SelectionSettings
+from analytics.settings import SelectionJobSettings
 from analytics.transforms.selection import (
     Selected,
     followed,
@@ -28,7 +28,7 @@ from tests.support.two_days import Day, advice, first_day, second_day
 ONLINE = OnlineSettings()
 
 
-def place(spark: SparkSession, day: Day, settings: SelectionSettings) -> Selected:
+def place(spark: SparkSession, day: Day, settings: SelectionJobSettings) -> Selected:
     ops = latest_ops(subscription_ops(lake_frame(spark, SUBSCRIPTIONS, day.log)), 0)
     clusters = frame(spark, schemas.BROKER_CLUSTERS, [(name, "all") for name in day.names])
     return selected(followed(ops).localCheckpoint(), clusters, settings, partitions=2)
@@ -37,7 +37,7 @@ def place(spark: SparkSession, day: Day, settings: SelectionSettings) -> Selecte
 @pytest.mark.timeout(600)
 def test_beside_online_selection_and_beside_similarity_alone(spark: SparkSession) -> None:
     day = first_day(ChurnSpec(), brokers=12, seed=1)
-    chosen = place(spark, day, SelectionSettings())
+    chosen = place(spark, day, SelectionJobSettings())
     users = {row.user_id: row for row in chosen.users.collect()}
     # The log says where everybody is.
     assert {name: row.broker_id for name, row in users.items()} == {

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from analytics.settings import SelectionSettings
+from analytics.settings import SelectionJobSettings
 
 Event = tuple[str, str, int, int]  # topic, broker, period, events
 Visit = tuple[str, int, str]  # user, time, broker
@@ -89,7 +89,7 @@ class Placing:
     brokers: list[str]
     # All brokers of all clusters in order: their numbers decide between equals.
     numbers: dict[str, int]
-    settings: SelectionSettings
+    settings: SelectionJobSettings
     at: dict[str, str] = field(default_factory=dict)
     followers: dict[str, Counter[str]] = field(default_factory=dict)
     loads: dict[str, int] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Placing:
         return len(moves)
 
 
-def place(clusters: Iterable[Placing], settings: SelectionSettings) -> int:
+def place(clusters: Iterable[Placing], settings: SelectionJobSettings) -> int:
     """Rounds of all clusters together, as many as there were."""
     every = list(clusters)
     few = settings.settled * sum(len(placing.users) for placing in every)

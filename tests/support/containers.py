@@ -8,8 +8,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.broker.Broker._effects
         broker_agent.core.broker.Broker._node_effects
         broker_agent.core.broker.Broker._to_publish
-        broker_agent.core.delivery.Delivery.slow
-        broker_agent.core.delivery.Delivery.touched
+        broker_agent.core.delivery.SessionDelivery.slow
+        broker_agent.core.delivery.SessionDelivery.touched
         broker_agent.core.node_hosting.NodeHosting.effects
         broker_agent.core.publishing.Publishing._touched
         broker_agent.core.readers.Readers._wants
@@ -20,7 +20,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.effects.Outbox._frames
         overlay.peers.Directory._moved
         overlay.peers.Directory._reborn
-        overlay.reader.Reading.parts
+        overlay.reader.ReadResult.parts
         overlay.replication.Replication._acks
         overlay.replication.Replication._confirmations
         overlay.trees.Trees._changes
@@ -29,8 +29,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
     """,
     "It is as large as the message, run, file or setting that it is made from.": """
         broker_agent.core.access.Access._claiming
-        broker_agent.core.advice.Advice.clients
-        broker_agent.core.advice.Advice.topics
+        broker_agent.core.advice.SelectionAdvice.clients
+        broker_agent.core.advice.SelectionAdvice.topics
         broker_agent.core.delivery._Selection._attributes
         broker_agent.core.delivery._Selection._pieces
         broker_agent.core.identity.BrokerOptions.labels
@@ -66,12 +66,12 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.journal.Changes.removed
         broker_agent.core.journal.Changes.sessions
         broker_agent.core.journal.Changes.taken
-        broker_agent.core.journal.Journal._before
-        broker_agent.core.journal.Journal._changing
-        broker_agent.core.journal.Journal._first
-        broker_agent.core.journal.Journal._gone
-        broker_agent.core.journal.Journal._removing
-        broker_agent.core.journal.Journal._with_untold
+        broker_agent.core.journal.SessionJournal._before
+        broker_agent.core.journal.SessionJournal._changing
+        broker_agent.core.journal.SessionJournal._first
+        broker_agent.core.journal.SessionJournal._gone
+        broker_agent.core.journal.SessionJournal._removing
+        broker_agent.core.journal.SessionJournal._with_untold
         broker_agent.core.journal._Capture.records
         broker_agent.core.journal._Capture.serials
         broker_agent.core.logbook.Logbook._places
@@ -101,10 +101,10 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "Within one session: filters_per_session_max, followed_topics_max, "
         "session_queue_*_max, session_answers_*_max."
     ): """
-        broker_agent.core.confirming.Request.catalogue
-        broker_agent.core.confirming.Request.held
-        broker_agent.core.confirming.Request.missing
-        broker_agent.core.confirming.Request.new
+        broker_agent.core.confirming.UnconfirmedRequest.catalogue
+        broker_agent.core.confirming.UnconfirmedRequest.held
+        broker_agent.core.confirming.UnconfirmedRequest.missing
+        broker_agent.core.confirming.UnconfirmedRequest.new
         broker_agent.core.journal.Changes.pieces
         broker_agent.core.sessions.Session._answers
         broker_agent.core.sessions.Session._marks
@@ -122,13 +122,13 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.subscriptions.Subscriptions._waiting_for_catalogue
     """,
     ("An entry for each topic that sessions here subscribe to, which their filters bound."): """
-        broker_agent.core.delivery.Delivery._passed_over
-        broker_agent.core.feeds.Progress._ahead
-        broker_agent.core.feeds.Progress._behind
+        broker_agent.core.delivery.SessionDelivery._passed_over
+        broker_agent.core.feeds.FeedProgress._ahead
+        broker_agent.core.feeds.FeedProgress._behind
         broker_agent.core.journal.Changes.cursors
         broker_agent.core.journal.Changes.own_cursors
-        broker_agent.core.journal.Journal._cursors
-        broker_agent.core.journal.Journal._own_cursors
+        broker_agent.core.journal.SessionJournal._cursors
+        broker_agent.core.journal.SessionJournal._own_cursors
         broker_agent.core.journal._Capture.cursors
         broker_agent.core.journal._Capture.own_cursors
         broker_agent.core.readers.Readers._topics
@@ -164,10 +164,10 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.subscriptions.Subscriptions._catalogue_terms
         broker_agent.core.following.TopicNames._root
         overlay.listing.Listing._parts
-        overlay.listing._Part.asked
-        overlay.listing._Part.remaining
-        overlay.listing._Part.soon
-        overlay.listing._Part.topics
+        overlay.listing._CataloguePart.asked
+        overlay.listing._CataloguePart.remaining
+        overlay.listing._CataloguePart.soon
+        overlay.listing._CataloguePart.topics
     """,
     (
         "Events and publishers of one topic: overlay.log_events_max, log_bytes_max, publishers_max."
@@ -210,13 +210,13 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.trees.Trees._parents
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
-        broker_agent.core.logbook.Page.publications
-        broker_agent.core.logbook.Page.requests
-        broker_agent.core.logbook.Page.sessions
-        broker_agent.core.logbook.Page.subscriptions
+        broker_agent.core.logbook.LogbookPage.publications
+        broker_agent.core.logbook.LogbookPage.requests
+        broker_agent.core.logbook.LogbookPage.sessions
+        broker_agent.core.logbook.LogbookPage.subscriptions
         broker_agent.core.move_limits.MovedLately._at_s
         broker_agent.core.publishing.Publishing._busy
-        broker_agent.core.publishing._Stream.open
+        broker_agent.core.publishing._PublisherStream.open
         broker_agent.runtime.http_server.HttpServer.requests
         broker_agent.runtime.links.Links._tasks
         broker_agent.runtime.links._Link._queue

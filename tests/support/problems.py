@@ -13,7 +13,7 @@ from overlay.cost import Cost, CostModel, Demand, Prices
 from overlay.cost_kernels import Ints
 from overlay.geometry import RingGeometry
 from reconfig_manager.placement.decision import MovingCost
-from reconfig_manager.placement.problem import Problem
+from reconfig_manager.placement.problem import PlacementProblem
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Spec:
         demand = Demand(self.subscriptions, self.publications, self.keys)
         return CostModel(RingGeometry(self.node_ids), demand, self.prices)
 
-    def problem(self, moving: MovingCost | None = None) -> Problem:
+    def problem(self, moving: MovingCost | None = None) -> PlacementProblem:
         place = np.array(self.place, dtype=np.int32)
-        return Problem(self.model(), place, len(self.publications), moving or MovingCost())
+        return PlacementProblem(self.model(), place, len(self.publications), moving or MovingCost())
 
 
 def random_spec(rng: Random, brokers: int, topics: int, *, rtt: bool, weights: bool) -> Spec:

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from reconfig_manager.rest.admission import Traffic
+from reconfig_manager.rest.admission import CallerTraffic
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.server import RestServer
 from tests.support.manager_driver import ManagerDriver
@@ -31,7 +31,7 @@ class Served:
     @property
     def closed(self) -> dict[str, float]:
         """Connections that it ended, by reason."""
-        traffic: Traffic = self.app.state.traffic
+        traffic: CallerTraffic = self.app.state.traffic
         return traffic.closed
 
     @property

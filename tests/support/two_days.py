@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from broker_agent.core.advice import Advice
+from broker_agent.core.advice import SelectionAdvice
 from broker_agent.core.selection_settings import SelectionSettings
 from dynatops.churn_workload import Change, ChurnSpec, changes, topic_name
 from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
@@ -79,7 +79,9 @@ def _rows(
     yield from ((when, f"b{before}", user, topic_name(t), UNSUBSCRIBE) for t in sorted(dropped))
 
 
-def second_day(day: Day, seed: int, settings: SelectionSettings, advice: Advice | None) -> Outcome:
+def second_day(
+    day: Day, seed: int, settings: SelectionSettings, advice: SelectionAdvice | None
+) -> Outcome:
     model = _Model(day.brokers, settings, seed)
     for broker in model._brokers:
         broker.advise(advice, 0.0)
@@ -108,9 +110,9 @@ def _second(day: Day, rng: Random) -> list[Change]:
     return sorted([*coming, *later], key=lambda change: change.at_s)
 
 
-def advice(clients: Mapping[str, str], topics: Mapping[str, str]) -> Advice:
+def advice(clients: Mapping[str, str], topics: Mapping[str, str]) -> SelectionAdvice:
     keys = {int(key_of(topic)): broker for topic, broker in topics.items()}
-    return Advice("1", _FRESH_S, dict(clients), keys)
+    return SelectionAdvice("1", _FRESH_S, dict(clients), keys)
 
 
 def gathering(follows: Mapping[str, Iterable[str]], at: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dynatops.lake.describe import describe
 from dynatops.lake.fields import PUBLICATIONS, REQUESTS, SESSIONS, SUBSCRIPTIONS, TABLES
 from dynatops.lake.files import Lake, LakeError
 from dynatops.lake.generate import generate
-from dynatops.lake.world import LakeSpec, World
+from dynatops.lake.world import LakeSpec, LakeWorld
 from overlay.identifiers import first_node_id, key_of
 from tests.support.lakes import read_rows, unfinished_files, whole_files
 
@@ -179,7 +179,7 @@ class TestDescribe:
 
 def test_a_fair_share_of_users_follows_strays() -> None:
     spec = LakeSpec(users=20_000, brokers=10, topics=1_000, strays=0.05)
-    world = World(spec, np.random.default_rng(1))
+    world = LakeWorld(spec, np.random.default_rng(1))
     strays = (world.follows // 10 != world.mode[:, None]).mean()
     assert strays == pytest.approx(0.05, rel=0.1)
     ordered = np.sort(world.follows, axis=1)

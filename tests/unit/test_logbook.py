@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.logbook import Page
+from broker_agent.core.logbook import LogbookPage
 from broker_agent.core.tallies import Tallies
 from dynatops.v1.client_pb2 import Subscribe
 from overlay.counters import OverlayCounters
-from overlay.reigns import Tally
+from overlay.reigns import TopicTally
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
@@ -18,15 +18,15 @@ def logging_broker(rows_max: int = 100, disk: SimulatedDisk | None = None) -> Lo
     return LoneBroker(logged_rows_max=rows_max, disk=disk)
 
 
-def page_of(broker: LoneBroker) -> Page:
+def page_of(broker: LoneBroker) -> LogbookPage:
     return broker.core.logbook.take(broker.now_s)
 
 
-def sessions(page: Page) -> list[tuple[str, str]]:
+def sessions(page: LogbookPage) -> list[tuple[str, str]]:
     return [(row.user_id, row.op) for row in page.sessions]
 
 
-def subscriptions(page: Page) -> list[tuple[str, str, str]]:
+def subscriptions(page: LogbookPage) -> list[tuple[str, str, str]]:
     return [(row.user_id, row.topic, row.op) for row in page.subscriptions]
 
 
@@ -203,23 +203,23 @@ class TestTallies:
     def test_each_taker_gets_all_since_it_began(self) -> None:
         tallies = Tallies(100, OverlayCounters())
         tallies.open("lake")
-        tallies.add({"fire": Tally(1, 10, 0)})
+        tallies.add({"fire": TopicTally(1, 10, 0)})
         tallies.open("manager")
-        tallies.add({"fire": Tally(2, 20, 1)})
-        assert tallies.take("lake") == {"fire": Tally(3, 30, 1)}
+        tallies.add({"fire": TopicTally(2, 20, 1)})
+        assert tallies.take("lake") == {"fire": TopicTally(3, 30, 1)}
         assert tallies.take("lake") == {}
-        tallies.add({"fire": Tally(4, 40, 0)})
-        assert tallies.take("manager") == {"fire": Tally(6, 60, 1)}
-        assert tallies.take("lake") == {"fire": Tally(4, 40, 0)}
+        tallies.add({"fire": TopicTally(4, 40, 0)})
+        assert tallies.take("manager") == {"fire": TopicTally(6, 60, 1)}
+        assert tallies.take("lake") == {"fire": TopicTally(4, 40, 0)}
 
     def test_to_begin_twice_loses_nothing(self) -> None:
         tallies = Tallies(100, OverlayCounters())
         for _ in range(2):
             tallies.open("lake")
-            tallies.add({"fire": Tally(1, 1, 1)})
-        assert tallies.take("lake") == {"fire": Tally(2, 2, 2)}
+            tallies.add({"fire": TopicTally(1, 1, 1)})
+        assert tallies.take("lake") == {"fire": TopicTally(2, 2, 2)}
 
     def test_strangers_get_nothing(self) -> None:
         tallies = Tallies(100, OverlayCounters())
-        tallies.add({"fire": Tally(1, 1, 1)})
+        tallies.add({"fire": TopicTally(1, 1, 1)})
         assert tallies.take("lake") == {}

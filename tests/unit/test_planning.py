@@ -17,7 +17,7 @@ from reconfig_manager.model.policy import (
     SolverOptions,
 )
 from reconfig_manager.placement.problem import Objective
-from reconfig_manager.planning.process import Outcome
+from reconfig_manager.planning.process import CheckOutcome
 from reconfig_manager.ports import Solve, Tell
 from tests.support.workday import START_S, Workday
 
@@ -191,7 +191,7 @@ class TestTheProcess:
         day.run(1.1 * HOUR_S)
         last = day.manager.process.last
         assert last is not None
-        assert (last.outcome, last.explanation) == (Outcome.UNSOLVED, "out of memory")
+        assert (last.outcome, last.explanation) == (CheckOutcome.UNSOLVED, "out of memory")
 
     def test_a_new_policy_starts_again(self) -> None:
         day = Workday(auto(hysteresis_periods=2))

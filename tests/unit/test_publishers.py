@@ -9,8 +9,8 @@ from overlay.publishers import (
     HOLES_MAX,
     Hole,
     Publishers,
+    PublisherWindow,
     Range,
-    Window,
     part_of_events,
     part_of_run,
 )
@@ -18,7 +18,7 @@ from tests.support.nodes import events
 
 
 def test_numbers_in_a_row_are_new_once() -> None:
-    window = Window()
+    window = PublisherWindow()
     assert window.admit(1, 3) == [Range(1, 3)]
     assert window.admit(1, 3) == []
     assert window.admit(2, 4) == [Range(4, 2)]
@@ -26,7 +26,7 @@ def test_numbers_in_a_row_are_new_once() -> None:
 
 
 def test_what_was_skipped_never_comes_unless_it_is_missing_from_the_history() -> None:
-    window = Window()
+    window = PublisherWindow()
     assert window.admit(5, 1) == [Range(5, 1)]
     assert window.admit(4, 1) == []
     assert window.admit(9, 1, missing=2, clock=17) == [Range(9, 1)]
@@ -37,14 +37,14 @@ def test_what_was_skipped_never_comes_unless_it_is_missing_from_the_history() ->
 
 
 def test_a_hole_can_be_filled_from_the_middle() -> None:
-    window = Window()
+    window = PublisherWindow()
     window.admit(10, 1, missing=9)
     assert window.admit(4, 3) == [Range(4, 3, 0)]
     assert window.holes == (Hole(1, 3), Hole(7, 9))
 
 
 def test_holes_are_bounded_and_the_oldest_is_forgotten() -> None:
-    window = Window()
+    window = PublisherWindow()
     for i in range(HOLES_MAX + 3):
         window.admit(10 * (i + 1), 1, missing=1)
     assert len(window.holes) == HOLES_MAX
@@ -64,12 +64,15 @@ def test_holes_are_bounded_and_the_oldest_is_forgotten() -> None:
 def test_publications_are_taken_in_order(
     first: int, count: int, settled: int, expected: tuple[int, int] | None
 ) -> None:
-    window = Window(high=3)
+    window = PublisherWindow(high=3)
     assert window.admit_next(first, count, settled) == expected
 
 
 def test_what_was_seen_elsewhere_is_no_news() -> None:
-    here, there = Window(high=3, holes=[Hole(2, 2, 7)]), Window(high=9, holes=[Hole(2, 6, 4)])
+    here, there = (
+        PublisherWindow(high=3, holes=[Hole(2, 2, 7)]),
+        PublisherWindow(high=9, holes=[Hole(2, 6, 4)]),
+    )
     here.learn(there)
     assert (here.high, here.holes) == (9, (Hole(2, 2, 7), Hole(4, 6, 0)))
     # What was missing there was missing before anybody joined here.
@@ -78,7 +81,7 @@ def test_what_was_seen_elsewhere_is_no_news() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(0, 6)), max_size=30))
 def test_no_number_is_ever_new_twice(steps: list[tuple[int, int, int]]) -> None:
-    window, seen = Window(), set[int]()
+    window, seen = PublisherWindow(), set[int]()
     for first, count, missing in steps:
         for new in window.admit(first, count, missing):
             numbers = set(range(new.first, new.first + new.count))

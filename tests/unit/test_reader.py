@@ -4,7 +4,7 @@ from typing import Any
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
 from overlay.identifiers import TermOwner
-from overlay.reader import PARKED_RUNS_MAX, Reading, TopicReader
+from overlay.reader import PARKED_RUNS_MAX, ReadResult, TopicReader
 from overlay.retention import LogBudget
 from overlay.settings import OverlaySettings
 from overlay.topic_log import TopicLog
@@ -195,7 +195,7 @@ class TestBrokenHistory:
         assert [part.run.first_number for part in late] == [1, 2]
         assert all(part.opened is not None and joined < part.opened for part in late)
 
-    def read(self, reader: TopicReader, log: TopicLog) -> Reading:
+    def read(self, reader: TopicReader, log: TopicLog) -> ReadResult:
         return reader.fetched(log.since({entry.term: entry.seq for entry in reader.seen()}))
 
 
@@ -212,7 +212,7 @@ class TestGoingBack:
     def ask(self, reader: TopicReader, log: TopicLog) -> Fetched:
         return log.since({entry.term: entry.seq for entry in reader.seen()})
 
-    def numbers(self, reading: Reading) -> list[int]:
+    def numbers(self, reading: ReadResult) -> list[int]:
         return [part.run.first_number for part in reading.parts]
 
     def returning(self, log: TopicLog) -> TopicReader:

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from broker_agent.core.advice import Advice
-from broker_agent.core.selection import Choice, Reason, Selection, User
+from broker_agent.core.advice import SelectionAdvice
+from broker_agent.core.selection import Choice, Selection, SelectionReason, User
 from broker_agent.core.selection_settings import AdviceSettings, SelectionSettings
 from tests.support.selecting import selection, told
 
@@ -39,7 +39,7 @@ def test_utility(
     here = selection(SelectionSettings(load_weight=weight, load_floor=0))
     here.on_summary(told("b", theirs, load), 0.0)
     choice = here.choose(newcomer(), 0.0)
-    assert choice.reason is Reason.MORE_ALIKE
+    assert choice.reason is SelectionReason.MORE_ALIKE
     assert (choice.broker_id, choice.address) == ("b", "b:1")
     assert choice.utility == pytest.approx(utility)
     assert choice.own_utility == pytest.approx(own_utility)
@@ -55,7 +55,7 @@ def test_a_user_is_no_company_to_itself() -> None:
     assert (choice.own_utility, choice.utility) == (0.5, 0.75)
     # Where it only has begun, the others' count in full.
     stays = here.choose(User("v", MINE), 0.0)
-    assert (stays.reason, stays.own_utility) == (Reason.HERE_IS_BEST, 1.0)
+    assert (stays.reason, stays.own_utility) == (SelectionReason.HERE_IS_BEST, 1.0)
 
 
 def test_load_here_is_with_the_user_there() -> None:
@@ -74,7 +74,7 @@ def test_it_is_less_loaded_elsewhere() -> None:
     for _ in range(4):
         here.local.add(MINE)
     here.on_summary(told("b", MINE, load=4), 0.0)
-    assert here.choose(newcomer(), 0.0).reason is Reason.LESS_LOADED
+    assert here.choose(newcomer(), 0.0).reason is SelectionReason.LESS_LOADED
     assert here.counters.redirects_load == 1
 
 
@@ -101,7 +101,7 @@ def test_a_user_with_very_many_topics_is_compared_by_a_sample() -> None:
 # ---- staying -------------------------------------------------------------------------------------
 
 
-def reason_of(choice: Choice) -> Reason:
+def reason_of(choice: Choice) -> SelectionReason:
     assert not choice.moves
     assert (choice.broker_id, choice.address) == ("me", "me:1")
     assert choice.utility == choice.own_utility
@@ -110,11 +110,11 @@ def reason_of(choice: Choice) -> Reason:
 
 def test_reasons_to_stay_without_looking() -> None:
     here = selection()
-    assert reason_of(here.choose(User("u", ()), 0.0)) is Reason.NO_INTERESTS
-    assert reason_of(here.choose(newcomer(), 0.0)) is Reason.NO_OTHERS
+    assert reason_of(here.choose(User("u", ()), 0.0)) is SelectionReason.NO_INTERESTS
+    assert reason_of(here.choose(newcomer(), 0.0)) is SelectionReason.NO_OTHERS
     off = selection(SelectionSettings(enabled=False))
     off.on_summary(told("b", MINE), 0.0)
-    assert reason_of(off.choose(newcomer(), 0.0)) is Reason.OFF
+    assert reason_of(off.choose(newcomer(), 0.0)) is SelectionReason.OFF
     assert off.summary(0.0) is None
 
 
@@ -125,7 +125,7 @@ def test_nobody_moves_for_a_gain_below_the_margin() -> None:
     here.local.add({1, 2})
     here.on_summary(told("b", {1, 2, 3}), 0.0)
     settled = User("u", MINE, held=MINE)
-    assert reason_of(here.choose(settled, 0.0)) is Reason.GAIN_BELOW_MARGIN
+    assert reason_of(here.choose(settled, 0.0)) is SelectionReason.GAIN_BELOW_MARGIN
     here.on_summary(told("b", MINE, number=2), 0.0)
     assert here.choose(settled, 0.0).moves
 
@@ -141,19 +141,19 @@ def test_nobody_is_sent_to_a_broker_that_fell_silent() -> None:
     here = selection()
     here.on_summary(told("b", MINE), 0.0)
     assert here.choose(newcomer("u"), 6.9).moves
-    assert reason_of(here.choose(newcomer("v"), 7.1)) is Reason.NO_OTHERS
+    assert reason_of(here.choose(newcomer("v"), 7.1)) is SelectionReason.NO_OTHERS
 
 
 def test_who_was_moved_stays_for_a_while() -> None:
     here = selection(PLAIN)
     here.on_summary(told("b", MINE), 0.0)
     here.note_arrival("u", 0.0)
-    assert reason_of(here.choose(newcomer("u"), 4.9)) is Reason.MOVED_LATELY
+    assert reason_of(here.choose(newcomer("u"), 4.9)) is SelectionReason.MOVED_LATELY
     assert here.counters.redirects_held_back == 1
     assert here.choose(newcomer("u"), 5.1).moves
     # And if it comes back by itself.
     here.on_summary(told("b", MINE, number=2), 6.0)
-    assert reason_of(here.choose(newcomer("u"), 10.0)) is Reason.MOVED_LATELY
+    assert reason_of(here.choose(newcomer("u"), 10.0)) is SelectionReason.MOVED_LATELY
 
 
 def test_a_target_takes_so_many_until_it_is_heard_again() -> None:
@@ -163,7 +163,7 @@ def test_a_target_takes_so_many_until_it_is_heard_again() -> None:
     went = [here.choose(newcomer(f"u{i}"), 0.0) for i in range(5)]
     # First the best, then the next best, which is as good once the others are on their way there.
     assert [choice.broker_id for choice in went] == ["b", "b", "c", "c", "me"]
-    assert went[4].reason is Reason.TARGETS_BUSY
+    assert went[4].reason is SelectionReason.TARGETS_BUSY
     here.on_summary(told("b", MINE, number=2), 1.0)
     assert here.choose(newcomer("u9"), 1.0).broker_id == "b"
 
@@ -183,7 +183,7 @@ def test_so_many_moves_a_second() -> None:
 
     def moved(at_s: float) -> int:
         choices = [here.choose(newcomer(f"u{at_s}{i}"), at_s) for i in range(10)]
-        assert {c.reason for c in choices if not c.moves} == {Reason.MOVES_LIMITED}
+        assert {c.reason for c in choices if not c.moves} == {SelectionReason.MOVES_LIMITED}
         return sum(choice.moves for choice in choices)
 
     assert moved(0.0) == 3
@@ -197,8 +197,8 @@ def test_past_the_memory_of_moves_everybody_stays_longer() -> None:
     for i in range(3):
         here.note_arrival(f"u{i}", 1.0)
     # u0 is forgotten, so anybody may be u0.
-    assert reason_of(here.choose(newcomer("u0"), 5.9)) is Reason.MOVED_LATELY
-    assert reason_of(here.choose(newcomer("new"), 5.9)) is Reason.MOVED_LATELY
+    assert reason_of(here.choose(newcomer("u0"), 5.9)) is SelectionReason.MOVED_LATELY
+    assert reason_of(here.choose(newcomer("new"), 5.9)) is SelectionReason.MOVED_LATELY
     assert here.choose(newcomer("new"), 6.1).moves
 
 
@@ -209,17 +209,21 @@ def advised(settings: SelectionSettings = PLAIN) -> Selection:
     here = selection(settings)
     here.on_summary(told("alike", {1, 2, 3}), 0.0)
     here.on_summary(told("advised", {1, 2}), 0.0)
-    here.advise(Advice("1", 5.0, {"u": "advised"}), 0.0)
+    here.advise(SelectionAdvice("1", 5.0, {"u": "advised"}), 0.0)
     return here
 
 
 def test_fresh_advice_outweighs_some_likeness() -> None:
     here = advised()
     choice = here.choose(newcomer("u"), 4.9)
-    assert (choice.broker_id, choice.reason, choice.utility) == ("advised", Reason.ADVISED, 1.0)
+    assert (choice.broker_id, choice.reason, choice.utility) == (
+        "advised",
+        SelectionReason.ADVISED,
+        1.0,
+    )
     assert here.counters.redirects_advised == 1
     little = SelectionSettings(load_weight=0.0, advice_weight=0.1)
-    assert advised(little).choose(newcomer("u"), 4.9).reason is Reason.MORE_ALIKE
+    assert advised(little).choose(newcomer("u"), 4.9).reason is SelectionReason.MORE_ALIKE
 
 
 def test_advice_for_others_too_old_or_taken_back() -> None:
@@ -233,9 +237,9 @@ def test_advice_for_others_too_old_or_taken_back() -> None:
 def test_advice_to_stay_and_for_a_broker_nobody_knows() -> None:
     here = selection(PLAIN)
     here.on_summary(told("b", {1, 2}), 0.0)
-    here.advise(Advice("1", 5.0, {"u": "me", "v": "elsewhere"}), 0.0)
-    assert reason_of(here.choose(newcomer("u"), 0.0)) is Reason.HERE_IS_BEST
-    assert here.choose(newcomer("v"), 0.0).reason is Reason.MORE_ALIKE
+    here.advise(SelectionAdvice("1", 5.0, {"u": "me", "v": "elsewhere"}), 0.0)
+    assert reason_of(here.choose(newcomer("u"), 0.0)) is SelectionReason.HERE_IS_BEST
+    assert here.choose(newcomer("v"), 0.0).reason is SelectionReason.MORE_ALIKE
 
 
 @pytest.mark.parametrize(
@@ -251,7 +255,7 @@ def test_advice_to_stay_and_for_a_broker_nobody_knows() -> None:
 def test_advice_by_client_then_by_most_topics_then_by_name(
     client: str, interests: set[int], broker: str | None
 ) -> None:
-    advice = Advice("1", 5.0, {"known": "k"}, {1: "a", 2: "a", 3: "b"})
+    advice = SelectionAdvice("1", 5.0, {"known": "k"}, {1: "a", 2: "a", 3: "b"})
     assert advice.broker_for(client, interests) == broker
 
 
@@ -286,7 +290,10 @@ def test_nobody_is_sent_where_it_could_not_connect() -> None:
     here.on_summary(told("b", MINE), 0.0)
     here.on_summary(told("c", {1}), 0.0)
     assert here.choose(User("u", {1, 2}, avoided={"b:1"}), 0.0).broker_id == "c"
-    assert reason_of(here.choose(User("v", MINE, avoided={"b:1", "c:1"}), 0.0)) is Reason.NO_OTHERS
+    assert (
+        reason_of(here.choose(User("v", MINE, avoided={"b:1", "c:1"}), 0.0))
+        is SelectionReason.NO_OTHERS
+    )
     # Others may be: one client's word is its own.
     assert here.choose(newcomer("w"), 0.0).broker_id == "b"
 
@@ -296,7 +303,7 @@ def test_nobody_is_sent_to_a_broker_that_is_out_of_reach_until_it_is_heard_again
     here.on_summary(told("b", MINE), 0.0)
     here.lose(["b:1", "unknown:1"])
     assert here.counters.neighbours_lost == 1
-    assert reason_of(here.choose(newcomer(), 0.1)) is Reason.NO_OTHERS
+    assert reason_of(here.choose(newcomer(), 0.1)) is SelectionReason.NO_OTHERS
     here.on_summary(told("b", MINE, number=2), 0.2)
     assert here.choose(newcomer(), 0.2).broker_id == "b"
 
@@ -307,11 +314,11 @@ def test_nobody_is_sent_to_a_broker_that_leaves() -> None:
     assert late is not None
     here.on_summary(told("b", MINE, number=1), 0.0)
     here.on_summary(leaving.farewell(0.1), 0.1)
-    assert reason_of(here.choose(newcomer(), 0.1)) is Reason.NO_OTHERS
+    assert reason_of(here.choose(newcomer(), 0.1)) is SelectionReason.NO_OTHERS
     # What it had said before comes late.
     here.on_summary(late, 0.2)
     here.on_summary(told("b", MINE, number=1), 0.2)
-    assert reason_of(here.choose(newcomer(), 0.2)) is Reason.NO_OTHERS
+    assert reason_of(here.choose(newcomer(), 0.2)) is SelectionReason.NO_OTHERS
     # Started again, it is another life.
     here.on_summary(told("b", MINE, incarnation=2), 0.3)
     assert here.choose(newcomer(), 0.3).broker_id == "b"

@@ -9,9 +9,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from overlay.cost import CostModel, Placement, Prices
+from overlay.cost import CostedPlacement, CostModel, Prices
 from reconfig_manager.placement.decision import MovingCost
-from reconfig_manager.placement.problem import Objective, Problem, Run, Task, UnsuitableProblemError
+from reconfig_manager.placement.problem import (
+    Objective,
+    PlacementProblem,
+    SolverRun,
+    Task,
+    UnsuitableProblemError,
+)
 from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.solvers import SOLVERS, blocks, lsap, refine
 from reconfig_manager.solvers.reference import solve_literally
@@ -24,26 +30,26 @@ CHEAP_MOVES = MovingCost(a=0.5, b=0.5, c=0.2)
 
 def small_problem(
     seed: int, brokers_max: int = 7, *, rtt: bool = False, weights: bool = False
-) -> Problem:
+) -> PlacementProblem:
     rng = Random(seed)
     brokers, topics = rng.randint(1, brokers_max), rng.randint(1, 8)
     return random_spec(rng, brokers, topics, rtt=rtt, weights=weights).problem(CHEAP_MOVES)
 
 
-def multimodal(brokers: int, topics: int, seed: int = 1) -> Problem:
+def multimodal(brokers: int, topics: int, seed: int = 1) -> PlacementProblem:
     return make_instance(brokers, topics, Pattern.MULTIMODAL, seed).problem()
 
 
-def least(problem: Problem, objective: Objective, max_moves: int | None = None) -> float:
+def least(problem: PlacementProblem, objective: Objective, max_moves: int | None = None) -> float:
     """The objective at its best, by looking at every placement."""
-    run = Run(problem, Task(objective=objective, max_moves=max_moves))
+    run = SolverRun(problem, Task(objective=objective, max_moves=max_moves))
     for place in all_places(problem.brokers):
         run.offer(place, problem.model.evaluate(place).total)
     return run.value_of(run.place, run.total)
 
 
-def value(problem: Problem, place: np.ndarray, objective: Objective) -> float:
-    run = Run(problem, Task(objective=objective))
+def value(problem: PlacementProblem, place: np.ndarray, objective: Objective) -> float:
+    run = SolverRun(problem, Task(objective=objective))
     return run.value_of(place, problem.model.evaluate(place).total)
 
 
@@ -71,7 +77,7 @@ class TestSsbrGreedy:
 
     def test_moves_the_costliest_broker_to_its_best_place(self) -> None:
         problem = multimodal(20, 20)
-        placement = Placement.of(problem.model, problem.place)
+        placement = CostedPlacement.of(problem.model, problem.place)
         costs = np.add(*placement.broker_costs())
         deltas = [
             placement.swap_delta(int(costs.argmax()), other)
@@ -101,7 +107,7 @@ class TestSsbrGreedy:
 
     def test_the_two_readings_begin_with_different_brokers(self) -> None:
         problem = multimodal(40, 40)
-        placement = Placement.of(problem.model, problem.place)
+        placement = CostedPlacement.of(problem.model, problem.place)
         overhead, delay = placement.broker_costs()
         assert bottleneck_of(placement, Grade.BROKER_COST) == int((overhead + delay).argmax())
         assert bottleneck_of(placement, Grade.EXTERNAL_OVERHEAD) == int(overhead.argmax())
@@ -118,7 +124,7 @@ class TestDynatopsGreedy:
     def test_takes_the_best_of_the_improvement_path(self, seed: int) -> None:
         rng = Random(seed)
         problem = random_spec(rng, 12, 8, rtt=False, weights=False).problem(CHEAP_MOVES)
-        placement = Placement.of(problem.model, problem.place)
+        placement = CostedPlacement.of(problem.model, problem.place)
         values = [placement.total]
         for _ in improvement_path(problem.model, placement):
             place = placement.place
@@ -157,7 +163,7 @@ class TestLsap:
             SOLVERS["lsap"](multimodal(9, 10), Task())
 
 
-def _only_delay(problem: Problem) -> Problem:
+def _only_delay(problem: PlacementProblem) -> PlacementProblem:
     """The same where relays cost next to nothing."""
     tables = problem.model.tables
     model = CostModel.__new__(CostModel)
@@ -167,7 +173,7 @@ def _only_delay(problem: Problem) -> Problem:
         relay_price=0 * tables.relay_price,
         delay_at=np.empty((0, 0)),
     )
-    return Problem(model, problem.place, problem.topics)
+    return PlacementProblem(model, problem.place, problem.topics)
 
 
 class TestExact:
@@ -291,7 +297,7 @@ class TestRefine:
         assert min(totals, key=totals.__getitem__) == "refine"
 
 
-def _least_by_enumeration(problem: Problem) -> float:
+def _least_by_enumeration(problem: PlacementProblem) -> float:
     """Every placement evaluated from nothing, in C rather than Python."""
     tables, model = problem.model.tables, problem.model
     assert len(tables.row)
@@ -344,7 +350,7 @@ def test_limits_that_a_solver_cannot_keep_are_refused(name: str) -> None:
 def test_the_clock_ends_a_run() -> None:
     problem = multimodal(60, 60)
     times = itertools.count(0.0, 1.0)
-    run = Run(problem, Task(time_limit_s=5.0), clock=lambda: next(times))
+    run = SolverRun(problem, Task(time_limit_s=5.0), clock=lambda: next(times))
     while not run.over:
         assert run.iterations < 10
         run.iterations += 1
@@ -373,7 +379,7 @@ class TestBlocks:
         spec = random_spec(Random(3), 12, 8, rtt=False, weights=False)
         spec.subscriptions[0] = []
         problem = spec.problem()
-        tables, state = problem.model.tables, Placement.of(problem.model, problem.place).state
+        tables, state = problem.model.tables, CostedPlacement.of(problem.model, problem.place).state
         broker = np.array([5], dtype=np.int32)
         everywhere = np.arange(12, dtype=np.int32)
         lift(tables, state, broker)
@@ -390,13 +396,13 @@ class TestBlocks:
     ) -> None:
         problem = make_instance(60, 60, Pattern.MULTIMODAL, 1).problem(MovingCost(4, 1, 0.5))
         monkeypatch.setattr(blocks, "BROKERS", 10)
-        run = Run(problem, Task(objective=objective))
+        run = SolverRun(problem, Task(objective=objective))
         before = run.value_of(run.place, run.total)
-        placement = Placement.of(problem.model, problem.place)
+        placement = CostedPlacement.of(problem.model, problem.place)
         blocks.improve_blocks(run, placement, Random(1))
         assert run.value_of(run.place, run.total) < before
         assert run.iterations == blocks.LIFTS * 6
-        fresh = Placement.of(problem.model, placement.place)
+        fresh = CostedPlacement.of(problem.model, placement.place)
         assert placement.total == fresh.total
         assert (placement.state.counts == fresh.state.counts).all()
         assert run.total == problem.model.evaluate(run.place).total
