@@ -7,9 +7,8 @@ What is to be looked at in the end it adds to `run.checks`. A new one is a funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simulator.hostile import plan_hostile_clients
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 Actor = Callable[["SimulatedRun", Random], None]
 
 # By name, which seeds its generator.
-ACTORS: Mapping[str, Actor] = MappingProxyType(
-    {"hostile clients": plan_hostile_clients, "workers": plan_workers}
-)
+ACTORS: dict[str, Actor] = {"hostile clients": plan_hostile_clients, "workers": plan_workers}
 
 
 def plan_actors(run: SimulatedRun) -> None:

@@ -104,7 +104,8 @@ class SimulatedClient:
         self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}
         # Topic, publisher and number of events that a history lacks.
         self._said_missing: set[tuple[str, int, int]] = set()
-        # The broker that has its session.
+        # The broker that has its session, and all its filters: a process that dies on its way to
+        # another finds none of them there.
         self._session_at = ""
         # Brokers that it lost or could not reach, as it tells whichever it comes to.
         self._failed = FailedLately()
@@ -284,6 +285,8 @@ class SimulatedClient:
                 self._world.scheduler.after(REDIRECT_PATIENCE_S, move)
             elif isinstance(item, Goodbye):
                 self._sent_away(item)
+        if self._broker is not None and self.core.welcome is not None and self.core.is_settled:
+            self._session_at = self._broker.address
         self._flush()
 
     def _sent_away(self, goodbye: Goodbye) -> None:
@@ -312,7 +315,6 @@ class SimulatedClient:
                 if key not in self.core.filters and key not in unclaimed:
                     # Its session is elsewhere, and with it all that a new life could go on with.
                     self._end(key)
-        self._session_at = address
         if unclaimed:
             self.core.subscribe(unclaimed)
 

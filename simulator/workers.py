@@ -45,6 +45,7 @@ STEP_S = 0.1
 # What happens to an event in hand in one step.
 DONE = 0.25
 GIVEN_BACK = 0.05
+GIVEN_BACK_MAX_S = 2.0
 # How often, in one step, the process ends; and the connection.
 DEATH = 0.01
 DROP = 0.005
@@ -54,6 +55,8 @@ LIMITS = WorkLimits(max_in_flight=4, ack_wait_s=3.0)
 # Of the worker that gives events up.
 FEW_DELIVERIES = replace(LIMITS, max_deliver=3)
 OFTEN_GIVEN_BACK = 0.3
+# It waits that often that it would never come to an end with longer waits, and more topics.
+OFTEN_GIVEN_BACK_MAX_S = 0.3
 
 # Topic, publisher, number.
 EventKey = tuple[str, int, int]
@@ -269,7 +272,9 @@ class Worker:
             else:
                 self._hand_out(item)
         self._ask_for_echo([])
-        given_back = OFTEN_GIVEN_BACK if self.limits.max_deliver else GIVEN_BACK
+        given_back, wait_max_s = GIVEN_BACK, GIVEN_BACK_MAX_S
+        if self.limits.max_deliver:
+            given_back, wait_max_s = OFTEN_GIVEN_BACK, OFTEN_GIVEN_BACK_MAX_S
         for item in list(self._in_hand):
             what = self._rng.random()
             if item.is_done or what < DONE:
@@ -277,7 +282,7 @@ class Worker:
                 self._finish(item)
             elif what < DONE + given_back:
                 self._in_hand.remove(item)
-                self.work.give_back(item, self._rng.uniform(0.0, 2.0), self._now())
+                self.work.give_back(item, self._rng.uniform(0.0, wait_max_s), self._now())
         self._tell()
 
     def _die(self) -> None:
@@ -419,7 +424,9 @@ def plan_workers(run: SimulatedRun, rng: Random) -> None:
     for i in range(WORKERS):
         count = min(TOPICS, run.scenario.topics)
         topics = [f"topic/{n}" for n in sorted(rng.sample(range(run.scenario.topics), count))]
-        limits = FEW_DELIVERIES if i == 0 else LIMITS
+        limits = LIMITS
+        if i == 0:
+            limits, topics = FEW_DELIVERIES, topics[:1]
         worker = Worker(run, f"worker{i}", topics, Random(rng.getrandbits(64)), limits)
         run.later(rng.uniform(START_S / 2, START_S), worker.connect)
         run.later(START_S, worker.step)

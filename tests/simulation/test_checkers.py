@@ -19,6 +19,7 @@ from overlay.identifiers import NodeId
 from overlay.peers import Peer
 from overlay.publishers import RunPart
 from overlay.reader import ReadResult, TopicReader
+from simulator.actors import ACTORS
 from simulator.checkers import check_ring
 from simulator.disk import SimulatedDisk
 from simulator.network import Weather
@@ -42,6 +43,15 @@ BREAK_AT_S = 20.0
 def broken(break_it: Callable[[SimulatedRun], None], *, at_s: float = BREAK_AT_S) -> Verdict:
     """A calm run in which this happens."""
     return SimulatedRun(CALM).play(lambda run: run.scheduler.after(at_s, lambda: break_it(run)))
+
+
+def is_seen(scenario: Scenario, text: str, among: range = range(1, 9)) -> bool:
+    """With what is broken on purpose, one of the first seeds says this."""
+    return any(
+        text in violation
+        for seed in among
+        for violation in SimulatedRun(replace(scenario, seed=seed)).play().violations
+    )
 
 
 def brokers(run: SimulatedRun) -> list[SimulatedBroker]:
@@ -230,8 +240,6 @@ class TestDisk:
 
     RESTARTS = replace(
         CALM,
-        # One in which somebody without memory needs the disk.
-        seed=2,
         clients=60,
         faults=tuple(
             Planned(at_s, Fault.CRASH_AND_RESTART, lasts_s=1.0) for at_s in (16.0, 24.0, 32.0)
@@ -243,13 +251,11 @@ class TestDisk:
 
     def test_sessions_that_are_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(SimulatedDisk, "read", lambda self: Stored())
-        verdict = SimulatedRun(self.RESTARTS).play()
-        assert any("events lost" in violation for violation in verdict.violations)
+        assert is_seen(self.RESTARTS, "events lost")
 
     def test_topics_that_are_not_read_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Subscriptions, "_start_of", lambda *_: None)
-        verdict = SimulatedRun(self.RESTARTS).play()
-        assert any("events lost" in violation for violation in verdict.violations)
+        assert is_seen(self.RESTARTS, "events lost")
 
 
 class TestLossThatIsTold:
@@ -257,10 +263,10 @@ class TestLossThatIsTold:
 
     @pytest.mark.parametrize("fault", [Fault.NEIGHBOURS_CRASH, Fault.ALL_CRASH])
     def test_untold_it_is_a_violation(self, fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+        # Who finishes events one by one could not follow so many.
+        monkeypatch.delitem(ACTORS, "workers")
         drastic = replace(
             CALM,
-            # One in which events are on their way when the neighbours die.
-            seed=2,
             minutes=1.2,
             weather=Weather(delay_max_s=0.08),
             clients=24,
@@ -269,8 +275,7 @@ class TestLossThatIsTold:
         )
         assert SimulatedRun(drastic).play().violations == ()
         monkeypatch.setattr(Session, "tell_missed", lambda *_: None)
-        verdict = SimulatedRun(drastic).play()
-        assert any("it was not told" in violation for violation in verdict.violations)
+        assert is_seen(drastic, "it was not told")
 
 
 def _believing(self: TopicCursor, run: RunMessage) -> list[Arrived]:
