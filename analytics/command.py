@@ -14,15 +14,15 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
 from analytics.errors import AnalyticsError, AnalyticsUsageError
-from analytics.settings import AnalyticsSettings, SettingsError, with_values
-from dynatops.redis_access import (
+from dynatops.kit.redis_access import (
     PASSWORD_VARIABLE,
     RedisPasswordError,
     exposed_password,
     read_password,
 )
-from dynatops.strict_json import write_json
+from dynatops.kit.strict_json import write_json
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker

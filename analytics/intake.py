@@ -19,13 +19,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
+from analytics.analytics_settings import RunSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
 from analytics.files import Files
 from analytics.job import Fold
 from analytics.quarantine import Quarantine, SparkError, bad_files, read
 from analytics.schemas import lake_schema
-from analytics.settings import RunSettings
 from analytics.transforms.validity import REASON, judged, time_us
 from dynatops.lake.fields import SUFFIX
 

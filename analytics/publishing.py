@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame
 from redis import Redis
 from redis.exceptions import RedisError
 
+from analytics.analytics_settings import RunSettings
 from analytics.errors import AnalyticsError
 from analytics.job import Advice
-from analytics.settings import RunSettings
-from dynatops.advice_keys import table_key
-from dynatops.logs import without_passwords
-from dynatops.redis_access import RedisPasswordError, password_options
+from dynatops.kit.advice_keys import table_key
+from dynatops.kit.observing.logs import without_passwords
+from dynatops.kit.redis_access import RedisPasswordError, password_options
 
 _AT_ONCE = 1_000
 # Tables outlive their head: a reader may be halfway through.

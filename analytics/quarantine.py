@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from analytics.files import Files
 from analytics.transforms.validity import REASON
-from dynatops.strict_json import write_json
+from dynatops.kit.strict_json import write_json
 
 # What Spark says of a file that cannot be read, as opposed to a machine that cannot go on.
 _FILE_CONDITIONS = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_FOUND")

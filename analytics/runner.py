@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from analytics import schemas
+from analytics.analytics_settings import AnalyticsSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
 from analytics.files import Files, spark_url
@@ -28,7 +29,6 @@ from analytics.intake import Progress, Step, TableIntake
 from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
-from analytics.settings import AnalyticsSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,10 +28,10 @@ from typing import Any
 
 import duckdb
 
-from analytics.settings import AnalyticsSettings, RatesSettings
+from analytics.analytics_settings import AnalyticsSettings, RatesSettings
 from dynatops.lake.files import Lake
-from dynatops.lake.generate import generate
-from dynatops.lake.world import LakeSpec
+from dynatops.local.made_up_lake.generate import generate
+from dynatops.local.made_up_lake.world import LakeSpec
 
 BROKERS = 1_000
 CORES = 2

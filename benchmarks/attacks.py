@@ -28,7 +28,7 @@ from typing import Any
 import grpc
 
 import dynatops
-from dynatops.cluster import BrokerProcess
+from dynatops.local.cluster import BrokerProcess
 from dynatops.v1.client_pb2 import ClientFrame, ClientMessage, Hello
 
 CLIENTS = "/dynatops.v1.PubSub/Connect"

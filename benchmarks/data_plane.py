@@ -26,7 +26,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from dynatops.bench.processes import BenchWorker
+from dynatops.local.bench.processes import BenchWorker
 
 _START_TIMEOUT_S = 20.0
 _RUN_TIMEOUT_S = 120

@@ -19,7 +19,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Protocol
 
-from dynatops.bench.processes import BenchWindow, say
+from dynatops.local.bench.processes import BenchWindow, say
 
 TOPIC = "bench"
 _BATCH = 500

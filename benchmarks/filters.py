@@ -26,7 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from dynatops.filters import (
+from dynatops.kit.filters import (
     Filter,
     FilterTrie,
     Predicate,

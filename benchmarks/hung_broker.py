@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import dynatops
-from dynatops.cluster import BrokerProcess, ProcessCluster
+from dynatops.local.cluster import BrokerProcess, ProcessCluster
 
 PATIENCE_S = 120.0
 CONDEMNED = "dynatops_node_peers_condemned_total "

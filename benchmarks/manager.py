@@ -31,10 +31,10 @@ from random import Random
 from typing import Any
 
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.runtime.uplink import Uplink
-from broker_agent.settings import ManagerLinkSettings
-from dynatops.managers import ManagerProcess
-from dynatops.peer_credentials import LinkCredentials
+from broker_agent.process_settings import ManagerLinkSettings
+from broker_agent.runtime.manager.uplink import Uplink
+from dynatops.kit.security.peer_credentials import LinkCredentials
+from dynatops.local.managers import ManagerProcess
 from dynatops.v1.manager_pb2 import (
     RCFG_TREE_RESTORE,
     LoadReport,

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import dynatops
-from dynatops.bench.processes import BenchWorker
-from dynatops.bench.pubsub import PubSubPlan
-from dynatops.bench.pubsub import run as run_pubsub
+from dynatops.local.bench.processes import BenchWorker
+from dynatops.local.bench.pubsub import PubSubPlan
+from dynatops.local.bench.pubsub import run as run_pubsub
 
 _SCRAPES = 20
 _AT_ONCE = 500

@@ -31,7 +31,7 @@ from typing import Any
 import grpc
 
 import dynatops
-from dynatops.cluster import BrokerProcess
+from dynatops.local.cluster import BrokerProcess
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import dynatops
-from dynatops.cluster import ProcessCluster
+from dynatops.local.cluster import ProcessCluster
 
 # Reached within minutes; by default they are for machines, not for an hour.
 BOUNDS: Mapping[str, str] = {

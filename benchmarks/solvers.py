@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from overlay.cost import CostedPlacement
+from overlay.placement.cost import CostedPlacement
 from reconfig_manager.placement.problem import PlacementProblem, Task
 from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.solvers import SOLVERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from dynatops.peer_credentials import PeerSecurity
+from dynatops.kit.security.peer_credentials import PeerSecurity
 
 
 class SecuritySettings(PeerSecurity):

@@ -1,11 +1,11 @@
-"""The tokens file (`dynatops.tokens_file`), as rules for the core."""
+"""The tokens file (`dynatops.kit.security.tokens_file`), as rules for the core."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_agent.core.access import Limits, TokenRules
-from dynatops.tokens_file import TokenEntry, parse_entries, read_entries
+from broker_agent.core.rights.access import Limits, TokenRules
+from dynatops.kit.security.tokens_file import TokenEntry, parse_entries, read_entries
 
 
 def read_tokens(path: str) -> list[TokenRules]:

@@ -17,6 +17,7 @@ from dynatops.version import VERSION
 
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
+    from dynatops.client.core.publications import Ack as Ack
     from dynatops.client.errors import AccessError as AccessError
     from dynatops.client.errors import AckError as AckError
     from dynatops.client.errors import ArgumentError as ArgumentError
@@ -31,28 +32,27 @@ if TYPE_CHECKING:
     from dynatops.client.errors import SubscribeError as SubscribeError
     from dynatops.client.errors import WrongLoopError as WrongLoopError
     from dynatops.client.opening import connect as connect
-    from dynatops.client.publications import Ack as Ack
     from dynatops.client.subscription import Event as Event
     from dynatops.client.subscription import Gap as Gap
     from dynatops.client.subscription import Subscription as Subscription
     from dynatops.client.sync import SyncClient as SyncClient
     from dynatops.client.sync import SyncSubscription as SyncSubscription
     from dynatops.client.sync import connect_sync as connect_sync
-    from dynatops.filters import AttributesError as AttributesError
-    from dynatops.filters import Filter as Filter
-    from dynatops.filters import FilterError as FilterError
-    from dynatops.tls import Tls as Tls
-    from dynatops.tls import TlsFileError as TlsFileError
-    from dynatops.topics import TopicError as TopicError
+    from dynatops.kit.filters import AttributesError as AttributesError
+    from dynatops.kit.filters import Filter as Filter
+    from dynatops.kit.filters import FilterError as FilterError
+    from dynatops.kit.security.tls import Tls as Tls
+    from dynatops.kit.security.tls import TlsFileError as TlsFileError
+    from dynatops.kit.topics import TopicError as TopicError
 
 _HOMES = {
     "AccessError": "dynatops.client.errors",
-    "Ack": "dynatops.client.publications",
+    "Ack": "dynatops.client.core.publications",
     "AckError": "dynatops.client.errors",
     "ArgumentError": "dynatops.client.errors",
     "ArgumentTypeError": "dynatops.client.errors",
     "ArgumentValueError": "dynatops.client.errors",
-    "AttributesError": "dynatops.filters",
+    "AttributesError": "dynatops.kit.filters",
     "CallbackError": "dynatops.client.errors",
     "Client": "dynatops.client.aio",
     "ClientFailedError": "dynatops.client.errors",
@@ -60,17 +60,17 @@ _HOMES = {
     "ConnectError": "dynatops.client.errors",
     "DynatopsError": "dynatops.client.errors",
     "Event": "dynatops.client.subscription",
-    "Filter": "dynatops.filters",
-    "FilterError": "dynatops.filters",
+    "Filter": "dynatops.kit.filters",
+    "FilterError": "dynatops.kit.filters",
     "Gap": "dynatops.client.subscription",
     "PublishError": "dynatops.client.errors",
     "SubscribeError": "dynatops.client.errors",
     "Subscription": "dynatops.client.subscription",
     "SyncClient": "dynatops.client.sync",
     "SyncSubscription": "dynatops.client.sync",
-    "Tls": "dynatops.tls",
-    "TlsFileError": "dynatops.tls",
-    "TopicError": "dynatops.topics",
+    "Tls": "dynatops.kit.security.tls",
+    "TlsFileError": "dynatops.kit.security.tls",
+    "TopicError": "dynatops.kit.topics",
     "WrongLoopError": "dynatops.client.errors",
     "connect": "dynatops.client.opening",
     "connect_sync": "dynatops.client.sync",

@@ -7,9 +7,9 @@ from random import Random
 
 from overlay.counters import OverlayCounters
 from overlay.effects import Effect, Outbox
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Directory, Liveness, Peer
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
 
 
 @dataclass(frozen=True, slots=True)

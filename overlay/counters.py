@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
-
-def counter(doc: str) -> Any:
-    return field(default=0, metadata={"doc": doc})
+from dynatops.kit.counters import counter
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from dynatops.v1.overlay_pb2 import Finger, NodeRef, NodeState
 from overlay.counters import OverlayCounters
 from overlay.identifiers import NodeId
 from overlay.node import Node
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Directory, Peer
-from overlay.settings import OverlaySettings
 from overlay.soundness import is_sound
 
 PART_BYTES = 512 << 10

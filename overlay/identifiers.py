@@ -14,7 +14,6 @@ from typing import NamedTuple, NewType
 NodeId = NewType("NodeId", int)
 Key = NewType("Key", int)
 Term = NewType("Term", int)
-PublisherId = NewType("PublisherId", int)
 
 RING_BITS = 64
 # Terms and numbers of events stay below this: what is added to them still fits the wire.

@@ -43,8 +43,10 @@ from dynatops.v1.overlay_pb2 import (
     TopicState,
 )
 from overlay.catalogue import Entered
+from overlay.chord.hosting import Hosting
+from overlay.chord.ring import Ring
+from overlay.chord.round_trips import RoundTrips
 from overlay.context import Context
-from overlay.copy_search import CopySearch
 from overlay.counters import OverlayCounters
 from overlay.dispatch import (
     AFTER_MEMBERSHIP,
@@ -54,20 +56,18 @@ from overlay.dispatch import (
     handlers_of,
 )
 from overlay.effects import Accepted, Departed, Effect, InTree, Repaired
-from overlay.hosting import Hosting
+from overlay.history.copy_search import CopySearch
+from overlay.history.reign import Reign
+from overlay.history.reigns import Reigns
+from overlay.history.replication import Replication
+from overlay.history.succession import Succession
 from overlay.identifiers import Key, NodeId, key_of
-from overlay.interests import Interests
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Peer
-from overlay.reign import Reign
-from overlay.reigns import Reigns
-from overlay.replication import Replication
-from overlay.ring import Ring
-from overlay.round_trips import RoundTrips
-from overlay.settings import OverlaySettings
 from overlay.soundness import is_sound
 from overlay.status import Status
-from overlay.succession import Succession
-from overlay.trees import Trees
+from overlay.tree.interests import Interests
+from overlay.tree.trees import Trees
 
 _LOCAL_FRAMES_MAX = 100
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dynatops.bounded import BoundedTable
+from dynatops.kit.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.counters import OverlayCounters
 from overlay.identifiers import RING_MASK, NodeId, TermOwner, show_node

@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from overlay.catalogue import CATALOGUE_SHARDS, is_catalogue
-from overlay.settings import OverlaySettings
+from overlay.overlay_settings import OverlaySettings
 
 if TYPE_CHECKING:
-    from overlay.topic_log import TopicLog
+    from overlay.history.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dynatops.addresses import is_loopback, split_address
-from dynatops.peer_credentials import PeerSecurity
+from dynatops.kit.addresses import is_loopback, split_address
+from dynatops.kit.security.peer_credentials import PeerSecurity
 from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.settings import ManagerSettings
 

@@ -16,11 +16,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from dynatops.v1.overlay_pb2 import Events
-from overlay.geometry import RingGeometry
+from overlay.history.topic_log import TopicLog
 from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
 from overlay.node import Node
+from overlay.placement.geometry import RingGeometry
 from overlay.status import Status
-from overlay.topic_log import TopicLog
 from simulator.clients import HeardEvent, PublishedEvent, SimulatedSubscription
 from simulator.world import SimulatedBroker, World
 

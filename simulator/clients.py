@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_agent.core.effects import ConnectionId
-from dynatops.client.core import ClientCore, SessionWishes
-from dynatops.client.destinations import FailedLately
-from dynatops.client.publications import Ack, Confirmed
-from dynatops.client.reading import Arrived, FilterKey
-from dynatops.filters import Filter, attributes_to_wire, pattern_matches
+from dynatops.client.core.client_core import ClientCore, SessionWishes
+from dynatops.client.core.destinations import FailedLately
+from dynatops.client.core.publications import Ack, Confirmed
+from dynatops.client.core.reading import Arrived, FilterKey
+from dynatops.kit.filters import Filter, attributes_to_wire, pattern_matches
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ErrorCode,

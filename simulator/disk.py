@@ -1,12 +1,13 @@
-"""A disk in virtual time: what `broker_agent.runtime.store` keeps in a file, in dictionaries.
+"""A disk in virtual time: what the broker's runtime keeps in a file (`session_store`), in
+dictionaries.
 
 It outlives the simulated broker that writes to it. What was not written when that crashed is lost.
 """
 
 from __future__ import annotations
 
-from broker_agent.core.journal import Changes, Stored
-from broker_agent.core.redelivery import Piece
+from broker_agent.core.keeping.journal import Changes, Stored
+from broker_agent.core.sessions.redelivery import Piece
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.storage_pb2 import SessionRecord
 

@@ -7,9 +7,9 @@ may use at a broker where they have no session, and they are turned away there.
 
 from __future__ import annotations
 
-from broker_agent.core.access import Access, TokenRules
-from broker_agent.core.settings import CoreSettings
-from dynatops.tokens import hash_of
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.rights.access import Access, TokenRules
+from dynatops.kit.security.tokens import hash_of
 
 CLAIMING = "claiming"
 PLAIN = "plain"

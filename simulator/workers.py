@@ -21,13 +21,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from broker_agent.core.effects import ConnectionId
-from dynatops.client.core import ClientCore, SessionWishes
-from dynatops.client.publications import Ack, Confirmed
-from dynatops.client.reading import Arrived
+from dynatops.client.core.client_core import ClientCore, SessionWishes
+from dynatops.client.core.publications import Ack, Confirmed
+from dynatops.client.core.reading import Arrived
+from dynatops.client.core.taking import Taking
+from dynatops.client.core.work import Work, WorkItem, WorkLimits
 from dynatops.client.subscription import Event
-from dynatops.client.taking import Taking
-from dynatops.client.work import Work, WorkItem, WorkLimits
-from dynatops.filters import attributes_to_wire
+from dynatops.kit.filters import attributes_to_wire
 from dynatops.v1.client_pb2 import ClientFrame, Missed, ServerFrame, Subscribed, Welcome
 from dynatops.v1.overlay_pb2 import Events
 from simulator.clients import CLIENT_DELAY_S, KEPT_S, OUTPUT_BYTES_MAX, PublishedEvent

@@ -13,6 +13,7 @@ from random import Random
 from typing import Protocol
 
 from broker_agent.core.broker import Broker
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -23,12 +24,12 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
-from broker_agent.core.identity import BrokerOptions, Identity
-from broker_agent.core.journal import Changes
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.identity import Identity
+from broker_agent.core.keeping.journal import Changes
+from broker_agent.core.options import BrokerOptions
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.settings import OverlaySettings
+from overlay.overlay_settings import OverlaySettings
 from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, SimulatedSubscription
 from simulator.disk import SimulatedDisk
 from simulator.network import Network

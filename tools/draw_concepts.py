@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from overlay.geometry import RingGeometry, TopicTreeShape
 from overlay.identifiers import NodeId, first_node_id, key_of
+from overlay.placement.geometry import RingGeometry, TopicTreeShape
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "images"
 WIDTH = 720

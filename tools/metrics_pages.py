@@ -6,15 +6,15 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from broker_agent.runtime.figures import SECTIONS as BROKER
-from dynatops.log_operations import (
+from broker_agent.runtime.observing.broker_metrics import SECTIONS as BROKER
+from dynatops.kit.observing.log_operations import (
     ALWAYS,
     BROKER_OPERATIONS,
     FIELDS,
     MANAGER_OPERATIONS,
 )
-from dynatops.logs import Operation
-from dynatops.metrics import Metric
+from dynatops.kit.observing.logs import Operation
+from dynatops.kit.observing.metrics import Metric
 from reconfig_manager.rest.admission import TRAFFIC
 from reconfig_manager.service.figures import LEADERSHIP, NETWORK, PLANS
 from reconfig_manager.service.process_figures import ADVICE, AGENTS, EXECUTION, STORE

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from analytics.analytics_settings import AnalyticsSettings
 from analytics.job import Job
 from analytics.jobs.clusters import clusters_job
 from analytics.jobs.demand import demand_job
 from analytics.jobs.mobility import mobility_job
 from analytics.jobs.rates import rates_job
 from analytics.jobs.selection import selection_job
-from analytics.settings import AnalyticsSettings
 
 
 def jobs(settings: AnalyticsSettings) -> Mapping[str, Job]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
+from analytics.analytics_settings import ClustersSettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
-from analytics.settings import ClustersSettings
 from analytics.transforms import clusters
-from dynatops.advice_keys import CLUSTERS_KEY
+from dynatops.kit.advice_keys import CLUSTERS_KEY
 from dynatops.lake.fields import SESSIONS
 
 NAME = "clusters"

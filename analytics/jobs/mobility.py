@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
+from analytics.analytics_settings import MobilitySettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
-from analytics.settings import MobilitySettings
 from analytics.transforms import mobility
-from dynatops.advice_keys import MOBILITY_KEY
+from dynatops.kit.advice_keys import MOBILITY_KEY
 from dynatops.lake.fields import SESSIONS
 
 NAME = "mobility"

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from analytics import schemas
+from analytics.analytics_settings import RatesSettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
-from analytics.settings import RatesSettings
 from analytics.transforms import rates
-from dynatops.advice_keys import RATES_KEY
+from dynatops.kit.advice_keys import RATES_KEY
 from dynatops.lake.fields import PUBLICATIONS
 
 NAME = "rates"

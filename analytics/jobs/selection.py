@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
+from analytics.analytics_settings import SelectionJobSettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
-from analytics.settings import SelectionJobSettings
 from analytics.transforms import selection
-from dynatops.advice_keys import SELECTION_KEY
+from dynatops.kit.advice_keys import SELECTION_KEY
 from dynatops.lake.fields import SUBSCRIPTIONS
 
 NAME = "selection"

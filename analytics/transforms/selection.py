@@ -25,7 +25,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as fn
 
-from analytics.settings import SelectionJobSettings
+from analytics.analytics_settings import SelectionJobSettings
 from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
 
 # Utilities and brokers are ordered as one number: billionths of the utility, then the broker.

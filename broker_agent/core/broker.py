@@ -15,30 +15,31 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from broker_agent.core.access import Access
-from broker_agent.core.advice import SelectionAdvice
-from broker_agent.core.announcing import Announcing
+from broker_agent.core.clients.gate import Gate
+from broker_agent.core.clients.reception import HELLO_FIRST, SHUTTING_DOWN, Reception
+from broker_agent.core.clients.serving import Serving
 from broker_agent.core.clock import SteadyClock
-from broker_agent.core.cluster import cluster_for
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SendFrame, Stopped
 from broker_agent.core.frame_bounds import FrameError, read_client_frame
-from broker_agent.core.gate import Gate
-from broker_agent.core.identity import BrokerOptions, Identity
-from broker_agent.core.journal import Changes, SessionJournal, Stored
-from broker_agent.core.logbook import Logbook
-from broker_agent.core.node_hosting import NodeHosting
-from broker_agent.core.publishing import Publishing
-from broker_agent.core.reception import HELLO_FIRST, SHUTTING_DOWN, Reception
-from broker_agent.core.reconfiguration import CONCERNED, Reconfiguration
-from broker_agent.core.registry import Registry
-from broker_agent.core.reporting import Reporting
-from broker_agent.core.restoring import restore_sessions
-from broker_agent.core.serving import Serving
-from broker_agent.core.sessions import Session
-from broker_agent.core.settings import CoreSettings
-from broker_agent.core.subscriptions import Subscriptions
-from broker_agent.core.unsaved import Unsaved
+from broker_agent.core.identity import Identity
+from broker_agent.core.keeping.journal import Changes, SessionJournal, Stored
+from broker_agent.core.keeping.restoring import restore_sessions
+from broker_agent.core.options import BrokerOptions
+from broker_agent.core.publishing.announcing import Announcing
+from broker_agent.core.publishing.publishing import Publishing
+from broker_agent.core.reading.subscriptions import Subscriptions
+from broker_agent.core.reconfiguration.node_hosting import NodeHosting
+from broker_agent.core.reconfiguration.reconfiguration import CONCERNED, Reconfiguration
+from broker_agent.core.reports.logbook import Logbook
+from broker_agent.core.reports.reporting import Reporting
+from broker_agent.core.rights.access import Access
+from broker_agent.core.selection.advice import SelectionAdvice
+from broker_agent.core.selection.cluster import cluster_for
+from broker_agent.core.sessions.registry import Registry
+from broker_agent.core.sessions.session import Session
+from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.v1.client_pb2 import ClientFrame, ErrorCode, Hello
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication, SessionMoved
@@ -56,8 +57,8 @@ from overlay.effects import (
     Superseded,
 )
 from overlay.node import Node
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Peer
-from overlay.settings import OverlaySettings
 from overlay.status import Status
 
 _FOR_BROKERS = CONCERNED | {"session_moved"}
@@ -79,7 +80,7 @@ class Broker:
         self.hosting = NodeHosting(identity, overlay, self.counters, rng)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self.logbook = Logbook(self.hosting, self._clock, options.logged_rows_max)
-        self.cluster = cluster_for(identity, options, self.hosting, rng)
+        self.cluster = cluster_for(identity, options.selection, options.labels, self.hosting, rng)
         unsaved = self._unsaved = Unsaved(noting=options.saving)
         self.registry = Registry(identity.life, settings, unsaved, rng)
         self.subscriptions = Subscriptions(

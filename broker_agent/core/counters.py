@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from overlay.counters import counter
+from dynatops.kit.counters import counter
 
 
 @dataclass(slots=True)

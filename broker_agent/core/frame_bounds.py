@@ -15,7 +15,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.core_settings import CoreSettings
 from dynatops.v1.client_pb2 import ClientFrame
 
 # Fields that may be there many times, and those that such are in.

@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from itertools import islice
 
 from broker_agent.core.broker import Broker
-from broker_agent.core.registry import Registry
-from broker_agent.core.sessions import Session
+from broker_agent.core.sessions.registry import Registry
+from broker_agent.core.sessions.session import Session
 from dynatops.v1.inspection_pb2 import (
     DescribeSessionRequest,
     ListSessionsRequest,

@@ -22,8 +22,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_agent.core.access import Access
-from broker_agent.core.advice import AdviceCounters
 from broker_agent.core.broker import Broker
 from broker_agent.core.effects import (
     BrokerEffect,
@@ -38,43 +36,46 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
-from broker_agent.core.identity import BrokerOptions, Identity
-from broker_agent.core.journal import Stored
+from broker_agent.core.identity import Identity
+from broker_agent.core.keeping.journal import Stored
+from broker_agent.core.options import BrokerOptions
+from broker_agent.core.rights.access import Access
+from broker_agent.core.selection.advice import AdviceCounters
+from broker_agent.process_settings import BrokerSettings, default_broker_id
+from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
 from broker_agent.runtime.connections import ClientConnection
-from broker_agent.runtime.extras import advice_reader, lake_feed, open_lake
-from broker_agent.runtime.http_server import HttpServer
-from broker_agent.runtime.joining import joined
-from broker_agent.runtime.links import LinkHost, Links
-from broker_agent.runtime.managed import ManagedBroker
-from broker_agent.runtime.namesakes import living_namesake
-from broker_agent.runtime.narrating import Narrator
-from broker_agent.runtime.probes import pages
-from broker_agent.runtime.saving import Saving
+from broker_agent.runtime.disk.saving import Saving
+from broker_agent.runtime.disk.session_store import SessionStore, SessionStoreError
+from broker_agent.runtime.manager.managed import ManagedBroker
+from broker_agent.runtime.manager.uplink import Uplink
+from broker_agent.runtime.observing.http_server import HttpServer
+from broker_agent.runtime.observing.narrating import Narrator
+from broker_agent.runtime.observing.probes import pages
+from broker_agent.runtime.observing.watch import Watch
+from broker_agent.runtime.peers.joining import joined
+from broker_agent.runtime.peers.links import LinkHost, Links
+from broker_agent.runtime.peers.namesakes import living_namesake
 from broker_agent.runtime.server import RpcServer
-from broker_agent.runtime.start_errors import JoinError, StartError
-from broker_agent.runtime.store import SessionStore, SessionStoreError
 from broker_agent.runtime.streams import InputFailedError
-from broker_agent.runtime.uplink import Uplink
-from broker_agent.runtime.watch import Watch
-from broker_agent.settings import BrokerSettings, default_broker_id
 from broker_agent.tokens import read_tokens
-from dynatops.addresses import split_address
-from dynatops.background import Supervisor, until_one_ends
-from dynatops.lake.counters import LakeCounters
-from dynatops.peer_credentials import (
+from dynatops.kit.addresses import split_address
+from dynatops.kit.background import Supervisor, until_one_ends
+from dynatops.kit.security.peer_credentials import (
     CredentialsError,
     LinkCredentials,
     ServerCertificates,
     read_link_credentials,
 )
-from dynatops.tls import TlsFileError
-from dynatops.tokens_file import TokensError
+from dynatops.kit.security.tls import TlsFileError
+from dynatops.kit.security.tokens_file import TokensError
+from dynatops.kit.serving.start_errors import JoinError, StartError
+from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.status import Status
 
 if TYPE_CHECKING:
-    from broker_agent.runtime.lake import LakeFeed
+    from broker_agent.runtime.analytics.lake_feed import LakeFeed
     from dynatops.lake.files import Lake
     from dynatops.lake.writer import LakeWriter
 

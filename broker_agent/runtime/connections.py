@@ -17,7 +17,7 @@ from broker_agent.core.effects import (
     ResumeReading,
     Wake,
 )
-from dynatops.first_reads import FirstReads
+from dynatops.kit.serving.first_reads import FirstReads
 
 METHOD = "/dynatops.v1.PubSub/Connect"
 _UNTAKEN_GOODBYE_S = 5.0

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from broker_agent.process_settings import RuntimeSettings
 from broker_agent.runtime.connections import ClientConnection
-from broker_agent.runtime.inspection import InspectionGuard, InspectionService
+from broker_agent.runtime.observing.inspection import InspectionGuard, InspectionService
 from broker_agent.runtime.streams import InputFailedError, unchanged
-from broker_agent.settings import RuntimeSettings
-from dynatops.first_reads import NOTHING_COMPRESSED, FirstReads, host_of
-from dynatops.keepalive import keepalive_options
-from dynatops.peer_credentials import ServerCertificates
+from dynatops.kit.security.peer_credentials import ServerCertificates
+from dynatops.kit.serving.first_reads import NOTHING_COMPRESSED, FirstReads, host_of
+from dynatops.kit.serving.keepalive import keepalive_options
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
 if TYPE_CHECKING:

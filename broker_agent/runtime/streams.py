@@ -10,9 +10,9 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from broker_agent.core.frame_bounds import LINK_FRAME, FrameError, check_parts
-from dynatops.background import finish
-from dynatops.first_reads import FIRST_FRAME_BYTES_MAX
-from dynatops.tls import Tls, TlsFileError, open_channel
+from dynatops.kit.background import finish
+from dynatops.kit.security.tls import Tls, TlsFileError, open_channel
+from dynatops.kit.serving.first_reads import FIRST_FRAME_BYTES_MAX
 from dynatops.v1.peer_pb2 import LinkFrame
 
 METHOD = "/dynatops.v1.Peer/Link"

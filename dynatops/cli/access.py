@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dynatops.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from dynatops.credentials import Credentials
+    from dynatops.kit.security.credentials import Credentials
 
 _FILE_VARIABLE = "DYNATOPS_TOKEN_FILE"
 
@@ -45,7 +45,12 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 def credentials_of(arguments: argparse.Namespace) -> Credentials:
     """What the options say, or else the environment. Raises UsageError."""
-    from dynatops.credentials import TLS_FILE_VARIABLES, TLS_VARIABLE, TOKEN_VARIABLE, Credentials
+    from dynatops.kit.security.credentials import (
+        TLS_FILE_VARIABLES,
+        TLS_VARIABLE,
+        TOKEN_VARIABLE,
+        Credentials,
+    )
 
     variables = dict(os.environ)
     token_file = arguments.token_file or variables.get(_FILE_VARIABLE, "")

@@ -14,8 +14,8 @@ from typing import Any
 from dynatops.cli.access import access_options, add_access
 from dynatops.cli.errors import CommandError, UsageError, explain_filter
 from dynatops.cli.terminal import visible
-from dynatops.logs import FORMATS
-from dynatops.strict_json import write_json
+from dynatops.kit.observing.logs import FORMATS
+from dynatops.kit.strict_json import write_json
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 ADDRESS_VARIABLE = "DYNATOPS_BROKER"
@@ -127,7 +127,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 def ask_network(arguments: argparse.Namespace, question: str, *details: object) -> Any:
     """What `Inspector` answers to one of its questions."""
-    from dynatops.inspection import Inspector
+    from dynatops.client.inspection import Inspector
 
     access = access_options(arguments)
 
@@ -140,10 +140,10 @@ def ask_network(arguments: argparse.Namespace, question: str, *details: object) 
 
 def run_async(work: Coroutine[Any, Any, Any]) -> Any:
     """Run until done; failures of the client and of brokers become messages."""
-    from broker_agent.runtime.agent import StartError
     from dynatops.client.errors import ArgumentError, DynatopsError
-    from dynatops.filters import AttributesError, FilterError
-    from dynatops.topics import TopicError
+    from dynatops.kit.filters import AttributesError, FilterError
+    from dynatops.kit.serving.start_errors import StartError
+    from dynatops.kit.topics import TopicError
 
     try:
         return asyncio.run(_interruptible(work))

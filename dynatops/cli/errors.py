@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dynatops.filters import FilterError
+    from dynatops.kit.filters import FilterError
 
 # Of a condition, as much as fits into a line with its marker.
 _BEFORE_MARKER = 50

@@ -12,32 +12,16 @@ import os
 import sys
 from collections.abc import Sequence
 
-from dynatops.background import EXIT_CODE, BackgroundError
-from dynatops.cli import (
-    analytics,
-    bench,
-    broker,
-    compare,
-    demo,
-    inspect,
-    instance,
-    lake,
-    leave,
-    manager,
-    network,
-    policy,
-    pubsub,
-    reconfigure,
-    sessions,
-    settings,
-    simulate,
-    solve,
-    token,
-    up,
-    watch,
-)
+from dynatops.cli import settings
+from dynatops.cli.brokers import broker, inspect, leave, sessions, token
+from dynatops.cli.data import analytics, lake
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.cli.local import bench, demo, simulate, up
+from dynatops.cli.managers import manager, network, policy, reconfigure, watch
+from dynatops.cli.messages import pubsub
+from dynatops.cli.placements import compare, instance, solve
 from dynatops.cli.terminal import plain_output
+from dynatops.kit.background import EXIT_CODE, BackgroundError
 from dynatops.version import VERSION
 
 _DESCRIPTION = """\

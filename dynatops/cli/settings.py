@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.manager:
         from reconfig_manager.process_settings import describe_settings
     else:
-        from broker_agent.settings import describe_settings
+        from broker_agent.process_settings import describe_settings
 
     if arguments.json:
         print_json(

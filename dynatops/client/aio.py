@@ -34,21 +34,21 @@ from dynatops.client.arguments import (
     checked_payload,
     chunks_of,
 )
-from dynatops.client.core import SessionWishes
+from dynatops.client.core.client_core import SessionWishes
+from dynatops.client.core.publications import Ack, AckName, Payload
+from dynatops.client.core.reading import FilterKey
+from dynatops.client.core.work import AckMode, WorkItem, WorkLimits
 from dynatops.client.engine import Engine, OnConnection
 from dynatops.client.errors import AckError, ClosedError, PublishError, SubscribeError
-from dynatops.client.publications import Ack, AckName, Payload
-from dynatops.client.reading import FilterKey
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
-from dynatops.client.work import AckMode, WorkItem, WorkLimits
 from dynatops.client.working import (
     WorkLinks,
     WorkQueue,
     dead_letter_attributes,
 )
-from dynatops.filters import Filter, Value, attributes_to_wire
-from dynatops.tls import Tls
-from dynatops.topics import TOPIC_BYTES_MAX, check_topic
+from dynatops.kit.filters import Filter, Value, attributes_to_wire
+from dynatops.kit.security.tls import Tls
+from dynatops.kit.topics import TOPIC_BYTES_MAX, check_topic
 from dynatops.v1.overlay_pb2 import Attribute
 
 # A dead letter topic that does not take an event is asked again after so long.

@@ -3,8 +3,8 @@
 Each check returns what the rest of the client works with, or raises an error that names the
 argument, what it was, and what it should be. Nothing has happened by then: the next call is as good
 as if this one had not been made. Topics, patterns, conditions and attributes have checks and errors
-of their own (`dynatops.topics`, `dynatops.filters`); here they are only seen to be of the right
-type.
+of their own (`dynatops.kit.topics`, `dynatops.kit.filters`); here they are only seen to be of the
+right type.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
-from dynatops.addresses import split_address
+from dynatops.client.core.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack
+from dynatops.client.core.work import AckMode, WorkLimits
 from dynatops.client.errors import ArgumentTypeError, ArgumentValueError
-from dynatops.client.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack
-from dynatops.client.work import AckMode, WorkLimits
-from dynatops.filters import pattern_matches
-from dynatops.tls import Tls
+from dynatops.kit.addresses import split_address
+from dynatops.kit.filters import pattern_matches
+from dynatops.kit.security.tls import Tls
 
 CLIENT_ID_BYTES_MAX = 256
 # Events that one subscription may have in hand; how often one may be handed out.

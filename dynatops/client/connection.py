@@ -7,8 +7,8 @@ import asyncio
 import grpc
 from google.protobuf.message import DecodeError
 
-from dynatops.keepalive import keepalive_options
-from dynatops.tls import Tls, explain, open_channel
+from dynatops.kit.security.tls import Tls, explain, open_channel
+from dynatops.kit.serving.keepalive import keepalive_options
 from dynatops.v1.client_pb2 import ClientFrame, ServerFrame
 
 METHOD = "/dynatops.v1.PubSub/Connect"

@@ -17,8 +17,10 @@ from google.protobuf.message import DecodeError
 
 from dynatops.client.callbacks import report_failing
 from dynatops.client.connection import Connection, ConnectionLostError
-from dynatops.client.core import ClientCore, Item, SessionWishes
-from dynatops.client.destinations import Destination, Destinations
+from dynatops.client.core.client_core import ClientCore, Item, SessionWishes
+from dynatops.client.core.destinations import Destination, Destinations
+from dynatops.client.core.publications import Confirmed, Rejected
+from dynatops.client.core.reading import Arrived
 from dynatops.client.errors import (
     AccessError,
     ClientFailedError,
@@ -28,10 +30,8 @@ from dynatops.client.errors import (
     WrongLoopError,
 )
 from dynatops.client.inbox import Inbox
-from dynatops.client.publications import Confirmed, Rejected
-from dynatops.client.reading import Arrived
 from dynatops.client.waiting import Waiting
-from dynatops.tls import Tls, TlsFileError
+from dynatops.kit.security.tls import Tls, TlsFileError
 from dynatops.v1.client_pb2 import (
     ErrorCode,
     Goodbye,

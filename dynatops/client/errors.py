@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dynatops.topics import TopicError
+from dynatops.kit.topics import TopicError
 
 __all__ = [
     "AccessError",

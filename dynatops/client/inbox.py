@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
+from dynatops.client.core.taking import Taking
+from dynatops.client.core.work import WorkItem
 from dynatops.client.errors import SubscribeError
 from dynatops.client.routes import Route, Routes
 from dynatops.client.subscription import (
@@ -18,16 +20,14 @@ from dynatops.client.subscription import (
     EventQueue,
     Gap,
 )
-from dynatops.client.taking import Taking
-from dynatops.client.work import WorkItem
 from dynatops.client.working import WorkQueue
-from dynatops.filters import Filter, attributes_of, pattern_matches
+from dynatops.kit.filters import Filter, attributes_of, pattern_matches
 from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Event as WireEvent
 from dynatops.v1.overlay_pb2 import Events
 
 if TYPE_CHECKING:
-    from dynatops.client.reading import Arrived, FilterKey, Reading
+    from dynatops.client.core.reading import Arrived, FilterKey, Reading
 
 _MISS_REASONS = {
     MissCause.MISS_CAUSE_SLOW_SUBSCRIBER: "this subscriber was too slow",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dynatops.client.aio import Client
 from dynatops.client.arguments import check_connect, checked_addresses, checked_place
-from dynatops.client.core import SessionWishes
+from dynatops.client.core.client_core import SessionWishes
 from dynatops.client.engine import OnConnection
-from dynatops.tls import Tls
+from dynatops.kit.security.tls import Tls
 from dynatops.v1.client_pb2 import SlowPolicy
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"

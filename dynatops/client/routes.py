@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dynatops.client.reading import FilterKey
+from dynatops.client.core.reading import FilterKey
 from dynatops.client.subscription import EventQueue
-from dynatops.filters import Filter, pattern_matches
+from dynatops.kit.filters import Filter, pattern_matches
 
 # A subscription, and the filters of which an event must meet one; none: it wants all events.
 Route = tuple[EventQueue, tuple[Filter, ...]]

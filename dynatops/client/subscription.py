@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from dynatops.client.callbacks import report_failing
 from dynatops.client.errors import AckError, SubscribeError
-from dynatops.filters import Filter, Value
+from dynatops.kit.filters import Filter, Value
 
 # Events that a subscription holds before the client stops reading from its broker.
 QUEUE_EVENTS_MAX = 50_000

@@ -16,14 +16,14 @@ from typing import Any, Protocol, Self, TypeVar
 
 from dynatops.client.aio import Client
 from dynatops.client.arguments import check_payloads, check_timeout
+from dynatops.client.core.publications import Ack, AckName, Payload
+from dynatops.client.core.work import AckMode
 from dynatops.client.engine import CLOSED_BY_US, OnConnection
 from dynatops.client.errors import CallbackError, ClosedError
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
-from dynatops.client.publications import Ack, AckName, Payload
 from dynatops.client.subscription import Event, OnGap, Subscription
-from dynatops.client.work import AckMode
-from dynatops.filters import Filter, Value
-from dynatops.tls import Tls
+from dynatops.kit.filters import Filter, Value
+from dynatops.kit.security.tls import Tls
 
 _T = TypeVar("_T")
 

@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from dynatops.client.core.publications import Rejected
 from dynatops.client.errors import PublishError
-from dynatops.client.publications import Rejected
 from dynatops.v1.client_pb2 import Subscribed
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from dynatops.client.arguments import check_delay
+from dynatops.client.core.taking import Taking
+from dynatops.client.core.work import Work, WorkItem, WorkLimits
 from dynatops.client.errors import AckError
 from dynatops.client.subscription import Event, EventQueue, Gap, OnGap
-from dynatops.client.taking import Taking
-from dynatops.client.work import Work, WorkItem, WorkLimits
-from dynatops.filters import Filter, Value
-from dynatops.filters.attributes import ATTRIBUTES_MAX
-from dynatops.filters.grammar import WHOLE_MAX
+from dynatops.kit.filters import Filter, Value
+from dynatops.kit.filters.attributes import ATTRIBUTES_MAX
+from dynatops.kit.filters.grammar import WHOLE_MAX
 
 # Of an event in the dead letter topic: where it comes from, and why it is there.
 DEAD_LETTER_ATTRIBUTES = ("dead_topic", "dead_term", "dead_seq", "dead_deliveries", "dead_reason")

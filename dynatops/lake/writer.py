@@ -25,11 +25,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from dynatops.kit.observing.log_operations import LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST
 from dynatops.lake.counters import LakeCounters
 from dynatops.lake.fields import HOUR_S, TABLES, Table, file_name, owner_name
 from dynatops.lake.files import Lake, arrow_schema
-from dynatops.lake.settings import LakeSettings
-from dynatops.log_operations import LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST
+from dynatops.lake.lake_settings import LakeSettings
 
 log = logging.getLogger(__name__)
 

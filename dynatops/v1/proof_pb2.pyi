@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class PeerChallenge(_message.Message):
     """How both ends of a stream between brokers, or of a broker's to a manager, show each other that they
-    know the secret of the network, without saying it (dynatops/peer_proofs.py). Where there is no
+    know the secret of the network, without saying it (dynatops/kit/security/peer_proofs.py). Where there is no
     secret, the stream begins without.
 
       one that dials                                one that is dialled

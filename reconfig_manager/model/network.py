@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from overlay.cost import Cost, CostModel, Demand, Prices
-from overlay.cost_kernels import Floats, Ints
-from overlay.geometry import RingGeometry
+from overlay.chord.round_trips import FLOOR_MS
 from overlay.identifiers import key_of, show_node
-from overlay.round_trips import FLOOR_MS
+from overlay.placement.cost import Cost, CostModel, Demand, Prices
+from overlay.placement.cost_kernels import Floats, Ints
+from overlay.placement.geometry import RingGeometry
 from reconfig_manager.model.plan import Base, CostFigures, ModelFacts, Move
 from reconfig_manager.model.policy import RatesFrom
 from reconfig_manager.placement.decision import MovingCost

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from overlay.cost_kernels import Floats, Ints
+from overlay.placement.cost_kernels import Floats, Ints
 
 _NO_INTS: Ints = np.empty(0, dtype=np.int32)
 _NO_FLOATS: Floats = np.empty(0)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.catalogue import is_system
-from overlay.cost_kernels import Floats, Ints
+from overlay.placement.cost_kernels import Floats, Ints
 from reconfig_manager.model.network import Model, Snapshot, make_model
 from reconfig_manager.model.plan import Base
 from reconfig_manager.model.policy import DelayIn, Policy, RatesFrom

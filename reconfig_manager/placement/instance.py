@@ -16,11 +16,11 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dynatops.strict_json import JsonError, parse_json
-from overlay.cost import CostModel, Demand, Prices
-from overlay.cost_kernels import Floats, Ints
-from overlay.geometry import RingGeometry
+from dynatops.kit.strict_json import JsonError, parse_json
 from overlay.identifiers import RING_BITS, key_of
+from overlay.placement.cost import CostModel, Demand, Prices
+from overlay.placement.cost_kernels import Floats, Ints
+from overlay.placement.geometry import RingGeometry
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.placement.problem import PlacementProblem
 

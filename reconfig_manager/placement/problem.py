@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from overlay.cost import Cost, CostModel
-from overlay.cost_kernels import Ints
+from overlay.placement.cost import Cost, CostModel
+from overlay.placement.cost_kernels import Ints
 from reconfig_manager.placement.decision import BETA, Decision, MovingCost, decide
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from overlay.cost_kernels import Ints
+from overlay.placement.cost_kernels import Ints
 from reconfig_manager.model.network import Model, figures
 from reconfig_manager.model.plan import Base, Move, Prediction
 from reconfig_manager.model.policy import Mode, Policy

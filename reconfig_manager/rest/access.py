@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
-from dynatops.addresses import counted_as, is_loopback
-from dynatops.tokens import Role, hash_of
-from dynatops.tokens_file import TokenEntry, read_entries
+from dynatops.kit.addresses import counted_as, is_loopback
+from dynatops.kit.security.tokens import Role, hash_of
+from dynatops.kit.security.tokens_file import TokenEntry, read_entries
 from reconfig_manager.rest.facade import Caller
 from reconfig_manager.rest.problems import ProblemError
 

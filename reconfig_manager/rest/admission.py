@@ -11,8 +11,8 @@ from collections import Counter
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dynatops.accepting import ConnectionTable
-from dynatops.metrics import Metric, counter, gauge
+from dynatops.kit.observing.metrics import Metric, counter, gauge
+from dynatops.kit.serving.accepting import ConnectionTable
 from reconfig_manager.rest.access import Tokens, check_host
 from reconfig_manager.rest.problems import RETRY_AFTER_S, ProblemError, response_of
 from reconfig_manager.rest.settings import RestSettings

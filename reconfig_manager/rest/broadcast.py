@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from dynatops.strict_json import write_json
+from dynatops.kit.strict_json import write_json
 from reconfig_manager.model.refusals import RefusalError
 
 OVERFLOW = "overflow"

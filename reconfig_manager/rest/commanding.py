@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
-from dynatops.strict_json import JsonError, parse_json
-from dynatops.tokens import Role
+from dynatops.kit.security.tokens import Role
+from dynatops.kit.strict_json import JsonError, parse_json
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import StoreError
 from reconfig_manager.rest.access import caller_of

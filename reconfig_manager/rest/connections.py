@@ -15,8 +15,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from dynatops.accepting import AcceptedConnection
-from dynatops.logs import OncePerMinute
+from dynatops.kit.observing.logs import OncePerMinute
+from dynatops.kit.serving.accepting import AcceptedConnection
 from reconfig_manager.rest.problems import MEDIA_TYPE, ProblemError, document_of
 
 STALLED = "stalled"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from dynatops.metrics import Family
-from dynatops.tokens import Role
+from dynatops.kit.observing.metrics import Family
+from dynatops.kit.security.tokens import Role
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import RefusalError

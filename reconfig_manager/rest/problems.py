@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from dynatops.tokens import Role
+from dynatops.kit.security.tokens import Role
 from reconfig_manager.model import refusals
 from reconfig_manager.rest.broadcast import CallerWatchesTooMuchError, TooManyWatchersError
 from reconfig_manager.rest.facade import (

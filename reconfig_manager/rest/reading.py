@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from dynatops.metrics import CONTENT_TYPE, families, render
+from dynatops.kit.observing.metrics import CONTENT_TYPE, families, render
 from reconfig_manager.ports import AuditEntry
 from reconfig_manager.rest.admission import TRAFFIC, CallerTraffic
 from reconfig_manager.rest.problems import ProblemError, problems, redirect

@@ -10,7 +10,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
-from dynatops.tokens import Role
+from dynatops.kit.security.tokens import Role
 from reconfig_manager.model.refusals import NotLeading
 from reconfig_manager.ports import Page
 from reconfig_manager.rest.access import caller_of, check_role

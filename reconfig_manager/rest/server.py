@@ -12,10 +12,10 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from dynatops.accepting import AcceptedConnection, Acceptor, ConnectionTable
-from dynatops.addresses import split_address
-from dynatops.background import Supervisor
-from dynatops.tls import Tls, TlsFileError
+from dynatops.kit.addresses import split_address
+from dynatops.kit.background import Supervisor
+from dynatops.kit.security.tls import Tls, TlsFileError
+from dynatops.kit.serving.accepting import AcceptedConnection, Acceptor, ConnectionTable
 from reconfig_manager.rest.connections import HttpConnection
 from reconfig_manager.rest.settings import RestSettings
 

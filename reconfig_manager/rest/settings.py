@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dynatops.addresses import is_loopback, split_address
+from dynatops.kit.addresses import is_loopback, split_address
 
 DEFAULT_PORT = 7480
 

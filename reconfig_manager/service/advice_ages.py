@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from dynatops.advice_keys import JOB_TABLES, head_key
+from dynatops.kit.advice_keys import JOB_TABLES, head_key
 
 log = logging.getLogger(__name__)
 

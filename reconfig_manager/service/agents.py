@@ -17,7 +17,11 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf.message import DecodeError
 
-from dynatops.first_reads import (
+from dynatops.kit.counters import counter
+from dynatops.kit.observing.logs import OncePerMinute
+from dynatops.kit.security.peer_credentials import LinkCredentials, ServerCertificates
+from dynatops.kit.security.peer_proofs import SECRETS_DIFFER, DialledSide
+from dynatops.kit.serving.first_reads import (
     FIRST_FRAME_BYTES_MAX,
     NOTHING_COMPRESSED,
     UNNAMED_MAX,
@@ -25,10 +29,7 @@ from dynatops.first_reads import (
     FirstReads,
     host_of,
 )
-from dynatops.keepalive import keepalive_options
-from dynatops.logs import OncePerMinute
-from dynatops.peer_credentials import LinkCredentials, ServerCertificates
-from dynatops.peer_proofs import SECRETS_DIFFER, DialledSide
+from dynatops.kit.serving.keepalive import keepalive_options
 from dynatops.v1.manager_pb2 import (
     AgentFrame,
     Attended,
@@ -39,7 +40,6 @@ from dynatops.v1.manager_pb2 import (
     Step,
     StepReply,
 )
-from overlay.counters import counter
 from reconfig_manager.ports import AgentId
 from reconfig_manager.process_settings import ServiceSettings
 

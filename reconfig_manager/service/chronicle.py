@@ -7,14 +7,14 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict
 
-from dynatops.log_operations import (
+from dynatops.kit.observing.log_operations import (
     BROKER_GONE,
     BROKER_REGISTERED,
     COMMAND,
     PLAN_CHANGED,
     POLICY_CHANGED,
 )
-from dynatops.metrics import Histogram
+from dynatops.kit.observing.metrics import Histogram
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_ROLL_BACK, StepReply
 from reconfig_manager.execution.tally import FROZEN_MAX_S
 from reconfig_manager.model.plan import Phase, Plan, PlanState

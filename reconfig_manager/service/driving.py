@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dynatops.background import BackgroundError, Supervisor
-from dynatops.metrics import Family, Histogram, families
+from dynatops.kit.background import BackgroundError, Supervisor
+from dynatops.kit.observing.metrics import Family, Histogram, families
 from dynatops.v1.manager_pb2 import Attended, LoadReport, Registration, StepReply
 from reconfig_manager.manager import Effects, Manager
 from reconfig_manager.model.refusals import Deposed, StoreAway, StoreError

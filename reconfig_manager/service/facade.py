@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
-from dynatops.metrics import Family
+from dynatops.kit.observing.metrics import Family
 from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Effects, Manager, proposed
 from reconfig_manager.model.plan import Placement, Plan, PlanState

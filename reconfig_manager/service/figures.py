@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dynatops.metrics import Family, Metric, Reading, counter, families, gauge, one_of
+from dynatops.kit.observing.metrics import Family, Metric, Reading, counter, families, gauge, one_of
 from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.plan import Phase, PlanState

@@ -15,16 +15,16 @@ import secrets
 
 from redis.asyncio import Redis
 
-from dynatops.addresses import split_address
-from dynatops.background import Supervisor, until_one_ends
-from dynatops.peer_credentials import (
+from dynatops.kit.addresses import split_address
+from dynatops.kit.background import Supervisor, until_one_ends
+from dynatops.kit.security.peer_credentials import (
     CredentialsError,
     LinkCredentials,
     ServerCertificates,
     read_link_credentials,
 )
-from dynatops.tls import TlsFileError
-from dynatops.tokens_file import TokensError
+from dynatops.kit.security.tls import TlsFileError
+from dynatops.kit.security.tokens_file import TokensError
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.process_settings import ManagerProcessSettings, default_manager_id

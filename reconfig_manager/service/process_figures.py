@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dynatops.advice_keys import JOB_TABLES
-from dynatops.metrics import Metric, Reading, counter, counters_of, gauge, histogram
-from dynatops.process_figures import process_metrics
+from dynatops.kit.advice_keys import JOB_TABLES
+from dynatops.kit.observing.metrics import Metric, Reading, counter, counters_of, gauge, histogram
+from dynatops.kit.observing.process_metrics import process_metrics
 from dynatops.version import VERSION
 from reconfig_manager.model.plan import PlanState
 from reconfig_manager.service.agents import AgentCounters

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from dynatops.advice_keys import RATES_KEY, rates_key
+from dynatops.kit.advice_keys import RATES_KEY, rates_key
 from reconfig_manager.process_settings import RateAdviceSettings
 
 log = logging.getLogger(__name__)

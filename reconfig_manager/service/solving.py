@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dynatops.background import Supervisor
-from dynatops.log_operations import SOLVED
-from dynatops.metrics import Histogram
+from dynatops.kit.background import Supervisor
+from dynatops.kit.observing.log_operations import SOLVED
+from dynatops.kit.observing.metrics import Histogram
 from reconfig_manager.placement.problem import PlacementProblem, Solution, Task
 from reconfig_manager.ports import Solve
 from reconfig_manager.process_settings import ServiceSettings

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dynatops.version import VERSION
-from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of, show_node
+from overlay.placement.geometry import RingGeometry
 from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.network import Model, figures

@@ -11,8 +11,8 @@ from random import Random
 
 import numpy as np
 
-from overlay.cost import CostedPlacement
-from overlay.cost_kernels import Ints
+from overlay.placement.cost import CostedPlacement
+from overlay.placement.cost_kernels import Ints
 from reconfig_manager.placement.problem import SolverRun
 from reconfig_manager.solvers.lsap import assign
 from reconfig_manager.solvers.search_kernels import lift, settle, settling_costs

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from overlay.cost_kernels import Floats, Ints
+from overlay.placement.cost_kernels import Floats, Ints
 from reconfig_manager.placement.problem import (
     Objective,
     PlacementProblem,

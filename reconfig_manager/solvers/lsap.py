@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from overlay.cost import CostModel
-from overlay.cost_kernels import Floats, Ints
+from overlay.placement.cost import CostModel
+from overlay.placement.cost_kernels import Floats, Ints
 from reconfig_manager.placement.problem import (
     PlacementProblem,
     Solution,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overlay.cost import CostedPlacement
+from overlay.placement.cost import CostedPlacement
 from reconfig_manager.placement.problem import (
     PlacementProblem,
     Solution,

@@ -18,7 +18,7 @@ from random import Random
 
 import numpy as np
 
-from overlay.cost import CostedPlacement
+from overlay.placement.cost import CostedPlacement
 from reconfig_manager.placement.problem import (
     Objective,
     PlacementProblem,

@@ -16,8 +16,8 @@ from typing import cast
 import numpy as np
 from scipy import sparse
 
-from overlay.cost import CostModel
-from overlay.cost_kernels import Floats, Ints
+from overlay.placement.cost import CostModel
+from overlay.placement.cost_kernels import Floats, Ints
 from reconfig_manager.placement.problem import PlacementProblem, SolverRun
 from reconfig_manager.solvers.lsap import assign, with_moving
 from reconfig_manager.solvers.search_kernels import marginal_costs

@@ -1,4 +1,4 @@
-"""The inner loops of the solvers, compiled; see `overlay.cost_kernels` for the rules."""
+"""The inner loops of the solvers, compiled; see `overlay.placement.cost_kernels` for the rules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from overlay.compiled import inlined, kernel
-from overlay.cost_kernels import Floats, Ints, State, Tables, delay_by_hops, join, leave
-from overlay.swap_kernels import swap, swap_delta
+from dynatops.kit.compiled import inlined, kernel
+from overlay.placement.cost_kernels import Floats, Ints, State, Tables, delay_by_hops, join, leave
+from overlay.placement.swap_kernels import swap, swap_delta
 
 
 @kernel

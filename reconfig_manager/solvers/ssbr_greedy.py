@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from overlay.cost import CostedPlacement, CostModel
+from overlay.placement.cost import CostedPlacement, CostModel
 from reconfig_manager.placement.problem import (
     PlacementProblem,
     Solution,

@@ -30,7 +30,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from dynatops.background import Supervisor
+from dynatops.kit.background import Supervisor
 from reconfig_manager.store.asking import NoAnswer, ask
 
 log = logging.getLogger(__name__)

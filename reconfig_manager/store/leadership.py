@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dynatops.log_operations import DEPOSED, LEADING, STORE_AWAY, STORE_BACK
+from dynatops.kit.observing.log_operations import DEPOSED, LEADING, STORE_AWAY, STORE_BACK
 from reconfig_manager.model.refusals import Deposed, StoreAway
 from reconfig_manager.process_settings import LeadershipSettings
 from reconfig_manager.store.redis_store import FENCE_MAX, ManagerFacts, RedisStore

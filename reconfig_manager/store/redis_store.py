@@ -25,7 +25,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from dynatops.redis_access import RedisPasswordError, password_options
+from dynatops.kit.redis_access import RedisPasswordError, password_options
 from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import VersionedPolicy
 from reconfig_manager.model.refusals import Deposed, StoreAway

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from dynatops.cli import broker, manager
+from dynatops.cli.brokers import broker
 from dynatops.cli.main import _parser
+from dynatops.cli.managers import manager
 from tests.support.kubernetes.chart import (
     VALUES,
     Object,

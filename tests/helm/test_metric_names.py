@@ -18,7 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import dynatops
-from broker_agent.settings import describe_settings
+from broker_agent.process_settings import describe_settings
 from dynatops.cli.main import _parser
 from reconfig_manager.model.policy import Policy, SolverOptions
 from tests.support.agents import managing

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_agent.settings import BrokerSettings
+from broker_agent.process_settings import BrokerSettings
 from tests.support.kubernetes.chart import CHART, NAMESPACE, RELEASE, helm, refusal
 
 # What helm itself hands down.

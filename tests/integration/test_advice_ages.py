@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from dynatops.advice_keys import JOB_TABLES, RATES_KEY, SELECTION_KEY, head_key
+from dynatops.kit.advice_keys import JOB_TABLES, RATES_KEY, SELECTION_KEY, head_key
 from reconfig_manager.service.advice_ages import AdviceAges, Head
 from tests.support.manager_store import storing
 

@@ -16,10 +16,10 @@ import pyarrow.dataset as ds
 import pytest
 
 import dynatops
-from dynatops.cluster import ProcessCluster
-from dynatops.inspection import Inspector
+from dynatops.client.inspection import Inspector
 from dynatops.lake.fields import PUBLICATIONS, SESSIONS, SUBSCRIPTIONS
-from dynatops.lake.settings import LakeSettings
+from dynatops.lake.lake_settings import LakeSettings
+from dynatops.local.cluster import ProcessCluster
 from tests.support.lakes import read_rows
 from tests.support.waiting import until
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks import data_plane
-from dynatops.bench.processes import percentile, thinned
 from dynatops.cli.main import main
+from dynatops.local.bench.processes import percentile, thinned
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 

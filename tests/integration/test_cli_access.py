@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dynatops.cli.main import main
-from dynatops.cluster import BrokerProcess
+from dynatops.local.cluster import BrokerProcess
 from tests.support.security import MUTUAL, pem
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]

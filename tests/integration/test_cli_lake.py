@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dynatops.cli.broker import settings_from
+from dynatops.cli.brokers.broker import settings_from
 from dynatops.cli.errors import UsageError
 from dynatops.cli.main import _parser, main
 

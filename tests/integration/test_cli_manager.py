@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dynatops.cli.main import main
-from dynatops.cli.manager_client import ManagerClient
-from dynatops.cli.watch import Happening, picture
+from dynatops.cli.managers.manager_client import ManagerClient
+from dynatops.cli.managers.watch import Happening, picture
 from reconfig_manager.rest.settings import RestSettings
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served

@@ -8,11 +8,11 @@ import threading
 import pytest
 
 import dynatops
+from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent
-from broker_agent.settings import BrokerSettings
 from dynatops import Ack
 from dynatops.client.subscription import QUEUE_EVENTS_MAX
-from dynatops.cluster import LocalCluster
+from dynatops.local.cluster import LocalCluster
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, PeerMessage, Publication, Publish
 from tests.support.waiting import until
 

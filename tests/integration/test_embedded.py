@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from dynatops.background import Supervisor
+from dynatops.kit.background import Supervisor
 from reconfig_manager.model.plan import Phase
 from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.ports import Record

@@ -11,8 +11,8 @@ import pytest
 import dynatops
 from broker_agent.runtime.agent import JoinError
 from dynatops.client.errors import ConnectError
-from dynatops.inspection import Inspector, ring_problems
-from dynatops.tls import Tls
+from dynatops.client.inspection import Inspector, ring_problems
+from dynatops.kit.security.tls import Tls
 from tests.support.security import (
     CLIENT,
     ENCRYPTED,

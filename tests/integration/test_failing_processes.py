@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import dynatops
-from broker_agent.core.serving import Serving
-from broker_agent.core.sessions import Session
-from dynatops.background import EXIT_CODE, BackgroundError
+from broker_agent.core.clients.serving import Serving
+from broker_agent.core.sessions.session import Session
+from dynatops.kit.background import EXIT_CODE, BackgroundError
 from overlay.node import Node
 from tests.support.security import running
 from tests.support.waiting import until
@@ -66,19 +66,19 @@ def failure_of(place: str, after: int, command: Sequence[str]) -> tuple[int | No
             ("--data-dir", "{folder}", "--set", "runtime.session_flush_s=0.01"),
         ),
         (
-            "broker_agent.core.logbook:Logbook.take",
+            "broker_agent.core.reports.logbook:Logbook.take",
             AT_ONCE,
             "feeding the lake",
             ("--lake", "{folder}", "--set", "lake.window_s=1"),
         ),
         (
-            "broker_agent.runtime.advice:AdviceReader.look",
+            "broker_agent.runtime.analytics.advice:AdviceReader.look",
             AT_ONCE,
             "reading advice",
             ("--set", "advice.redis_url=redis://127.0.0.1:1"),
         ),
         (
-            "broker_agent.runtime.uplink:Uplink._next_address",
+            "broker_agent.runtime.manager.uplink:Uplink._next_address",
             AT_ONCE,
             "attending to managers",
             ("--manager", "127.0.0.1:1"),

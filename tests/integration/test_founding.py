@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, JoinError
-from broker_agent.settings import BrokerSettings
-from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId
+from overlay.placement.geometry import RingGeometry
 from overlay.status import Status
 from tests.support.ports import free_addresses
 from tests.support.waiting import until

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from broker_agent.runtime.http_server import OTHER, Answer, HttpServer
-from broker_agent.settings import HttpSettings
+from broker_agent.process_settings import HttpSettings
+from broker_agent.runtime.observing.http_server import OTHER, Answer, HttpServer
 from tests.support.waiting import until
 
 Scenario = Callable[[HttpServer], Awaitable[None]]

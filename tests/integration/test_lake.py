@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, StartError
-from broker_agent.settings import BrokerSettings
-from dynatops.cluster import LocalCluster, ProcessCluster
 from dynatops.lake.fields import (
     PUBLICATIONS,
     REQUESTS,
     SESSIONS,
     SUBSCRIPTIONS,
 )
-from dynatops.lake.settings import LakeSettings
+from dynatops.lake.lake_settings import LakeSettings
+from dynatops.local.cluster import LocalCluster, ProcessCluster
 from tests.support.lakes import read_rows, unfinished_files, whole_files
 from tests.support.waiting import until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import dynatops
-from dynatops.cluster import BrokerProcess
-from dynatops.pid_file import PidFile, PidFileError, holder
+from dynatops.kit.serving.pid_file import PidFile, PidFileError, holder
+from dynatops.local.cluster import BrokerProcess
 from tests.support.commands import run, run_json
 from tests.support.waiting import until
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dynatops.peer_credentials import LinkCredentials
+from dynatops.kit.security.peer_credentials import LinkCredentials
 from dynatops.v1.manager_pb2 import (
     RCFG_INIT,
     AgentFrame,
@@ -304,6 +304,6 @@ class TestSecurity:
 
 
 def _tls() -> Any:
-    from dynatops.tls import Tls  # noqa: PLC0415
+    from dynatops.kit.security.tls import Tls  # noqa: PLC0415
 
     return Tls(ca=pem("ca.crt"), cert=pem("broker.crt"), key=pem("broker.key"))

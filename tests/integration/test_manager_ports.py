@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dynatops.background import Supervisor
-from dynatops.managers import HOST, LocalManagers
+from dynatops.kit.background import Supervisor
+from dynatops.local.managers import HOST, LocalManagers
 from tests.support.ports import free_addresses
 
 pytestmark = pytest.mark.xdist_group("redis")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import dynatops
-from dynatops.cluster import ProcessCluster
-from dynatops.managers import ManagerProcess
+from dynatops.local.cluster import ProcessCluster
+from dynatops.local.managers import ManagerProcess
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]

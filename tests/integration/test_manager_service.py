@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from dynatops.background import BackgroundError
 from dynatops.cli.main import main
+from dynatops.kit.background import BackgroundError
 from dynatops.v1.manager_pb2 import (
     RCFG_INIT,
     ManagerFrame,
@@ -312,7 +312,7 @@ class TestUplink:
                 await sleep(min(seconds, 0.01))
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("broker_agent.runtime.uplink.asyncio.sleep", pause)
+                patch.setattr("broker_agent.runtime.manager.uplink.asyncio.sleep", pause)
                 running = asyncio.create_task(agent.uplink.run())
                 while len(paused) < 2:
                     await sleep(0.01)

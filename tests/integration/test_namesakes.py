@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 import dynatops
-from broker_agent.runtime import namesakes
+from broker_agent.process_settings import BrokerSettings, RuntimeSettings
 from broker_agent.runtime.agent import Agent, JoinError
-from broker_agent.runtime.links import LinkHost, Links
-from broker_agent.settings import BrokerSettings, RuntimeSettings
-from dynatops.cluster import LocalCluster
+from broker_agent.runtime.peers import namesakes
+from broker_agent.runtime.peers.links import LinkHost, Links
+from dynatops.local.cluster import LocalCluster
 from overlay.status import Status
 from tests.support.waiting import until
 

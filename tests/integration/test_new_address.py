@@ -17,7 +17,7 @@ import pytest
 
 import dynatops
 from dynatops.client.errors import DynatopsError
-from dynatops.inspection import Inspector, ring_problems
+from dynatops.client.inspection import Inspector, ring_problems
 from tests.support.commands import COMMAND
 from tests.support.ports import free_addresses
 from tests.support.waiting import until

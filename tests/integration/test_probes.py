@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, StartError
-from broker_agent.settings import BrokerSettings
 from dynatops.client.errors import DynatopsError
 from tests.support.commands import COMMAND
 from tests.support.http import ask

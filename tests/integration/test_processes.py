@@ -11,10 +11,10 @@ import pytest
 
 import dynatops
 from dynatops.client.errors import DynatopsError
-from dynatops.cluster import BrokerProcess, ProcessCluster
-from dynatops.inspection import Inspector, ring_problems
-from overlay.geometry import RingGeometry
+from dynatops.client.inspection import Inspector, ring_problems
+from dynatops.local.cluster import BrokerProcess, ProcessCluster
 from overlay.identifiers import key_of
+from overlay.placement.geometry import RingGeometry
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from dynatops.advice_keys import RATES_KEY, rates_key
+from dynatops.kit.advice_keys import RATES_KEY, rates_key
 from reconfig_manager.process_settings import RateAdviceSettings, StoreSettings
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.store.embedded import EmbeddedServer

@@ -13,9 +13,9 @@ import pytest
 
 import dynatops
 from dynatops.client.errors import DynatopsError
-from dynatops.cluster import BrokerProcess, ProcessCluster
-from dynatops.inspection import Inspector, ring_problems
-from dynatops.managers import ManagerProcess
+from dynatops.client.inspection import Inspector, ring_problems
+from dynatops.local.cluster import BrokerProcess, ProcessCluster
+from dynatops.local.managers import ManagerProcess
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes"), pytest.mark.timeout(180)]

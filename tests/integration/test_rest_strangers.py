@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dynatops.logs import OncePerMinute
+from dynatops.kit.observing.logs import OncePerMinute
 from reconfig_manager.rest.settings import RestSettings
 from tests.support.manager_driver import is_problem, leading
 from tests.support.rest_server import Served, served

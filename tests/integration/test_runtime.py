@@ -13,13 +13,13 @@ import grpc
 import pytest
 
 import dynatops
+from broker_agent.process_settings import BrokerSettings, RuntimeSettings
 from broker_agent.runtime.agent import Agent, JoinError, StartError
-from broker_agent.runtime.links import LinkHost, Links
+from broker_agent.runtime.peers.links import LinkHost, Links
 from broker_agent.runtime.streams import METHOD as LINK_METHOD
 from broker_agent.runtime.streams import InboundStream, StreamBrokenError
-from broker_agent.settings import BrokerSettings, RuntimeSettings
 from dynatops.client.connection import METHOD as CLIENT_METHOD
-from dynatops.cluster import LocalCluster
+from dynatops.local.cluster import LocalCluster
 from dynatops.v1.client_pb2 import ClientFrame, ClientMessage, ErrorCode, Hello, ServerFrame
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello
@@ -98,8 +98,8 @@ class TestStrangePeers:
     ) -> None:
         async def scenario() -> None:
             async with running() as agent:
-                monkeypatch.setattr("broker_agent.runtime.links.PROTOCOL_MIN", 5)
-                monkeypatch.setattr("broker_agent.runtime.links.PROTOCOL_MAX", 5)
+                monkeypatch.setattr("broker_agent.runtime.peers.links.PROTOCOL_MIN", 5)
+                monkeypatch.setattr("broker_agent.runtime.peers.links.PROTOCOL_MAX", 5)
                 old = LinkHello(protocol_min=1, protocol_max=2, broker_id="old", address="old:1")
                 monkeypatch.setattr(Links, "hello", lambda self: old)
                 host = LinkHost("old", "old:1", lambda frame: None, lambda address: None)

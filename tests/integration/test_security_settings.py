@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import StartError
-from broker_agent.settings import BrokerSettings
 from tests.support.security import ENCRYPTED, MUTUAL, pem, running
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import dynatops
-from broker_agent.core.selection_settings import SelectionSettings
+from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.client.engine import TELL_PERIOD_S
-from dynatops.cluster import LocalCluster
-from dynatops.filters import Value
+from dynatops.kit.filters import Value
+from dynatops.local.cluster import LocalCluster
 from tests.support.security import running
 from tests.support.waiting import until
 from tests.support.wires import Wire

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 import dynatops
-from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.core.summaries import Neighbour
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.selection.summaries import Neighbour
 from broker_agent.runtime.agent import Agent
-from dynatops.cluster import LocalCluster, ProcessCluster
+from dynatops.local.cluster import LocalCluster, ProcessCluster
 from overlay.identifiers import key_of
 from tests.support.ports import free_addresses
 from tests.support.selecting import told

@@ -15,9 +15,9 @@ import pytest
 
 import dynatops
 from broker_agent.runtime.agent import StartError
-from broker_agent.runtime.store import FILE_NAME
-from dynatops.cluster import HOST, BrokerProcess
-from dynatops.inspection import Inspector
+from broker_agent.runtime.disk.session_store import FILE_NAME
+from dynatops.client.inspection import Inspector
+from dynatops.local.cluster import HOST, BrokerProcess
 from tests.support.http import ask
 from tests.support.waiting import until
 

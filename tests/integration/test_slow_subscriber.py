@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dynatops
-from dynatops.cluster import ProcessCluster
+from dynatops.local.cluster import ProcessCluster
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]

@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 
 import dynatops
 from dynatops.client.errors import AccessError
-from dynatops.inspection import Inspector
-from dynatops.tls import open_channel
+from dynatops.client.inspection import Inspector
+from dynatops.kit.security.tls import open_channel
 from dynatops.v1.inspection_pb2 import DescribeSessionRequest, ListSessionsRequest
 from dynatops.v1.inspection_pb2_grpc import InspectionStub
 from tests.support.security import running, table

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dynatops
-from dynatops.cluster import BrokerProcess
+from dynatops.local.cluster import BrokerProcess
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]

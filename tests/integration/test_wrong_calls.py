@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent
-from broker_agent.settings import BrokerSettings
 from dynatops import Ack
-from dynatops.client.core import ClientCore
-from dynatops.client.publications import Payload
-from dynatops.cluster import LocalCluster
+from dynatops.client.core.client_core import ClientCore
+from dynatops.client.core.publications import Payload
+from dynatops.local.cluster import LocalCluster
 from tests.support.running_loop import LoopThread
 
 TOPIC = "quake/ca"

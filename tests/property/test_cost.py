@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.cost import CostedPlacement, Prices
-from overlay.geometry import RingGeometry
+from overlay.placement.cost import CostedPlacement, Prices
+from overlay.placement.geometry import RingGeometry
 from tests.support.problems import Spec, plain_costs, random_spec
 
 

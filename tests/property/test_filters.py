@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dynatops.filters import (
+from dynatops.kit.filters import (
     Filter,
     FilterError,
     FilterTrie,
@@ -21,7 +21,7 @@ from dynatops.filters import (
     pattern_covers,
     pattern_matches,
 )
-from dynatops.filters.conditions import (
+from dynatops.kit.filters.conditions import (
     AllOf,
     AnyOf,
     Condition,
@@ -36,7 +36,7 @@ from dynatops.filters.conditions import (
     is_control,
     negated,
 )
-from dynatops.topics import check_topic
+from dynatops.kit.topics import check_topic
 
 LEVELS = ("", "a", "b", "$")
 # Long enough that a pattern of three levels can be told from a longer one.

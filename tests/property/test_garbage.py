@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.effects import ConnectionId
-from broker_agent.core.selection_settings import SelectionSettings
+from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Subscribe
 from dynatops.v1.overlay_pb2 import (
     Fetched,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.geometry import RingGeometry
+from overlay.chord.routing import RoutingTable
 from overlay.identifiers import NodeId, distance, within
 from overlay.peers import Peer
-from overlay.routing import RoutingTable
+from overlay.placement.geometry import RingGeometry
 
 SIZE = 1 << 64
 node_ids = st.sets(st.integers(0, SIZE - 1), min_size=1, max_size=40)

@@ -10,8 +10,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_agent.core.sessions import Session
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.sessions.session import Session
 from dynatops.v1.client_pb2 import Cursor, Filter, Received, Subscribe, Unsubscribe
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker

@@ -22,7 +22,7 @@ from dynatops.lake.fields import (
     Table,
 )
 from dynatops.lake.files import Lake
-from dynatops.lake.settings import LakeSettings
+from dynatops.lake.lake_settings import LakeSettings
 from dynatops.lake.writer import LakeWriter, Row
 from tests.support.lakes import read_rows, unfinished_files
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId, key_of
+from overlay.placement.geometry import RingGeometry
 from tests.support.nodes import NodeNet, publication
 
 SIZE = 1 << 64

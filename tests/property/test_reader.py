@@ -8,13 +8,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dynatops.kit.repeats import RunPart
 from dynatops.v1.overlay_pb2 import Run
+from overlay.history.reader import TopicReader
+from overlay.history.topic_log import TopicLog
 from overlay.identifiers import TermOwner
-from overlay.publishers import RunPart
-from overlay.reader import TopicReader
+from overlay.overlay_settings import OverlaySettings
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
-from overlay.topic_log import TopicLog
 from tests.support.nodes import publication
 
 ONE, OTHER = TermOwner(1), TermOwner(2)

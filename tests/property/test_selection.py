@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.core.selection import User
-from broker_agent.core.selection_settings import SelectionSettings
+from broker_agent.core.selection.selection import User
+from broker_agent.core.selection.selection_settings import SelectionSettings
 from overlay.identifiers import RING_MASK
 from tests.support.selecting import selection, told, without_keys
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_agent.core.journal import Changes, Stored
-from broker_agent.core.redelivery import Piece
-from broker_agent.runtime.store import FILE_NAME, SessionStore, SessionStoreError
+from broker_agent.core.keeping.journal import Changes, Stored
+from broker_agent.core.sessions.redelivery import Piece
+from broker_agent.runtime.disk.session_store import FILE_NAME, SessionStore, SessionStoreError
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.overlay_pb2 import TermSeq
 from dynatops.v1.storage_pb2 import SessionRecord
@@ -92,7 +92,7 @@ class TestTrouble:
         store.close()
 
     def test_one_at_a_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("broker_agent.runtime.store._LOCK_PATIENCE_S", 0.0)
+        monkeypatch.setattr("broker_agent.runtime.disk.session_store._LOCK_PATIENCE_S", 0.0)
         store = SessionStore(tmp_path)
         with pytest.raises(SessionStoreError, match="another broker"):
             SessionStore(tmp_path)

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from broker_agent.core.announcing import Announcing
-from broker_agent.core.journal import Stored
-from broker_agent.core.sessions import Session
-from broker_agent.core.subscriptions import Subscriptions
-from dynatops.client.reading import Arrived, TopicCursor
+from broker_agent.core.keeping.journal import Stored
+from broker_agent.core.publishing.announcing import Announcing
+from broker_agent.core.reading.subscriptions import Subscriptions
+from broker_agent.core.sessions.session import Session
+from dynatops.client.core.reading import Arrived, TopicCursor
+from dynatops.kit.repeats import RunPart
 from dynatops.v1.overlay_pb2 import Run as RunMessage
-from overlay import topic_log
 from overlay.catalogue import is_system
+from overlay.history import topic_log
+from overlay.history.reader import ReadResult, TopicReader
 from overlay.identifiers import NodeId
 from overlay.peers import Peer
-from overlay.publishers import RunPart
-from overlay.reader import ReadResult, TopicReader
 from simulator.actors import ACTORS
 from simulator.checkers import check_ring
 from simulator.disk import SimulatedDisk
@@ -195,7 +195,9 @@ class TestDeliveries:
         assert any("came after a later one" in violation for violation in verdict.violations)
 
     def test_a_publication_never_acknowledged(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("overlay.replication.Replication.acknowledge", lambda *_, **__: None)
+        monkeypatch.setattr(
+            "overlay.history.replication.Replication.acknowledge", lambda *_, **__: None
+        )
         verdict = SimulatedRun(CALM).play()
         assert any("never acknowledged" in violation for violation in verdict.violations)
 
@@ -224,7 +226,7 @@ class TestCatalogue:
         assert any("is not in the catalogue" in violation for violation in verdict.violations)
 
     def test_an_acknowledgement_that_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("overlay.replication.Replication._hold", lambda *_: False)
+        monkeypatch.setattr("overlay.history.replication.Replication._hold", lambda *_: False)
         monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])
         verdict = SimulatedRun(CALM).play()
         assert any("nobody has its name" in violation for violation in verdict.violations)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker_agent.core import broker as broker_module
-from broker_agent.core import serving
-from broker_agent.core.access import Access
+from broker_agent.core.clients import serving
+from broker_agent.core.rights.access import Access
 from dynatops.v1.overlay_pb2 import SessionMoved
 from simulator import hostile
 from simulator.hostile import DEEDS

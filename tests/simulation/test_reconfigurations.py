@@ -10,9 +10,9 @@ from itertools import islice
 
 import pytest
 
-from broker_agent.core.reconfiguration import Reconfiguration
-from overlay.interests import Interests
-from overlay.replication import Replication
+from broker_agent.core.reconfiguration.reconfiguration import Reconfiguration
+from overlay.history.replication import Replication
+from overlay.tree.interests import Interests
 from reconfig_manager.model.plan import Phase, Plan, PlanState
 from reconfig_manager.ports import Record
 from simulator.managers import SimulatedManager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.round_trips import FLOOR_MS
+from overlay.chord.round_trips import FLOOR_MS
 from tests.support.steps import StepNet
 
 BROKERS = 6

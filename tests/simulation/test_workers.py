@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from broker_agent.core.sessions import Session
+from broker_agent.core.sessions.session import Session
+from dynatops.client.core.work import Work, WorkItem
 from dynatops.client.subscription import Event
-from dynatops.client.work import Work, WorkItem
 from simulator.clients import PublishedEvent
 from simulator.run import SimulatedRun, Verdict
 from simulator.scenario import scenario_of

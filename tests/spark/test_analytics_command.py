@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
 from analytics.command import DONE, FAILED, JOBS, NOTHING_NEW, USAGE
 from analytics.main import main
-from analytics.settings import AnalyticsSettings, SettingsError, with_values
 from dynatops.lake.fields import PUBLICATIONS
 from tests.spark.test_runner import lake_of_all
 from tests.support.running_analytics import Running, close

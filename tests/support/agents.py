@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from broker_agent.runtime.uplink import Uplink
-from broker_agent.settings import ManagerLinkSettings
-from dynatops.peer_credentials import LinkCredentials
+from broker_agent.process_settings import ManagerLinkSettings
+from broker_agent.runtime.manager.uplink import Uplink
+from dynatops.kit.security.peer_credentials import LinkCredentials
 from dynatops.v1.manager_pb2 import (
     RCFG_TREE_RESTORE,
     LoadReport,

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from broker_agent.core.access import Access
 from broker_agent.core.broker import Broker
+from broker_agent.core.clients.reception import CLIENT_PROTOCOL
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -15,11 +16,11 @@ from broker_agent.core.effects import (
     PauseReading,
     ResumeReading,
 )
-from broker_agent.core.identity import BrokerOptions, Identity
-from broker_agent.core.journal import Changes
-from broker_agent.core.reception import CLIENT_PROTOCOL
-from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.identity import Identity
+from broker_agent.core.keeping.journal import Changes
+from broker_agent.core.options import BrokerOptions
+from broker_agent.core.rights.access import Access
+from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -32,7 +33,7 @@ from dynatops.v1.client_pb2 import (
     Unsubscribe,
 )
 from dynatops.v1.overlay_pb2 import Publication, Run
-from overlay.settings import OverlaySettings
+from overlay.overlay_settings import OverlaySettings
 from simulator.disk import SimulatedDisk
 
 

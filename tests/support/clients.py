@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynatops.client.core import ClientCore, Item
+from dynatops.client.core.client_core import ClientCore, Item
 from dynatops.v1.client_pb2 import ClientFrame, ServerFrame, ServerMessage, Welcome
 
 TOPIC = "quake/ca"

@@ -8,218 +8,232 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.broker.Broker._effects
         broker_agent.core.broker.Broker._node_effects
         broker_agent.core.broker.Broker._to_publish
-        broker_agent.core.delivery.SessionDelivery.slow
-        broker_agent.core.delivery.SessionDelivery.touched
-        broker_agent.core.node_hosting.NodeHosting.effects
-        broker_agent.core.publishing.Publishing._touched
-        broker_agent.core.readers.Readers._wants
-        broker_agent.core.reception.Reception.effects
-        broker_agent.core.reconfiguration.Reconfiguration.effects
-        broker_agent.core.serving.Serving.published
-        broker_agent.core.validation._Load._new
+        broker_agent.core.reading.delivery.SessionDelivery.slow
+        broker_agent.core.reading.delivery.SessionDelivery.touched
+        broker_agent.core.reconfiguration.node_hosting.NodeHosting.effects
+        broker_agent.core.publishing.publishing.Publishing._touched
+        broker_agent.core.reading.readers.Readers._wants
+        broker_agent.core.clients.reception.Reception.effects
+        broker_agent.core.reconfiguration.reconfiguration.Reconfiguration.effects
+        broker_agent.core.clients.serving.Serving.published
+        broker_agent.core.reading.filter_requests._Load._new
         overlay.effects.Outbox._frames
         overlay.peers.Directory._moved
         overlay.peers.Directory._reborn
-        overlay.reader.ReadResult.parts
-        overlay.replication.Replication._acks
-        overlay.replication.Replication._confirmations
-        overlay.trees.Trees._changes
-        overlay.trees.Trees._own_changes
-        overlay.trees.Trees._refreshes
+        overlay.history.reader.ReadResult.parts
+        overlay.history.replication.Replication._acks
+        overlay.history.replication.Replication._confirmations
+        overlay.tree.trees.Trees._changes
+        overlay.tree.trees.Trees._own_changes
+        overlay.tree.trees.Trees._refreshes
     """,
-    "It is as large as the message, run, file or setting that it is made from.": """
-        broker_agent.core.access.Access._claiming
-        broker_agent.core.advice.SelectionAdvice.clients
-        broker_agent.core.advice.SelectionAdvice.topics
-        broker_agent.core.delivery._Selection._attributes
-        broker_agent.core.delivery._Selection._pieces
-        broker_agent.core.identity.BrokerOptions.labels
-        broker_agent.core.journal.Stored.cursors
-        broker_agent.core.journal.Stored.own_cursors
-        broker_agent.core.journal.Stored.pieces
-        broker_agent.core.journal.Stored.sessions
-        broker_agent.core.selection_settings.AdviceSettings.__pydantic_config__
-        broker_agent.core.selection_settings.SelectionSettings.__pydantic_config__
-        broker_agent.core.settings.CoreSettings.__pydantic_config__
-        broker_agent.core.transfer.Transfer._due_s
-        broker_agent.core.transfer.Transfer._incoming
-        broker_agent.core.transfer.Transfer._outgoing
-        broker_agent.runtime.links.Links.options
-        overlay.geometry.RingGeometry._index
-        overlay.place.PlaceChecks._seeds
-        overlay.ring.Ring.seeds
-        overlay.settings.OverlaySettings.__pydantic_config__
+    "It is as large as the message, run, file, setting or code that it is made from.": """
+        dynatops.kit.background.Supervisor._tasks
+        dynatops.kit.observing.logs.JsonFormatter._always
+        dynatops.kit.observing.logs.OncePerMinute._said
+        dynatops.kit.observing.metrics.Sample.labels
+        broker_agent.core.rights.access.Access._claiming
+        broker_agent.core.selection.advice.SelectionAdvice.clients
+        broker_agent.core.selection.advice.SelectionAdvice.topics
+        broker_agent.core.reading.delivery._Selection._attributes
+        broker_agent.core.reading.delivery._Selection._pieces
+        broker_agent.core.options.BrokerOptions.labels
+        broker_agent.core.keeping.journal.Stored.cursors
+        broker_agent.core.keeping.journal.Stored.own_cursors
+        broker_agent.core.keeping.journal.Stored.pieces
+        broker_agent.core.keeping.journal.Stored.sessions
+        broker_agent.core.selection.selection_settings.AdviceSettings.__pydantic_config__
+        broker_agent.core.selection.selection_settings.SelectionSettings.__pydantic_config__
+        broker_agent.core.core_settings.CoreSettings.__pydantic_config__
+        broker_agent.core.reconfiguration.transfer.Transfer._due_s
+        broker_agent.core.reconfiguration.transfer.Transfer._incoming
+        broker_agent.core.reconfiguration.transfer.Transfer._outgoing
+        broker_agent.runtime.peers.links.Links.options
+        overlay.placement.geometry.RingGeometry._index
+        overlay.chord.place.PlaceChecks._seeds
+        overlay.chord.ring.Ring.seeds
+        overlay.overlay_settings.OverlaySettings.__pydantic_config__
     """,
     (
         "An entry for each session or connection: core.sessions_max, core.unnamed_max, "
         "core.connections_max."
     ): """
-        broker_agent.core.feeds.Feed.members
-        broker_agent.core.following.Following._sessions
-        broker_agent.core.gate.Gate._connected
-        broker_agent.core.gate.Gate._connections
-        broker_agent.core.gate.Gate._counted
-        broker_agent.core.gate.Gate._due
-        broker_agent.core.gate.Gate._waiting
-        broker_agent.core.holding.Holding._connections
-        broker_agent.core.journal.Changes.confirmed
-        broker_agent.core.journal.Changes.removed
-        broker_agent.core.journal.Changes.sessions
-        broker_agent.core.journal.Changes.taken
-        broker_agent.core.journal.SessionJournal._before
-        broker_agent.core.journal.SessionJournal._changing
-        broker_agent.core.journal.SessionJournal._first
-        broker_agent.core.journal.SessionJournal._gone
-        broker_agent.core.journal.SessionJournal._removing
-        broker_agent.core.journal.SessionJournal._with_untold
-        broker_agent.core.journal._Capture.records
-        broker_agent.core.journal._Capture.serials
-        broker_agent.core.logbook.Logbook._places
-        broker_agent.core.reception.Reception._unnamed
-        broker_agent.core.reception.Reception._unnamed_by_host
-        broker_agent.core.registry.Registry._detached
-        broker_agent.core.registry.Registry._turn
-        broker_agent.core.registry.Registry.clients
-        broker_agent.core.registry.Registry.connections
-        broker_agent.core.serving.Serving._unread
-        broker_agent.core.serving.Serving._waiting_for_others
+        dynatops.kit.serving.accepting.Acceptor._tasks
+        dynatops.kit.serving.accepting.ConnectionTable._asking
+        dynatops.kit.serving.accepting.ConnectionTable._connections
+        dynatops.kit.serving.accepting.ConnectionTable.closed
+        dynatops.kit.serving.first_reads.FirstReads._places
+        dynatops.kit.serving.first_reads.FirstReads._waiting
+        broker_agent.core.reading.feeds.Feed.members
+        broker_agent.core.reading.following.Following._sessions
+        broker_agent.core.clients.gate.Gate._connected
+        broker_agent.core.clients.gate.Gate._connections
+        broker_agent.core.clients.gate.Gate._counted
+        broker_agent.core.clients.gate.Gate._due
+        broker_agent.core.clients.gate.Gate._waiting
+        broker_agent.core.clients.holding.Holding._connections
+        broker_agent.core.keeping.journal.Changes.confirmed
+        broker_agent.core.keeping.journal.Changes.removed
+        broker_agent.core.keeping.journal.Changes.sessions
+        broker_agent.core.keeping.journal.Changes.taken
+        broker_agent.core.keeping.journal.SessionJournal._before
+        broker_agent.core.keeping.journal.SessionJournal._changing
+        broker_agent.core.keeping.journal.SessionJournal._first
+        broker_agent.core.keeping.journal.SessionJournal._gone
+        broker_agent.core.keeping.journal.SessionJournal._removing
+        broker_agent.core.keeping.journal.SessionJournal._with_untold
+        broker_agent.core.keeping.journal._Capture.records
+        broker_agent.core.keeping.journal._Capture.serials
+        broker_agent.core.reports.logbook.Logbook._places
+        broker_agent.core.clients.reception.Reception._unnamed
+        broker_agent.core.clients.reception.Reception._unnamed_by_host
+        broker_agent.core.sessions.registry.Registry._detached
+        broker_agent.core.sessions.registry.Registry._turn
+        broker_agent.core.sessions.registry.Registry.clients
+        broker_agent.core.sessions.registry.Registry.connections
+        broker_agent.core.clients.serving.Serving._unread
+        broker_agent.core.clients.serving.Serving._waiting_for_others
         broker_agent.core.session_reports.SessionReports._names
-        broker_agent.core.subscriptions.Subscriptions._names_left
-        broker_agent.core.unsaved.Unsaved.queues
-        broker_agent.core.unsaved.Unsaved.sessions
+        broker_agent.core.reading.subscriptions.Subscriptions._names_left
+        broker_agent.core.sessions.unsaved.Unsaved.queues
+        broker_agent.core.sessions.unsaved.Unsaved.sessions
         broker_agent.runtime.agent.Agent._connections
-        broker_agent.runtime.links.Links._unnamed
-        broker_agent.runtime.narrating.Narrator._connected_s
+        broker_agent.runtime.peers.links.Links._unnamed
+        broker_agent.runtime.observing.narrating.Narrator._connected_s
     """,
     "An entry for each token of the tokens' file.": """
-        broker_agent.core.gate.Gate._filters
-        broker_agent.core.gate.Gate._paces
-        broker_agent.core.gate.Gate._sessions
-        broker_agent.core.gate.Gate._topics
+        broker_agent.core.clients.gate.Gate._filters
+        broker_agent.core.clients.gate.Gate._paces
+        broker_agent.core.clients.gate.Gate._sessions
+        broker_agent.core.clients.gate.Gate._topics
     """,
     (
         "Within one session: filters_per_session_max, followed_topics_max, "
         "session_queue_*_max, session_answers_*_max."
     ): """
-        broker_agent.core.confirming.UnconfirmedRequest.catalogue
-        broker_agent.core.confirming.UnconfirmedRequest.held
-        broker_agent.core.confirming.UnconfirmedRequest.missing
-        broker_agent.core.confirming.UnconfirmedRequest.new
-        broker_agent.core.journal.Changes.pieces
-        broker_agent.core.sessions.Session._answers
-        broker_agent.core.sessions.Session._marks
-        broker_agent.core.sessions.Session._pieces
-        broker_agent.core.sessions.Session._untold
-        broker_agent.core.sessions.Session.filters
+        broker_agent.core.reading.confirming.UnconfirmedRequest.catalogue
+        broker_agent.core.reading.confirming.UnconfirmedRequest.held
+        broker_agent.core.reading.confirming.UnconfirmedRequest.missing
+        broker_agent.core.reading.confirming.UnconfirmedRequest.new
+        broker_agent.core.keeping.journal.Changes.pieces
+        broker_agent.core.sessions.session.Session._answers
+        broker_agent.core.sessions.session.Session._marks
+        broker_agent.core.sessions.session.Session._pieces
+        broker_agent.core.sessions.session.Session._untold
+        broker_agent.core.sessions.session.Session.filters
     """,
     ("Requests to subscribe: each is in a session that waits for it, and ends with it."): """
-        broker_agent.core.confirming.Confirming._open
-        broker_agent.core.confirming.Confirming.held
-        broker_agent.core.confirming.Confirming.unsaved
-        broker_agent.core.holding.Holding._held
-        broker_agent.core.journal._Capture.confirmations
-        broker_agent.core.subscriptions.Subscriptions._waiting
-        broker_agent.core.subscriptions.Subscriptions._waiting_for_catalogue
+        broker_agent.core.reading.confirming.Confirming._open
+        broker_agent.core.reading.confirming.Confirming.held
+        broker_agent.core.reading.confirming.Confirming.unsaved
+        broker_agent.core.clients.holding.Holding._held
+        broker_agent.core.keeping.journal._Capture.confirmations
+        broker_agent.core.reading.subscriptions.Subscriptions._waiting
+        broker_agent.core.reading.subscriptions.Subscriptions._waiting_for_catalogue
     """,
     ("An entry for each topic that sessions here subscribe to, which their filters bound."): """
-        broker_agent.core.delivery.SessionDelivery._passed_over
-        broker_agent.core.feeds.FeedProgress._ahead
-        broker_agent.core.feeds.FeedProgress._behind
-        broker_agent.core.journal.Changes.cursors
-        broker_agent.core.journal.Changes.own_cursors
-        broker_agent.core.journal.SessionJournal._cursors
-        broker_agent.core.journal.SessionJournal._own_cursors
-        broker_agent.core.journal._Capture.cursors
-        broker_agent.core.journal._Capture.own_cursors
-        broker_agent.core.readers.Readers._topics
-        broker_agent.core.reporting.Reporting._told
-        broker_agent.core.summaries.LocalTopics.counts
-        broker_agent.core.unsaved.Unsaved.topics
-        overlay.interests.Interests._postponed
-        overlay.interests.Interests._unsettled
-        overlay.interests.Interests._wanted
-        overlay.reader.TopicReader._parked
+        dynatops.kit.filters.trie.FilterTrie._exact
+        dynatops.kit.filters.trie.FilterTrie._root
+        dynatops.kit.filters.trie.FilterTrie._shared
+        broker_agent.core.reading.delivery.SessionDelivery._passed_over
+        broker_agent.core.reading.feeds.FeedProgress._ahead
+        broker_agent.core.reading.feeds.FeedProgress._behind
+        broker_agent.core.keeping.journal.Changes.cursors
+        broker_agent.core.keeping.journal.Changes.own_cursors
+        broker_agent.core.keeping.journal.SessionJournal._cursors
+        broker_agent.core.keeping.journal.SessionJournal._own_cursors
+        broker_agent.core.keeping.journal._Capture.cursors
+        broker_agent.core.keeping.journal._Capture.own_cursors
+        broker_agent.core.reading.readers.Readers._topics
+        broker_agent.core.reports.reporting.Reporting._told
+        broker_agent.core.selection.summaries.LocalTopics.counts
+        broker_agent.core.sessions.unsaved.Unsaved.topics
+        overlay.tree.interests.Interests._postponed
+        overlay.tree.interests.Interests._unsettled
+        overlay.tree.interests.Interests._wanted
+        overlay.history.reader.TopicReader._parked
     """,
     (
         "An entry for each topic of this node's: forgotten when idle for "
         "overlay.topic_idle_s, and bounded for each token."
     ): """
-        broker_agent.core.announcing.Announcing._open
-        broker_agent.core.announcing.Announcing._topics
-        broker_agent.core.announcing.Announcing._waiting
-        broker_agent.core.gate.TopicsInUse._used_s
-        overlay.reigns.Reigns._beats
-        overlay.replication.Replication._in_range
-        overlay.replication.Replication._unconfirmed
-        overlay.replication.Replication._uncopied
-        overlay.replication.Replication._unsent
-        overlay.replication.Replication.copies
+        broker_agent.core.publishing.announcing.Announcing._open
+        broker_agent.core.publishing.announcing.Announcing._topics
+        broker_agent.core.publishing.announcing.Announcing._waiting
+        broker_agent.core.clients.gate.TopicsInUse._used_s
+        overlay.history.reigns.Reigns._beats
+        overlay.history.replication.Replication._in_range
+        overlay.history.replication.Replication._unconfirmed
+        overlay.history.replication.Replication._uncopied
+        overlay.history.replication.Replication._unsent
+        overlay.history.replication.Replication.copies
         overlay.retention.LogBudget._by_activity
-        overlay.tree_requests.TreeRequests._complaint_due_s
-        overlay.tree_requests.TreeRequests._orphans
-        overlay.trees.Trees.topics
+        overlay.tree.tree_requests.TreeRequests._complaint_due_s
+        overlay.tree.tree_requests.TreeRequests._orphans
+        overlay.tree.trees.Trees.topics
     """,
     "Names of the catalogue: overlay.catalogue_names_max.": """
-        broker_agent.core.following.Following._unread
-        broker_agent.core.subscriptions.Subscriptions._catalogue_terms
-        broker_agent.core.following.TopicNames._root
-        overlay.listing.Listing._parts
-        overlay.listing._CataloguePart.asked
-        overlay.listing._CataloguePart.remaining
-        overlay.listing._CataloguePart.soon
-        overlay.listing._CataloguePart.topics
+        broker_agent.core.reading.following.Following._unread
+        broker_agent.core.reading.subscriptions.Subscriptions._catalogue_terms
+        broker_agent.core.reading.following.TopicNames._root
+        overlay.history.listing.Listing._parts
+        overlay.history.listing._CataloguePart.asked
+        overlay.history.listing._CataloguePart.remaining
+        overlay.history.listing._CataloguePart.soon
+        overlay.history.listing._CataloguePart.topics
     """,
     (
         "Events and publishers of one topic: overlay.log_events_max, log_bytes_max, publishers_max."
     ): """
-        overlay.publishers.Publishers._windows
-        overlay.topic_log.TopicLog.entries
+        dynatops.kit.repeats.Publishers._windows
+        overlay.history.topic_log.TopicLog.entries
     """,
     (
         "Brokers: overlay.peers_known_max, a finger each, or the members of one tree; "
         "the dead are dropped."
     ): """
-        broker_agent.core.node_hosting.NodeHosting._forwards
-        broker_agent.core.outcomes.Outcomes._committed
-        broker_agent.core.summaries.Neighbour.sent_keys
-        broker_agent.core.summaries.Neighbours._keyless
-        broker_agent.core.summaries.Neighbours._known
-        broker_agent.core.tallies.Tallies._takers
-        broker_agent.runtime.narrating.Narrator._dead
-        overlay.farewell.Farewell._askers
-        overlay.farewell.Farewell._unconfirmed
-        overlay.fingers.Fingers._fingers
-        overlay.lookups.Lookups._pending
+        broker_agent.core.reconfiguration.node_hosting.NodeHosting._forwards
+        broker_agent.core.reconfiguration.outcomes.Outcomes._committed
+        broker_agent.core.selection.summaries.Neighbour.sent_keys
+        broker_agent.core.selection.summaries.Neighbours._keyless
+        broker_agent.core.selection.summaries.Neighbours._known
+        broker_agent.core.reconfiguration.tallies.Tallies._takers
+        broker_agent.runtime.observing.narrating.Narrator._dead
+        overlay.chord.farewell.Farewell._askers
+        overlay.chord.farewell.Farewell._unconfirmed
+        overlay.chord.fingers.Fingers._fingers
+        overlay.chord.lookups.Lookups._pending
         overlay.peers.Directory._heard_s
         overlay.peers.Directory._peers
         overlay.peers.Liveness._watches
-        overlay.ring.Ring.successors
-        overlay.round_trips.RoundTrips._news
-        overlay.round_trips.RoundTrips._open
-        overlay.round_trips.RoundTrips._seconds
-        overlay.routing.RoutingTable._distances
-        overlay.routing.RoutingTable._peers
-        overlay.copy_search.CopySearch._unanswered
-        overlay.succession.Succession._claims
-        overlay.succession.Succession._predecessors
-        overlay.succession.Succession._searches
-        overlay.tree_state.Edge._members
-        overlay.tree_state.TopicTree.delegates
-        overlay.tree_state.TopicTree.entrusted
-        overlay.trees.Trees._children
-        overlay.trees.Trees._parents
+        overlay.chord.ring.Ring.successors
+        overlay.chord.round_trips.RoundTrips._news
+        overlay.chord.round_trips.RoundTrips._open
+        overlay.chord.round_trips.RoundTrips._seconds
+        overlay.chord.routing.RoutingTable._distances
+        overlay.chord.routing.RoutingTable._peers
+        overlay.history.copy_search.CopySearch._unanswered
+        overlay.history.succession.Succession._claims
+        overlay.history.succession.Succession._predecessors
+        overlay.history.succession.Succession._searches
+        overlay.tree.tree_state.Edge._members
+        overlay.tree.tree_state.TopicTree.delegates
+        overlay.tree.tree_state.TopicTree.entrusted
+        overlay.tree.trees.Trees._children
+        overlay.tree.trees.Trees._parents
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
-        broker_agent.core.logbook.LogbookPage.publications
-        broker_agent.core.logbook.LogbookPage.requests
-        broker_agent.core.logbook.LogbookPage.sessions
-        broker_agent.core.logbook.LogbookPage.subscriptions
-        broker_agent.core.move_limits.MovedLately._at_s
-        broker_agent.core.publishing.Publishing._busy
-        broker_agent.core.publishing._PublisherStream.open
-        broker_agent.runtime.http_server.HttpServer.requests
-        broker_agent.runtime.links.Links._tasks
-        broker_agent.runtime.links._Link._queue
-        broker_agent.runtime.uplink.Uplink._frames
+        dynatops.kit.bounded.BoundedQueue._items
+        broker_agent.core.reports.logbook.LogbookPage.publications
+        broker_agent.core.reports.logbook.LogbookPage.requests
+        broker_agent.core.reports.logbook.LogbookPage.sessions
+        broker_agent.core.reports.logbook.LogbookPage.subscriptions
+        broker_agent.core.selection.move_limits.MovedLately._at_s
+        broker_agent.core.publishing.publishing.Publishing._busy
+        broker_agent.core.publishing.publishing._PublisherStream.open
+        broker_agent.runtime.observing.http_server.HttpServer.requests
+        broker_agent.runtime.peers.links.Links._tasks
+        broker_agent.runtime.peers.links._Link._queue
+        broker_agent.runtime.manager.uplink.Uplink._frames
     """,
 }

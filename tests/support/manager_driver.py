@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from dynatops.metrics import Family, Sample
+from dynatops.kit.observing.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.identifiers import key_of
 from reconfig_manager.manager import Manager

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from broker_agent.core.announcing import Announcing
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.publishing.announcing import Announcing
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication
 from overlay.effects import (
     Accepted,
@@ -20,11 +20,11 @@ from overlay.effects import (
     Repaired,
     Send,
 )
-from overlay.geometry import RingGeometry
 from overlay.identifiers import NodeId, first_node_id
 from overlay.node import Node
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Peer
-from overlay.settings import OverlaySettings
+from overlay.placement.geometry import RingGeometry
 from overlay.status import Status
 from simulator.scheduler import Scheduler
 

@@ -9,9 +9,9 @@ from random import Random
 
 import numpy as np
 
-from overlay.cost import Cost, CostModel, Demand, Prices
-from overlay.cost_kernels import Ints
-from overlay.geometry import RingGeometry
+from overlay.placement.cost import Cost, CostModel, Demand, Prices
+from overlay.placement.cost_kernels import Ints
+from overlay.placement.geometry import RingGeometry
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.placement.problem import PlacementProblem
 

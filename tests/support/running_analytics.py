@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from analytics.analytics_settings import AnalyticsSettings, with_values
 from analytics.jobs.catalogue import jobs
 from analytics.runner import Place, Runner, Summary
-from analytics.settings import AnalyticsSettings, with_values
 from tests.support.spark_frames import START_S, tuples
 
 

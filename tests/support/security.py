@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import dynatops
+from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent
-from broker_agent.settings import BrokerSettings
-from dynatops.tls import Tls
-from dynatops.tokens import hash_of
+from dynatops.kit.security.tls import Tls
+from dynatops.kit.security.tokens import hash_of
 
 _FOLDER = Path(__file__).parent / "certificates"
 SECRET = "what-all-brokers-of-the-network-know"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from broker_agent.core.selection import Selection
-from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.core.summaries import digest_of
+from broker_agent.core.selection.selection import Selection
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.selection.summaries import digest_of
 from dynatops.v1.selection_pb2 import BrokerSummary
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from broker_agent.core.advice import SelectionAdvice
-from broker_agent.core.selection_settings import SelectionSettings
-from dynatops.churn_workload import Change, ChurnSpec, changes, topic_name
+from broker_agent.core.selection.advice import SelectionAdvice
+from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
 from overlay.identifiers import key_of
+from simulator.experiments.churn_workload import Change, ChurnSpec, changes, topic_name
 from simulator.experiments.selection import _Model
 from tests.support.spark_frames import START_S, at
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import dynatops
-from dynatops.filters import Value
+from dynatops.kit.filters import Value
 
 _TIMEOUT_S = 40.0
 # Publications under way at a time, for each publisher.

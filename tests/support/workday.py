@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
-from overlay.cost import Cost, CostModel, Demand, Prices
-from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
+from overlay.placement.cost import Cost, CostModel, Demand, Prices
+from overlay.placement.geometry import RingGeometry
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy

@@ -7,7 +7,13 @@ import errno
 import socket
 from collections.abc import Awaitable, Callable
 
-from dynatops.accepting import CROWDED, SLOW, AcceptedConnection, Acceptor, ConnectionTable
+from dynatops.kit.serving.accepting import (
+    CROWDED,
+    SLOW,
+    AcceptedConnection,
+    Acceptor,
+    ConnectionTable,
+)
 from tests.support.waiting import until
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.access import (
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.rights.access import (
     Access,
     Grant,
     Limits,
@@ -14,11 +15,10 @@ from broker_agent.core.access import (
     RefusalReason,
     TokenRules,
 )
-from broker_agent.core.settings import CoreSettings
-from broker_agent.core.throttle import Bucket
+from broker_agent.core.rights.throttle import Bucket
 from broker_agent.tokens import parse_tokens
-from dynatops.tokens import hash_of
-from dynatops.tokens_file import TokensError
+from dynatops.kit.security.tokens import hash_of
+from dynatops.kit.security.tokens_file import TokensError
 from dynatops.v1.client_pb2 import ErrorCode
 from tests.support.security import table
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from broker_agent.core.announcing import Announcing
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.publishing.announcing import Announcing
 from dynatops.v1.overlay_pb2 import Acknowledged, Publication
 from overlay.catalogue import Entered, names_in, shard_topic
 from overlay.effects import Announce

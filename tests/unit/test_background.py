@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dynatops.background import BackgroundError, Supervisor, finish, until_one_ends
+from dynatops.kit.background import BackgroundError, Supervisor, finish, until_one_ends
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("analytics", "broker_agent", "dynatops", "overlay", "reconfig_manager", "simulator")
@@ -18,14 +18,14 @@ STARTING = {"create_task", "ensure_future", "Thread", "Timer", "run_coroutine_th
 AWAITED = "awaited where it is made, and what it raised is raised or logged there"
 KNOWN = {
     "broker_agent/runtime/connections.py:serve": AWAITED,
-    "broker_agent/runtime/namesakes.py:_ask_all": AWAITED,
-    "dynatops/accepting.py:_begin": "what it raised is logged, and ends that connection",
-    "dynatops/background.py:end_within": "the end itself",
-    "dynatops/background.py:finish": "the way itself",
-    "dynatops/background.py:start": "the way itself",
-    "dynatops/background.py:until_one_ends": "the way itself",
-    "dynatops/cli/broker.py:_serve_until": AWAITED,
-    "dynatops/cli/manager.py:_serve": AWAITED,
+    "broker_agent/runtime/peers/namesakes.py:_ask_all": AWAITED,
+    "dynatops/kit/serving/accepting.py:_begin": "what it raised is logged, and ends it",
+    "dynatops/kit/background.py:end_within": "the end itself",
+    "dynatops/kit/background.py:finish": "the way itself",
+    "dynatops/kit/background.py:start": "the way itself",
+    "dynatops/kit/background.py:until_one_ends": "the way itself",
+    "dynatops/cli/brokers/broker.py:_serve_until": AWAITED,
+    "dynatops/cli/managers/manager.py:_serve": AWAITED,
     "dynatops/client/aio.py:_bury": "what it raised is logged, and the event stays untaken",
     "dynatops/client/engine.py:_stay_connected": AWAITED,
     "dynatops/client/engine.py:open": "its death is told by every call of the client",
@@ -36,8 +36,12 @@ KNOWN = {
     "reconfig_manager/store/leadership.py:_is_woken_within": AWAITED,
 }
 # Not parts of a broker or a manager: they end with whoever looks at them.
-ELSEWHERE = ("dynatops/bench/", "dynatops/cli/watch.py", "analytics/command.py")
-DEMOS = ("dynatops/demo.py", "dynatops/churn_demo.py", "dynatops/reconfigure_demo.py")
+ELSEWHERE = ("dynatops/local/bench/", "dynatops/cli/managers/watch.py", "analytics/command.py")
+DEMOS = (
+    "dynatops/local/demos/publish_demo.py",
+    "dynatops/local/demos/churn_demo.py",
+    "dynatops/local/demos/reconfigure_demo.py",
+)
 
 
 def started(path: Path) -> Iterator[str]:
@@ -63,7 +67,7 @@ def test_all_work_behind_the_scenes_is_supervised() -> None:
         if not (relative := str(path.relative_to(ROOT))).startswith((*ELSEWHERE, *DEMOS))
         for function in started(path)
     }
-    assert found - KNOWN.keys() == set(), "start it with a Supervisor (dynatops/background.py)"
+    assert found - KNOWN.keys() == set(), "start it with a Supervisor (dynatops/kit/background.py)"
     assert KNOWN.keys() - found == set(), "these are gone"
 
 

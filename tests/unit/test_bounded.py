@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dynatops.bounded import BoundedQueue, BoundedTable, Past
+from dynatops.kit.bounded import BoundedQueue, BoundedTable, Past
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId, SendFrame, Stopped
-from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import ClientFrame, Echo, ErrorCode, Filter, Hello, Subscribe
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, Ping
 from overlay.peers import Peer

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dynatops import topics
+from dynatops.kit import topics
 from dynatops.v1.overlay_pb2 import (
     AckLevel,
     Acknowledged,
@@ -22,10 +22,10 @@ from dynatops.v1.overlay_pb2 import (
 from overlay import catalogue
 from overlay.catalogue import Entered, announcement_of, names_in, shard_topic, shard_topics
 from overlay.effects import Accepted, Announce
+from overlay.history.topic_log import Merging, Stamping, TopicLog
 from overlay.identifiers import TermOwner, key_of
+from overlay.overlay_settings import OverlaySettings
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
-from overlay.topic_log import Merging, Stamping, TopicLog
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

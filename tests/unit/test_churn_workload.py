@@ -7,7 +7,13 @@ from collections import defaultdict
 
 import pytest
 
-from dynatops.churn_workload import MODE_TOPICS, ChurnSpec, changes, publications, topic_name
+from simulator.experiments.churn_workload import (
+    MODE_TOPICS,
+    ChurnSpec,
+    changes,
+    publications,
+    topic_name,
+)
 
 SPEC = ChurnSpec(users=60, topics=100, seconds=40.0)
 

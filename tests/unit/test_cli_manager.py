@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dynatops.cli.errors import CommandError, UsageError
-from dynatops.cli.manager_client import ManagerClient
-from dynatops.cli.network import describe_cluster, describe_cost
-from dynatops.cli.plan_text import change, describe_plan, headline
-from dynatops.cli.policy import changed, flat
-from dynatops.cli.reconfigure import ALGORITHMS, follow
-from dynatops.cli.watch import describe_event
+from dynatops.cli.managers.manager_client import ManagerClient
+from dynatops.cli.managers.network import describe_cluster, describe_cost
+from dynatops.cli.managers.plan_text import change, describe_plan, headline
+from dynatops.cli.managers.policy import changed, flat
+from dynatops.cli.managers.reconfigure import ALGORITHMS, follow
+from dynatops.cli.managers.watch import describe_event
 from reconfig_manager.model import policy
 from reconfig_manager.model.plan import (
     Base,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dynatops.cli.attributes import read_attributes, written_value
+from dynatops.cli.brokers.sessions import describe_session, print_sessions
 from dynatops.cli.durations import brief_duration
 from dynatops.cli.errors import UsageError, explain_filter
-from dynatops.cli.sessions import describe_session, print_sessions
-from dynatops.filters import Filter, FilterError, Value
+from dynatops.cli.messages.attributes import read_attributes, written_value
+from dynatops.kit.filters import Filter, FilterError, Value
 from dynatops.v1 import client_pb2
 from dynatops.v1.inspection_pb2 import SessionDetails, SessionReport
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dynatops.client.arguments import chunks_of
-from dynatops.client.core import ClientCore, Item
+from dynatops.client.core.client_core import ClientCore, Item
+from dynatops.client.core.publications import (
+    RUN_BYTES_MAX,
+    RUN_EVENTS_MAX,
+    Ack,
+    Confirmed,
+    Rejected,
+)
 from dynatops.client.errors import ArgumentTypeError
-from dynatops.client.publications import RUN_BYTES_MAX, RUN_EVENTS_MAX, Ack, Confirmed, Rejected
 from dynatops.v1.client_pb2 import ClientFrame, Echoed, Refused
 from dynatops.v1.overlay_pb2 import Acknowledged, Attribute, Events, Publication
 from tests.support.clients import TOPIC, connected, hear, new_core, take

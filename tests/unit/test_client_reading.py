@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dynatops.client.core import ClientCore, Item
-from dynatops.client.reading import Arrived
+from dynatops.client.core.client_core import ClientCore, Item
+from dynatops.client.core.reading import Arrived
+from dynatops.client.core.taking import Taking
 from dynatops.client.subscription import Event, EventQueue
-from dynatops.client.taking import Taking
-from dynatops.filters import Filter as ParsedFilter
+from dynatops.kit.filters import Filter as ParsedFilter
 from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Missed, Subscribed, Welcome
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from tests.support.clients import TOPIC, hear, new_core, take

@@ -12,7 +12,7 @@ _PROGRAM = """
 import json
 import numba
 import numpy as np
-from overlay.cost_kernels import grow_routes
+from overlay.placement.cost_kernels import grow_routes
 
 roots = np.zeros(1, dtype=np.int32)
 first = np.array([0, 1, 2], dtype=np.int64)

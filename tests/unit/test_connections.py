@@ -9,7 +9,7 @@ import grpc
 
 from broker_agent.core.effects import ConnectionId, Wake
 from broker_agent.runtime.connections import ClientConnection
-from dynatops.first_reads import FirstReads
+from dynatops.kit.serving.first_reads import FirstReads
 
 
 class SlowStream:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.containers import BOUNDED_OTHERWISE
 
 ROOT = Path(__file__).resolve().parents[2]
-CORES = ("overlay", "broker_agent/core", "broker_agent/runtime")
+CORES = ("overlay", "broker_agent/core", "broker_agent/runtime", "dynatops/kit")
 CONTAINERS = {"dict", "list", "set", "deque", "OrderedDict", "Counter", "defaultdict", "Queue"}
 
 
@@ -50,7 +50,7 @@ def _attributes(owner: ast.ClassDef) -> Iterator[str]:
 def containers() -> set[str]:
     found = set()
     for folder in CORES:
-        for path in sorted((ROOT / folder).glob("*.py")):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             module = str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.ClassDef):
@@ -63,7 +63,7 @@ def test_every_container_has_a_bound_or_a_reason() -> None:
     found = containers()
     assert len(found) > 50
     assert sorted(found - known) == [], (
-        "make it a BoundedTable or BoundedQueue (dynatops/bounded.py), or say in "
+        "make it a BoundedTable or BoundedQueue (dynatops/kit/bounded.py), or say in "
         "tests/support/containers.py why it cannot grow"
     )
     assert sorted(known - found) == [], "these are gone: take them out of the list"

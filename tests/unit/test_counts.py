@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker_agent.core.advice import AdviceCounters
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection_counters import SelectionCounters
-from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.runtime.census import Census
-from broker_agent.runtime.links import LinkCounters
-from broker_agent.runtime.uplink import UplinkCounters
+from broker_agent.core.selection.advice import AdviceCounters
+from broker_agent.core.selection.selection_counters import SelectionCounters
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.runtime.manager.uplink import UplinkCounters
+from broker_agent.runtime.observing.census import Census
+from broker_agent.runtime.peers.links import LinkCounters
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.client_pb2 import Subscribe
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from dynatops.client.destinations import (
+from dynatops.client.core.destinations import (
     AVOIDED_FOR_S,
     AVOIDED_MAX,
     KNOWN_MAX,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from dynatops.background import Supervisor
-from dynatops.file_watch import watched
+from dynatops.kit.background import Supervisor
+from dynatops.kit.serving.file_watch import watched
 from tests.support.waiting import until
 
 

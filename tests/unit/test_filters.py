@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynatops.filters import Filter, FilterError, Predicate, covers
+from dynatops.kit.filters import Filter, FilterError, Predicate, covers
 from dynatops.v1 import client_pb2
 
 # ---- covering ------------------------------------------------------------------------------------

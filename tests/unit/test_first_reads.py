@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dynatops.first_reads import FirstReads, host_of
+from dynatops.kit.serving.first_reads import FirstReads, host_of
 
 
 @pytest.mark.parametrize(

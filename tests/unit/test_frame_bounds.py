@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.frame_bounds import (
     CLIENT_FRAME,
@@ -17,7 +18,6 @@ from broker_agent.core.frame_bounds import (
     check_parts,
     read_client_frame,
 )
-from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,

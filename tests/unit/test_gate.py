@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.access import Access, Limits, TokenRules
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
-from broker_agent.core.settings import CoreSettings
-from dynatops.tokens import hash_of
+from broker_agent.core.rights.access import Access, Limits, TokenRules
+from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import ErrorCode, Goodbye
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import events, publication

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from broker_agent.core.sessions import Session
-from broker_agent.core.settings import CoreSettings
-from overlay.settings import OverlaySettings
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.sessions.session import Session
+from overlay.overlay_settings import OverlaySettings
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 

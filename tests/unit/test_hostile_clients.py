@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.access import Access
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import BrokerEffect, SendFrame
-from broker_agent.core.publisher_ids import is_of, publisher_of
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.rights.access import Access
+from broker_agent.core.rights.publisher_ids import is_of, publisher_of
 from dynatops.v1.client_pb2 import ErrorCode, Welcome
 from dynatops.v1.overlay_pb2 import PeerFrame, Ping, Publication
 from overlay.peers import Peer

@@ -12,8 +12,8 @@ import pytest
 from dynatops.lake.describe import describe
 from dynatops.lake.fields import PUBLICATIONS, REQUESTS, SESSIONS, SUBSCRIPTIONS, TABLES
 from dynatops.lake.files import Lake, LakeError
-from dynatops.lake.generate import generate
-from dynatops.lake.world import LakeSpec, LakeWorld
+from dynatops.local.made_up_lake.generate import generate
+from dynatops.local.made_up_lake.world import LakeSpec, LakeWorld
 from overlay.identifiers import first_node_id, key_of
 from tests.support.lakes import read_rows, unfinished_files, whole_files
 

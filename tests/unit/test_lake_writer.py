@@ -24,7 +24,7 @@ from dynatops.lake.fields import (
     file_name,
 )
 from dynatops.lake.files import Lake, LakeError
-from dynatops.lake.settings import LakeSettings
+from dynatops.lake.lake_settings import LakeSettings
 from dynatops.lake.writer import LakeWriter, Row
 from tests.support.failing_disk import FailingDisk
 from tests.support.lakes import read_rows, unfinished_files, whole_files
@@ -212,7 +212,7 @@ WRITES_FOR_EVER = """
 import sys
 from dynatops.lake.fields import SUBSCRIPTIONS
 from dynatops.lake.files import Lake
-from dynatops.lake.settings import LakeSettings
+from dynatops.lake.lake_settings import LakeSettings
 from dynatops.lake.writer import LakeWriter
 settings = LakeSettings(file_rows_max=2_000, buffer_rows_max=20_000)
 writer = LakeWriter(Lake.open(sys.argv[1]), settings, "b0", int(sys.argv[2]))

@@ -13,12 +13,12 @@ from overlay.catalogue import Entered, announcement_of, names_in, shard_topic
 from overlay.context import Context
 from overlay.counters import OverlayCounters
 from overlay.effects import Announce
+from overlay.history.listing import Listing
+from overlay.history.topic_log import Stamping, TopicLog
 from overlay.identifiers import NodeId, TermOwner
-from overlay.listing import Listing
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Peer
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
-from overlay.topic_log import Stamping, TopicLog
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.logbook import LogbookPage
-from broker_agent.core.tallies import Tallies
+from broker_agent.core.reconfiguration.tallies import Tallies
+from broker_agent.core.reports.logbook import LogbookPage
 from dynatops.v1.client_pb2 import Subscribe
 from overlay.counters import OverlayCounters
-from overlay.reigns import TopicTally
+from overlay.history.reigns import TopicTally
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication

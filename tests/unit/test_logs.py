@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dynatops.log_operations import (
+from dynatops.kit.observing.log_operations import (
     ALWAYS,
     BROKER_OPERATIONS,
     FIELDS,
@@ -19,7 +19,7 @@ from dynatops.log_operations import (
     RING_LEFT,
     SESSION_ENDED,
 )
-from dynatops.logs import JsonFormatter, Operation, TextFormatter, without_passwords
+from dynatops.kit.observing.logs import JsonFormatter, Operation, TextFormatter, without_passwords
 
 log = logging.getLogger("tests.logs")
 OPERATIONS = (*BROKER_OPERATIONS, *MANAGER_OPERATIONS)
@@ -152,7 +152,7 @@ class TestTable:
         assert not ALWAYS.keys() & FIELDS.keys()
 
     def test_every_operation_is_listed(self) -> None:
-        module = sys.modules["dynatops.log_operations"]
+        module = sys.modules["dynatops.kit.observing.log_operations"]
         declared = [each for each in vars(module).values() if isinstance(each, Operation)]
         assert sorted(o.name for o in declared) == sorted(o.name for o in OPERATIONS)
         assert len({o.name for o in OPERATIONS}) == len(OPERATIONS)

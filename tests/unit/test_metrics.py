@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from dynatops.metrics import (
+from dynatops.kit.counters import counter as counted
+from dynatops.kit.observing.metrics import (
     Family,
     Histogram,
     Metric,
@@ -23,7 +24,6 @@ from dynatops.metrics import (
     one_of,
     render,
 )
-from overlay.counters import counter as counted
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_agent.runtime.narrating import Narrator
+from broker_agent.runtime.observing.narrating import Narrator
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_INIT, RCFG_ROLL_BACK, RCFG_TREE_RESTORE, Step
 from overlay.identifiers import NodeId
 from overlay.peers import Peer

@@ -10,13 +10,13 @@ import pytest
 
 from dynatops.v1.overlay_pb2 import JoinTree, PeerFrame, PeerMessage, Ping
 from overlay.effects import Send
+from overlay.history.topic_log import TopicLog
 from overlay.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, NodeId, first_node_id, key_of, within
 from overlay.node import Node
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Peer
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
 from overlay.status import Status
-from overlay.topic_log import TopicLog
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

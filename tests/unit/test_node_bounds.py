@@ -16,12 +16,12 @@ from dynatops.v1.overlay_pb2 import (
     TreeChange,
     TreeUpdate,
 )
+from overlay.history.topic_log import TopicLog
 from overlay.identifiers import TermOwner
 from overlay.node import Node
+from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Peer
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
-from overlay.topic_log import TopicLog
 from tests.support.nodes import NodeNet, publication
 
 MAX = 20

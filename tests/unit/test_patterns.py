@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dynatops.filters import (
+from dynatops.kit.filters import (
     Filter,
     FilterError,
     FilterTrie,
@@ -15,8 +15,8 @@ from dynatops.filters import (
     pattern_covers,
     pattern_matches,
 )
-from dynatops.filters.pattern import LEVELS_MAX
-from dynatops.filters.trie import SHARED_LEVELS_MAX
+from dynatops.kit.filters.pattern import LEVELS_MAX
+from dynatops.kit.filters.trie import SHARED_LEVELS_MAX
 from dynatops.v1.client_pb2 import ErrorCode
 
 # ---- patterns ------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dynatops.peer_credentials import LinkCredentials
-from dynatops.peer_proofs import DialledSide, DiallingSide, NotBelievedError
+from dynatops.kit.security.peer_credentials import LinkCredentials
+from dynatops.kit.security.peer_proofs import DialledSide, DiallingSide, NotBelievedError
 from dynatops.v1.peer_pb2 import LinkHello
 from dynatops.v1.proof_pb2 import PeerChallenge
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dynatops.filters import (
+from dynatops.kit.filters import (
     AttributesError,
     FilterError,
     Predicate,
@@ -15,8 +15,8 @@ from dynatops.filters import (
     attributes_of,
     attributes_to_wire,
 )
-from dynatops.filters.attributes import ATTRIBUTES_MAX, TEXT_BYTES_MAX
-from dynatops.filters.grammar import DEPTH_MAX, NAME_BYTES_MAX, TESTS_MAX, WHERE_BYTES_MAX
+from dynatops.kit.filters.attributes import ATTRIBUTES_MAX, TEXT_BYTES_MAX
+from dynatops.kit.filters.grammar import DEPTH_MAX, NAME_BYTES_MAX, TESTS_MAX, WHERE_BYTES_MAX
 from dynatops.v1.client_pb2 import ErrorCode
 from dynatops.v1.overlay_pb2 import Attribute
 

@@ -13,7 +13,7 @@ import dynatops
 from dynatops import Ack
 from dynatops.client import errors
 from dynatops.client.aio import Client
-from dynatops.client.core import SessionWishes
+from dynatops.client.core.client_core import SessionWishes
 from dynatops.client.sync import SyncClient, SyncSubscription
 
 PUBLIC = [getattr(dynatops, name) for name in dynatops.__all__]
@@ -22,7 +22,7 @@ PUBLIC = [getattr(dynatops, name) for name in dynatops.__all__]
 def test_dir_is_the_public_names_before_and_after_they_are_loaded() -> None:
     program = (
         "import dynatops; before = dir(dynatops); "
-        "[getattr(dynatops, name) for name in dynatops.__all__]; import dynatops.cluster; "
+        "[getattr(dynatops, name) for name in dynatops.__all__]; import dynatops.local.cluster; "
         "assert dir(dynatops) == before; "
         "print(*(name for name in before if not name.startswith('__')))"
     )

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynatops.v1.overlay_pb2 import Event, Events, Run
-from overlay.publishers import (
+from dynatops.kit.repeats import (
     HOLES_MAX,
     Hole,
     Publishers,
@@ -14,6 +13,7 @@ from overlay.publishers import (
     part_of_events,
     part_of_run,
 )
+from dynatops.v1.overlay_pb2 import Event, Events, Run
 from tests.support.nodes import events
 
 

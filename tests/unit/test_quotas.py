@@ -8,11 +8,11 @@ from itertools import product
 
 import pytest
 
-from broker_agent.core.access import Limits
-from broker_agent.core.gate import TOPIC_COUNTS_S, TopicsInUse
-from broker_agent.core.settings import CoreSettings
-from broker_agent.core.throttle import Allowance
-from broker_agent.core.validation import CONDITIONS_MAX, present_filters
+from broker_agent.core.clients.gate import TOPIC_COUNTS_S, TopicsInUse
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.reading.filter_requests import CONDITIONS_MAX, present_filters
+from broker_agent.core.rights.access import Limits
+from broker_agent.core.rights.throttle import Allowance
 from dynatops.v1.client_pb2 import ErrorCode, Filter, Subscribe, TopicProblem
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication

@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
+from overlay.history.reader import PARKED_RUNS_MAX, ReadResult, TopicReader
+from overlay.history.topic_log import TopicLog
 from overlay.identifiers import TermOwner
-from overlay.reader import PARKED_RUNS_MAX, ReadResult, TopicReader
+from overlay.overlay_settings import OverlaySettings
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
-from overlay.topic_log import TopicLog
 from tests.support.nodes import events, publication
 
 TERM = 1 << 24

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dynatops.redis_access import (
+from dynatops.kit.redis_access import (
     PASSWORD_VARIABLE,
     RedisPasswordError,
     exposed_password,

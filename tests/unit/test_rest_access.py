@@ -11,7 +11,7 @@ import pytest
 from fastapi import Request
 from pydantic import ValidationError
 
-from dynatops.tokens_file import TokensError
+from dynatops.kit.security.tokens_file import TokensError
 from reconfig_manager.rest.access import ANYONE, watching_caller
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.settings import RestSettings

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
+from overlay.placement.geometry import RingGeometry
 from reconfig_manager.rest import problems
 from reconfig_manager.rest.admission import OPEN_PATHS
 from reconfig_manager.rest.settings import RestSettings

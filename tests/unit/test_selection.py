@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from broker_agent.core.advice import SelectionAdvice
-from broker_agent.core.selection import Choice, Selection, SelectionReason, User
-from broker_agent.core.selection_settings import AdviceSettings, SelectionSettings
+from broker_agent.core.selection.advice import SelectionAdvice
+from broker_agent.core.selection.selection import Choice, Selection, SelectionReason, User
+from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
 from tests.support.selecting import selection, told
 
 PLAIN = SelectionSettings(load_weight=0.0, load_floor=0)

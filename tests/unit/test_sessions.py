@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from broker_agent.core.clients.reception import AVOIDED_MAX
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
-from broker_agent.core.reception import AVOIDED_MAX
-from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.core.sessions import Session
-from broker_agent.core.settings import CoreSettings
-from broker_agent.core.summaries import digest_of
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.selection.summaries import digest_of
+from broker_agent.core.sessions.session import Session
 from dynatops.v1.client_pb2 import (
     Cursor,
     ErrorCode,
@@ -24,10 +24,10 @@ from dynatops.v1.client_pb2 import (
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, SessionMoved, TermSeq
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.catalogue import announcement_of, shard_topic, shard_topics
+from overlay.history.topic_log import TopicLog
 from overlay.identifiers import TermOwner, key_of
+from overlay.overlay_settings import OverlaySettings
 from overlay.retention import LogBudget
-from overlay.settings import OverlaySettings
-from overlay.topic_log import TopicLog
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from broker_agent.settings import BrokerSettings
+from broker_agent.process_settings import BrokerSettings
 from reconfig_manager.process_settings import ManagerProcessSettings
 
 BROKER = [

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from overlay.cost import CostedPlacement, CostModel, Prices
+from overlay.placement.cost import CostedPlacement, CostModel, Prices
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.placement.problem import (
     Objective,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from dynatops.cli.common import finite, positive, print_json
-from dynatops.logs import JsonFormatter
-from dynatops.strict_json import JsonError, parse_json, write_json
+from dynatops.kit.observing.logs import JsonFormatter
+from dynatops.kit.strict_json import JsonError, parse_json, write_json
 
 NAN, INF = float("nan"), float("inf")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.cluster_names import cluster_of
-from broker_agent.core.selection import Selection
-from broker_agent.core.selection_settings import SelectionSettings
-from broker_agent.core.summaries import LocalTopics
+from broker_agent.core.selection.cluster_names import cluster_of
+from broker_agent.core.selection.selection import Selection
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.selection.summaries import LocalTopics
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.identifiers import RING_MASK
 from tests.support.selecting import selection, told, without_keys

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
-from broker_agent.core.settings import CoreSettings
 from dynatops.v1.client_pb2 import Hello
 from overlay.effects import Deliver
 from overlay.identifiers import NodeId

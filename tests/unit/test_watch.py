@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from broker_agent.core.settings import CoreSettings
-from broker_agent.runtime.census import Census
-from broker_agent.runtime.probes import unready
-from broker_agent.runtime.watch import Watch, first_event
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.runtime.observing.census import Census
+from broker_agent.runtime.observing.probes import unready
+from broker_agent.runtime.observing.watch import Watch, first_event
 from dynatops.v1.overlay_pb2 import Event, Events, Publication, Run
 from tests.support.brokers import LoneBroker
 

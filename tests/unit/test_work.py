@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
-from broker_agent.core.redelivery import Piece, piece_of, with_marks
-from broker_agent.core.settings import CoreSettings
+from broker_agent.core.sessions.redelivery import Piece, piece_of, with_marks
+from dynatops.client.core.taking import Taking
+from dynatops.client.core.work import Work, WorkItem, WorkLimits
 from dynatops.client.subscription import Event, EventQueue
-from dynatops.client.taking import Taking
-from dynatops.client.work import Work, WorkItem, WorkLimits
-from dynatops.filters import Filter
+from dynatops.kit.filters import Filter
 from dynatops.v1.client_pb2 import (
     EventMark,
     Received,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from dynatops.tokens import hash_of
+from dynatops.kit.security.tokens import hash_of
 
 TOKEN = "dyn_token-of-helm-test"
 VIEWER = "dyn_token-of-prometheus"

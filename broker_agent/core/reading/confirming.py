@@ -1,0 +1,128 @@
+"""Clients' requests to subscribe, until every topic of them is in place and the client is told.
+
+Where sessions are saved, the confirmation of one that outlives its connection is held until what it
+confirms is on disk: a client that has been told needs not remember. While the disk fails, what is
+new in such a session is refused; what it has goes on. A request that restores a session has no
+client to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from broker_agent.core.effects import ConnectionId
+from broker_agent.core.reading.feeds import CursorKey
+from broker_agent.core.sessions.session import Session
+from dynatops.kit.filters import Filter
+from dynatops.v1.client_pb2 import Cursor, ErrorCode, ServerMessage, Subscribed, TopicProblem
+
+_NOT_SAVED = (
+    "this session is to be kept, and the broker cannot write it to its disk at present: try again, "
+    "go to another broker, or subscribe without keep_s"
+)
+
+
+@dataclass(slots=True, eq=False)
+class UnconfirmedRequest:
+    session: Session
+    number: int
+    problems: list[TopicProblem]
+    # Whose request it is; None if it restores a session.
+    connection: ConnectionId | None
+    # The cursors of a client that goes on where it stood elsewhere; None if it begins here.
+    cursors: Mapping[str, CursorKey] | None = None
+    # Filters that the session has only because of this request.
+    new: list[Filter] = field(default_factory=list)
+    # Topics without a position.
+    missing: dict[str, None] = field(default_factory=dict)
+    # Whether there are wildcards in it, and where the catalogue stands for them: with that the
+    # client is told, wherever it goes on, if names of topics were lost.
+    is_wild: bool = False
+    catalogue: list[Cursor] = field(default_factory=list)
+    # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
+    # back with some, so that no topic begins later than they would have it.
+    held: list[Filter] = field(default_factory=list)
+
+    @property
+    def restores(self) -> bool:
+        return self.connection is None
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.missing and not self.held
+
+
+class Confirming:
+    def __init__(self) -> None:
+        # Whether confirmations are held until the session is saved.
+        self.holding = False
+        # Whether the disk fails: nobody is told that something is kept which is not.
+        self.is_failing = False
+        # Requests whose sessions are not saved yet, and those that are to be refused.
+        self.held: list[UnconfirmedRequest] = []
+        self.unsaved: list[UnconfirmedRequest] = []
+        self._open: dict[Session, dict[UnconfirmedRequest, None]] = {}
+
+    def note(self, request: UnconfirmedRequest) -> None:
+        """A request is not in place yet."""
+        if not request.restores:
+            self._open.setdefault(request.session, {})[request] = None
+
+    def complete(self, request: UnconfirmedRequest) -> bool:
+        """Everything of it is in place; whether the client has been told so, too."""
+        session = request.session
+        still_open = self._open.get(session)
+        if still_open is not None:
+            still_open.pop(request, None)
+            if not still_open:
+                del self._open[session]
+        if self.holding and session.is_kept and not request.restores:
+            self.held.append(request)
+            return False
+        if self.must_refuse(request):
+            self.unsaved.append(request)
+            return False
+        return self.tell(request)
+
+    def must_refuse(self, request: UnconfirmedRequest) -> bool:
+        """Whether it asks for what cannot be kept now. Who comes from another broker is let go on,
+        as without it, it would have nothing at all."""
+        kept = request.session.is_kept and not request.restores
+        return self.is_failing and kept and bool(request.new) and request.cursors is None
+
+    def refuse(self, request: UnconfirmedRequest) -> None:
+        """In place of a confirmation: the filters that it wanted added are not there."""
+        refused = {f.pattern: None for f in request.new}
+        request.problems += [
+            TopicProblem(topic=pattern, code=ErrorCode.ERROR_CODE_NOT_SAVED, message=_NOT_SAVED)
+            for pattern in refused
+        ]
+        self.tell(request)
+
+    def tell(self, request: UnconfirmedRequest) -> bool:
+        """Confirm it to the connection that asked; whether that is there still."""
+        session = request.session
+        if request.connection is None or session.connection != request.connection:
+            return False
+        confirmation = Subscribed(
+            request=request.number, problems=request.problems, positions=request.catalogue
+        )
+        session.confirm(ServerMessage(subscribed=confirmation))
+        return True
+
+    def take_unsaved(self) -> list[UnconfirmedRequest]:
+        unsaved, self.unsaved = self.unsaved, []
+        return unsaved
+
+    def take_held(self) -> list[UnconfirmedRequest]:
+        held, self.held = self.held, []
+        return held
+
+    def settled(self, session: Session) -> Iterable[Filter]:
+        """The session's filters that are in place."""
+        opened = {f for request in self._open.get(session, ()) for f in request.new}
+        return [f for filters in session.filters.values() for f in filters if f not in opened]
+
+    def forget(self, session: Session) -> None:
+        self._open.pop(session, None)

@@ -1,0 +1,156 @@
+"""From a reader to sessions: each event once into the queue of every session that wants it.
+
+A run is serialised once for all who want all of it, and once more for each distinct condition on
+attributes. A session whose condition no event meets is sent nothing, but now and then how far the
+topic has got: its cursor must not fall out of what is retained. What cannot be read meets no
+condition, and might have: the session is told that it misses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.reading.feeds import Feed
+from broker_agent.core.run_events import events_of
+from broker_agent.core.sessions.redelivery import piece_of
+from broker_agent.core.sessions.session import Session
+from dynatops.kit.filters import Filter, Value, attributes_of
+from dynatops.kit.repeats import RunPart
+from dynatops.v1.client_pb2 import MissCause, Missed, ServerFrame, ServerMessage
+from dynatops.v1.overlay_pb2 import Event, Events, Run
+
+# Events passed over until a session is told how far the topic is; a small part of what is retained.
+_PASSED_OVER_MAX = 1_000
+
+# Filters of which an event must meet one.
+Condition = tuple[Filter, ...]
+
+
+class _Selection:
+    """Who gets what of one run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        # As `piece_of` it, copied once.
+        frame = ServerFrame()
+        frame.messages.add().run.CopyFrom(run)
+        self.whole = frame.SerializeToString()
+        self._events: Sequence[Event] | None = None
+        self._attributes: list[Mapping[str, Value]] = []
+        self._pieces: dict[Condition, tuple[bytes, int]] = {}
+        # Whether somebody wanted to know what is in it, and nobody can.
+        self.is_unreadable = False
+
+    def of(self, condition: Condition) -> tuple[bytes, int]:
+        """The piece for whoever has this condition, and how many events are in it."""
+        found = self._pieces.get(condition)
+        if found is None:
+            found = self._pieces[condition] = self._select(condition)
+        return found
+
+    def _select(self, condition: Condition) -> tuple[bytes, int]:
+        if self._events is None:
+            events = events_of(self.run)
+            self.is_unreadable = events is None
+            self._events = events or ()
+            self._attributes = [attributes_of(event.attributes) for event in self._events]
+        run, events = self.run, self._events
+        if self.is_unreadable:
+            unreadable = MissCause.MISS_CAUSE_UNREADABLE
+            missed = Missed(topic=run.topic, cause=unreadable, count=run.count)
+            return piece_of(ServerMessage(missed=missed)), 0
+        selected = [
+            offset
+            for offset, attributes in enumerate(self._attributes)
+            if any(f.predicate is None or f.predicate.holds(attributes) for f in condition)
+        ]
+        if len(selected) == len(events):
+            return self.whole, len(selected)
+        partial = Run()
+        partial.CopyFrom(self.run)
+        partial.partial = True
+        partial.selected.extend(selected)
+        chosen = Events(events=[events[i] for i in selected], attributed=bool(selected))
+        partial.events = chosen.SerializeToString()
+        return piece_of(ServerMessage(run=partial)), len(selected)
+
+
+class SessionDelivery:
+    def __init__(self, counters: BrokerCounters) -> None:
+        self._counters = counters
+        # Events passed over since the session was last told of the topic.
+        self._passed_over: dict[tuple[Session, str], int] = {}
+        # Sessions that have new output, and those that were too slow, since last asked.
+        self.touched: dict[Session, None] = {}
+        self.slow: dict[Session, None] = {}
+
+    def deliver(
+        self,
+        feed: Feed,
+        parts: list[RunPart],
+        conditions: Mapping[Session, Condition] | None,
+        now_s: float,
+    ) -> None:
+        for part in parts:
+            selection = _Selection(part.run)
+            run = part.run
+            taken = dropped = 0
+            for session, joined in feed.members.items():
+                if part.opened is not None and joined >= part.opened:
+                    # A late event, from before this session subscribed.
+                    continue
+                piece, count = selection.whole, run.count
+                if conditions and (condition := conditions.get(session)) is not None:
+                    piece, count = selection.of(condition)
+                    must_tell = count or selection.is_unreadable or self._must_tell(session, run)
+                    if not must_tell:
+                        continue
+                outcome = session.offer(run.topic, piece, count, now_s)
+                if outcome is None:
+                    self.slow[session] = None
+                elif outcome:
+                    taken += count
+                else:
+                    dropped += count
+                self.touched[session] = None
+            self._counters.runs_unreadable += selection.is_unreadable
+            self._counters.delivered_events += taken
+            self._counters.dropped_events += dropped
+
+    def _must_tell(self, session: Session, run: Run) -> bool:
+        """Whether a run without events for the session is sent all the same."""
+        key = (session, run.topic)
+        passed_over = self._passed_over.get(key, 0) + run.count
+        # What a history lacks may come late: the client must know of it.
+        if run.missing or passed_over >= _PASSED_OVER_MAX:
+            self._passed_over.pop(key, None)
+            return True
+        self._passed_over[key] = passed_over
+        return False
+
+    def tell_position(self, session: Session, feed: Feed, now_s: float) -> None:
+        """Where the session begins to read the topic."""
+        position = feed.reader.position
+        if feed.beginning is None or feed.beginning[0] != position:
+            beat = Run(topic=feed.topic, term=position[0], first_seq=position[1] + 1)
+            feed.beginning = (position, piece_of(ServerMessage(run=beat)))
+        if not session.tell_position(feed.topic, feed.beginning[1], now_s):
+            self._counters.places_untold += 1
+        self.touched[session] = None
+
+    def tell_missed(self, feed: Feed, cause: MissCause.ValueType, count: int, now_s: float) -> None:
+        missed = Missed(topic=feed.topic, cause=cause, count=count)
+        piece = piece_of(ServerMessage(missed=missed))
+        for session in feed.members:
+            session.tell_missed(missed, now_s, piece)
+            self.touched[session] = None
+
+    def forget(self, session: Session, topic: str) -> None:
+        self._passed_over.pop((session, topic), None)
+
+    def take_touched(self) -> tuple[list[Session], list[Session]]:
+        """Sessions with new output, and sessions that could not take it, since the last call."""
+        touched, slow = list(self.touched), list(self.slow)
+        self.touched, self.slow = {}, {}
+        return touched, slow

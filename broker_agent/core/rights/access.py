@@ -1,0 +1,251 @@
+"""Who may do what: the rules of a tokens file, and what they grant a client.
+
+A token is looked up by its SHA-256; brokers never keep the token itself. What it grants is a
+`Grant`, bound to one client id: `%c` in a rule stands for that id. A broker without a tokens file
+lets everyone do everything, within the broker's own limits. Reading the file, and counting what is
+used, are elsewhere (`dynatops.kit.security.tokens_file`, `gate`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import lru_cache
+
+from broker_agent.core.core_settings import CoreSettings
+from dynatops.kit.filters.pattern import pattern_covers, pattern_matches
+from dynatops.kit.security.tokens import CLIENT_ID, hash_of
+from dynatops.v1.client_pb2 import ErrorCode
+
+# In place of %c these would make a rule say more than was meant.
+_UNFIT_IN_RULES = "+#/$\0"
+_ID_CHARACTERS_SHOWN = 40
+
+
+class RefusalReason(Enum):
+    TOKEN_MISSING = auto()
+    TOKEN_UNKNOWN = auto()
+    CLIENT_ID_NOT_ALLOWED = auto()
+    CLIENT_ID_UNFIT = auto()
+    CLIENT_ID_TAKEN = auto()
+    CLIENT_ID_CLAIMED = auto()
+    TOO_MANY_SESSIONS = auto()
+    TOO_MANY_CONNECTIONS = auto()
+    MAY_NOT_INSPECT = auto()
+    RULES_CHANGED = auto()
+
+
+_CODES = {
+    RefusalReason.TOO_MANY_SESSIONS: ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
+    RefusalReason.TOO_MANY_CONNECTIONS: ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
+    RefusalReason.MAY_NOT_INSPECT: ErrorCode.ERROR_CODE_NOT_ALLOWED,
+    # It may come again, and will be told which of its subscriptions it cannot have.
+    RefusalReason.RULES_CHANGED: ErrorCode.ERROR_CODE_NOT_ALLOWED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why someone is not let in, and what to do about it."""
+
+    reason: RefusalReason
+    message: str
+
+    @property
+    def code(self) -> ErrorCode.ValueType:
+        return _CODES.get(self.reason, ErrorCode.ERROR_CODE_NOT_AUTHENTICATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a token's clients may use up on one broker; None: no limit but the broker's own."""
+
+    publish_events_per_s: float | None = None
+    publish_bytes_per_s: float | None = None
+    connections: int | None = None
+    sessions: int | None = None
+    # Of one session, and of all sessions together.
+    subscriptions: int | None = None
+    filters: int | None = None
+    # That its clients publish on.
+    topics: int | None = None
+    payload_bytes: int | None = None
+
+    @property
+    def has_rate(self) -> bool:
+        return self.publish_events_per_s is not None or self.publish_bytes_per_s is not None
+
+    def within(self, settings: CoreSettings) -> CoreSettings:
+        """The broker's bounds of a session, drawn closer where these are."""
+        return replace(
+            settings,
+            payload_bytes_max=_least(self.payload_bytes, settings.payload_bytes_max),
+            filters_per_session_max=_least(self.subscriptions, settings.filters_per_session_max),
+        )
+
+
+def _least(limit: int | None, bound: int) -> int:
+    return bound if limit is None else min(limit, bound)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRules:
+    """One token of the file."""
+
+    name: str
+    # Of the token, in lower-case hexadecimal.
+    sha256: str
+    # `*` stands for any characters.
+    client_ids: tuple[str, ...] = ("*",)
+    # Whether nobody else may use these.
+    claim_client_ids: bool = False
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    inspect: bool = False
+    limits: Limits = Limits()
+
+    @property
+    def names_client(self) -> bool:
+        return any(CLIENT_ID in pattern for pattern in (*self.publish, *self.subscribe))
+
+    def allows_client(self, client_id: str) -> bool:
+        return any(_id_pattern(pattern).fullmatch(client_id) for pattern in self.client_ids)
+
+
+@lru_cache(maxsize=10_000)
+def _id_pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+# Of whoever has not been let in yet.
+NOBODY = TokenRules(name="", sha256="", client_ids=())
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one client may do. `rules` is None where there are no tokens: everything.
+
+    `settings` are the broker's, drawn closer by the token's limits.
+    """
+
+    settings: CoreSettings
+    rules: TokenRules | None = NOBODY
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.rules.name if self.rules is not None else ""
+
+    def may_publish(self, topic: str) -> bool:
+        if self.rules is None:
+            return True
+        return any(pattern_matches(allowed, topic) for allowed in self.publish)
+
+    def may_subscribe(self, pattern: str) -> bool:
+        """Whether one rule covers all that the pattern could match."""
+        if self.rules is None:
+            return True
+        return any(pattern_covers(allowed, pattern) for allowed in self.subscribe)
+
+
+class Access:
+    """All rules of a broker, at one moment. Immutable."""
+
+    def __init__(self, settings: CoreSettings, tokens: Iterable[TokenRules] | None = None) -> None:
+        """Without `tokens`, everyone may do everything; with none in it, nobody anything."""
+        self._settings = settings
+        self._by_hash = None if tokens is None else {rules.sha256: rules for rules in tokens}
+        self._claiming = [r for r in (self._by_hash or {}).values() if r.claim_client_ids]
+        self._everything = Grant(settings, None)
+        # The same client comes back, and all without %c share one.
+        self._bound_to = lru_cache(maxsize=10_000)(self._bind)
+
+    @property
+    def names(self) -> set[str]:
+        """Of all tokens."""
+        return {rules.name for rules in (self._by_hash or {}).values()}
+
+    @property
+    def asks_for_tokens(self) -> bool:
+        return self._by_hash is not None
+
+    def authenticate(self, token: str, client_id: str) -> Grant | Refusal:
+        rules = self._look_up(token)
+        if rules is None:
+            return self._everything
+        if isinstance(rules, Refusal):
+            return rules
+        if not rules.allows_client(client_id):
+            allowed = ", ".join(rules.client_ids)
+            shown = client_id[:_ID_CHARACTERS_SHOWN]
+            message = f"the token {rules.name!r} is for client ids {allowed}, not {shown!r}"
+            return Refusal(RefusalReason.CLIENT_ID_NOT_ALLOWED, message)
+        if self._is_claimed_from(rules, client_id):
+            shown = client_id[:_ID_CHARACTERS_SHOWN]
+            message = f"the client id {shown!r} is kept for the clients of another token"
+            return Refusal(RefusalReason.CLIENT_ID_CLAIMED, message)
+        return self._grant(rules, client_id)
+
+    def _is_claimed_from(self, rules: TokenRules, client_id: str) -> bool:
+        """Whether only clients of other tokens may have it. Several may claim it: one token takes
+        the place of another for a while."""
+        if rules.claim_client_ids:
+            return False
+        return any(other.allows_client(client_id) for other in self._claiming)
+
+    def renew(self, grant: Grant, client_id: str) -> Grant | None:
+        """What the client of a grant by former rules may do by these; None: nothing any more."""
+        if self._by_hash is None:
+            return self._everything
+        rules = self._by_hash.get(grant.rules.sha256) if grant.rules is not None else None
+        if rules is None or not rules.allows_client(client_id):
+            return None
+        if self._is_claimed_from(rules, client_id):
+            return None
+        renewed = self._grant(rules, client_id)
+        return renewed if isinstance(renewed, Grant) else None
+
+    def inspector(self, token: str) -> Refusal | None:
+        """Why this token does not let its owner look into the broker; None if it does."""
+        rules = self._look_up(token)
+        if rules is None or isinstance(rules, Refusal):
+            return rules
+        if not rules.inspect:
+            message = f"the token {rules.name!r} has no `inspect = true` in the tokens file"
+            return Refusal(RefusalReason.MAY_NOT_INSPECT, message)
+        return None
+
+    def _look_up(self, token: str) -> TokenRules | Refusal | None:
+        if self._by_hash is None:
+            return None
+        if not token:
+            message = "this broker asks for a token, and none was given"
+            return Refusal(RefusalReason.TOKEN_MISSING, message)
+        # How long this takes tells something about the hash of what was tried, and nothing about
+        # any token.
+        rules = self._by_hash.get(hash_of(token))
+        if rules is None:
+            return Refusal(RefusalReason.TOKEN_UNKNOWN, "this broker does not know the token")
+        return rules
+
+    def _grant(self, rules: TokenRules, client_id: str) -> Grant | Refusal:
+        if not rules.names_client:
+            return self._bound_to(rules, "")
+        if not client_id or any(character in client_id for character in _UNFIT_IN_RULES):
+            message = (
+                f"the token {rules.name!r} has rules with {CLIENT_ID}; for these a client id must "
+                f"not be empty nor contain any of + # / $; this one is "
+                f"{client_id[:_ID_CHARACTERS_SHOWN]!r}"
+            )
+            return Refusal(RefusalReason.CLIENT_ID_UNFIT, message)
+        return self._bound_to(rules, client_id)
+
+    def _bind(self, rules: TokenRules, client_id: str) -> Grant:
+        def bound(patterns: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(pattern.replace(CLIENT_ID, client_id) for pattern in patterns)
+
+        settings = rules.limits.within(self._settings)
+        return Grant(settings, rules, bound(rules.publish), bound(rules.subscribe))

@@ -1,0 +1,115 @@
+"""Broker selection at work: summaries out and in, and sessions that are sent elsewhere.
+
+Summaries travel like events, on a topic of the system's own that every broker of the cluster reads.
+Nobody acknowledges them: the next one makes good for a lost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from random import Random
+
+from google.protobuf.message import DecodeError
+
+from broker_agent.core.identity import Identity
+from broker_agent.core.reconfiguration.node_hosting import NodeHosting
+from broker_agent.core.run_events import events_of
+from broker_agent.core.selection.cluster_names import cluster_of
+from broker_agent.core.selection.selection import Choice, Selection, User
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.sessions.session import Session
+from dynatops.kit.filters import Filter
+from dynatops.kit.repeats import RunPart
+from dynatops.v1.client_pb2 import Redirect, ServerMessage
+from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication
+from dynatops.v1.selection_pb2 import BrokerSummary
+from overlay.identifiers import key_of
+
+
+class Cluster:
+    def __init__(self, name: str, selection: Selection, life: str, hosting: NodeHosting) -> None:
+        self.topic = f"$cluster/{name}"
+        self.selection = selection
+        self._hosting = hosting
+        digest = blake2b(life.encode(), digest_size=8).digest()
+        self._publisher = int.from_bytes(digest, "big") | 1
+        self._published = 0
+
+    # ---- summaries ------------------------------------------------------------------------------
+
+    def due(self, sessions: int, now_s: float) -> Iterable[Publication]:
+        self.selection.local.sessions = sessions
+        summary = self.selection.summary(now_s)
+        if summary is not None:
+            yield self._publication_of(summary)
+
+    def farewell(self, now_s: float) -> Iterable[Publication]:
+        """The last summary: this broker leaves."""
+        if self.selection.settings.enabled:
+            yield self._publication_of(self.selection.farewell(now_s))
+
+    def _publication_of(self, summary: BrokerSummary) -> Publication:
+        self._published += 1
+        event = Event(payload=summary.SerializeToString())
+        return Publication(
+            topic=self.topic,
+            publisher=self._publisher,
+            first_number=self._published,
+            count=1,
+            settled=self._published - 1,
+            ack=AckLevel.ACK_LEVEL_NONE,
+            events=Events(events=[event]).SerializeToString(),
+        )
+
+    def take(self, parts: list[RunPart], now_s: float) -> None:
+        for part in parts:
+            events = events_of(part.run)
+            if events is None:
+                self.selection.counters.summaries_ignored += 1
+                continue
+            for event in events:
+                try:
+                    summary = BrokerSummary.FromString(event.payload)
+                except DecodeError:
+                    self.selection.counters.summaries_ignored += 1
+                    continue
+                self.selection.on_summary(summary, now_s)
+
+    # ---- sessions -------------------------------------------------------------------------------
+
+    def redirect(
+        self, session: Session, added: Iterable[Filter], now_s: float, *, follows_less: bool
+    ) -> bool:
+        """Whether a session that is about to add filters, or has just given some up, is sent to
+        another broker."""
+        held = {key_of(pattern) for pattern in session.filters}
+        interests = held | {key_of(wanted.pattern) for wanted in added}
+        if not session.movable or (interests == held and not follows_less):
+            return False
+        # The ring knows of a death seconds before the dead broker's last summary is stale.
+        self.selection.lose(self._hosting.condemned_addresses())
+        avoided = frozenset(a for a, until_s in session.avoided.items() if now_s < until_s)
+        choice = self.selection.choose(User(session.client_id, interests, held, avoided), now_s)
+        session.redirected = choice.moves
+        if choice.moves:
+            session.say(ServerMessage(redirect=_redirect(choice)))
+        return choice.moves
+
+
+def _redirect(choice: Choice) -> Redirect:
+    reason = f"{choice.reason}: utility {choice.utility:.2f} there, {choice.own_utility:.2f} here"
+    return Redirect(broker_id=choice.broker_id, address=choice.address, reason=reason)
+
+
+def cluster_for(
+    identity: Identity,
+    settings: SelectionSettings,
+    labels: Mapping[str, str],
+    hosting: NodeHosting,
+    rng: Random,
+) -> Cluster:
+    name = cluster_of(settings, identity.broker_id, labels)
+    selection = Selection(identity.broker_id, identity.address, identity.incarnation, settings, rng)
+    life = f"{identity.broker_id}/{identity.incarnation}"
+    return Cluster(name, selection, life, hosting)

@@ -1,0 +1,605 @@
+"""A client's session: what it subscribes to, and what waits to be sent to it.
+
+    attached --connection lost--> detached --same client id--> attached
+                                     `--expiry, or none wished for--> gone
+
+Output is kept as serialised pieces of `ServerFrame`s: pieces laid end to end are a frame again, so
+an event is serialised once however many sessions get it. Output has two lanes:
+
+    deliveries  runs of events, where topics begin, and what was missed: in order, numbered with
+                serials. A session that outlives its connections keeps them until the client says
+                that its application took them, and sends those again that a broken connection may
+                have lost. No more than a window of them is under way.
+    answers     of one connection. They keep their place among the deliveries if all before them fit
+                into the window; else they go first, so that nothing waits for an application that
+                waits for an answer.
+
+Answers speak of no delivery but for two. Positions of topics come before Subscribed, or with it if
+it goes first. Goodbye comes after what will be sent.
+
+Both lanes are bounded. What happens to events past the bound is the session's choice; notices are
+summed up; a connection whose answers nobody reads ends.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from itertools import chain, takewhile
+from operator import attrgetter
+from types import MappingProxyType
+
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.effects import ConnectionId
+from broker_agent.core.rights.access import Grant
+from broker_agent.core.sessions.redelivery import Piece, piece_of, with_marks, without_gaps
+from dynatops.kit.filters import Filter, pattern_matches
+from dynatops.v1.client_pb2 import (
+    Cursor,
+    ErrorCode,
+    EventMark,
+    Goodbye,
+    MissCause,
+    Missed,
+    Received,
+    ServerFrame,
+    ServerMessage,
+    SlowPolicy,
+)
+from dynatops.v1.overlay_pb2 import TermSeq
+
+# Words on single events are written into their pieces when there are so many of them.
+_MARKS_MAX = 1_000
+# What an entry of a queue costs beside its data.
+_ENTRY_BYTES = 100
+
+
+_serial_of = attrgetter("serial")
+# The part of an id that `registry` draws at random.
+_SECRET = re.compile(r"-[0-9a-f]{16}(?=~|$)")
+_NO_FILTERS: frozenset[Filter] = frozenset()
+_NOTHING_AVOIDED: Mapping[str, float] = MappingProxyType({})
+
+
+class Session:
+    __slots__ = (
+        "_answers", "_bytes", "_closes_when_slow", "_events", "_marked", "_marks", "_pieces",
+        "_sent", "_sent_bytes", "_settings", "_unclaimed", "_untold", "acknowledged",
+        "answers_bytes", "attempt", "avoided", "changed", "client_id", "closing", "connection",
+        "delivered",
+        "detached_s", "dropped", "expiry_s", "filters", "followed", "given_up", "grant", "movable",
+        "origin_id", "owner", "paused", "policy", "publisher", "redirected", "saved", "serial",
+        "session_id", "unread", "unsettled_bytes", "wildcards",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        session_id: str,
+        client_id: str,
+        policy: int,
+        settings: CoreSettings,
+        *,
+        connection: ConnectionId | None = None,
+        expiry_s: float = 0.0,
+    ) -> None:
+        self.session_id = session_id
+        self.client_id = client_id
+        # Nothing, until it has been let in; and the name of the token that let it in.
+        self.grant = Grant(settings)
+        self.owner = ""
+        # What its client publishes under.
+        self.publisher = 0
+        self.policy = policy
+        self.connection = connection
+        # How long it outlives its connection.
+        self.expiry_s = expiry_s
+        self.detached_s = 0.0
+        # The client's hellos until it was let in here last, as the client counts them.
+        self.attempt = 0
+        # As it was called when it was opened, and is called on disk. Each later life of the broker
+        # has a name of its own for it, because serials may stand for other deliveries than before.
+        self.origin_id = session_id
+        # Whether it goes where a broker sends it, and whether it has been sent.
+        self.movable = False
+        self.redirected = False
+        # Addresses that its client could not reach lately, and until when it is not sent there.
+        self.avoided: Mapping[str, float] = _NOTHING_AVOIDED
+        # By pattern; one pattern may come with several conditions.
+        self.filters: dict[str, tuple[Filter, ...]] = {}
+        self.wildcards: tuple[Filter, ...] = ()
+        # Topics that its wildcards have brought in.
+        self.followed: dict[str, None] | None = None
+        # Those of them that its client has not asked for since it came back.
+        self._unclaimed = _NO_FILTERS
+        self.closing = False
+        # Bytes of publications that their rendezvous points have not taken yet.
+        self.unsettled_bytes = 0
+        self.paused = False
+        # Whether it is not read from because it does not read what it is told.
+        self.unread = False
+        # Whether its connection is about to end because of that.
+        self.given_up = False
+        self.delivered = 0
+        self.dropped = 0
+        # Serial of the newest delivery, of the newest that the application took, and of the newest
+        # that is on disk.
+        self.serial = 0
+        self.acknowledged = 0
+        self.saved = 0
+        self._closes_when_slow = policy == SlowPolicy.SLOW_POLICY_DISCONNECT
+        self._settings = settings
+        # Queues exist while there is something in them: most sessions are quiet most of the time.
+        # They are lists, as most that exist are short: a deque begins with 760 bytes.
+        self._pieces: list[Piece] | None = None
+        self._bytes = 0
+        self._events = 0
+        self._sent: list[Piece] | None = None
+        self._sent_bytes = 0
+        # What the client said of single events, and is not written into their pieces yet.
+        self._marks: dict[int, list[EventMark]] | None = None
+        self._marked = 0
+        # Serials on disk whose pieces are no longer what they are there.
+        self.changed: set[int] | None = None
+        self._answers: list[bytes] | None = None
+        self.answers_bytes = 0
+        # Events missed since the subscriber was last told, by topic, cause, and whether it is known
+        # how many.
+        self._untold: dict[tuple[str, MissCause.ValueType, bool], int] | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it outlives its connection."""
+        return self.expiry_s > 0
+
+    @property
+    def queued_events(self) -> int:
+        return self._events
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def queued_pieces(self) -> int:
+        return len(self._pieces or ())
+
+    @property
+    def has_output(self) -> bool:
+        """Whether anything waits to be sent, now or once there is room for it."""
+        return bool(self._pieces or self._answers or self._untold)
+
+    @property
+    def oldest_s(self) -> float | None:
+        """Since when what is sent next has been waiting; None if that is no delivery."""
+        return self._pieces[0].queued_s if self._pieces and self._pieces[0].serial else None
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Sent, and not known to have been taken by the application."""
+        return self._sent_bytes
+
+    @property
+    def shown_id(self) -> str:
+        """Its id without what nobody can guess: with that, a session can be given up."""
+        return _SECRET.sub("", self.session_id)
+
+    def renamed(self, life: str) -> str:
+        """What this life of the broker calls it."""
+        return f"{self.origin_id}~{life}"
+
+    def is_called(self, session_id: str) -> bool:
+        """Whether any life of the broker has called it so."""
+        return session_id == self.origin_id or session_id.startswith(self.renamed(""))
+
+    def add_filter(self, wanted: Filter) -> bool:
+        """Whether its pattern is new to the session."""
+        present = self.filters.get(wanted.pattern, ())
+        if wanted not in present:
+            self.filters[wanted.pattern] = (*present, wanted)
+            if wanted.is_wildcard:
+                self.wildcards = (*self.wildcards, wanted)
+        return not present
+
+    def remove_filter(self, unwanted: Filter) -> bool:
+        """Whether its pattern is gone with it."""
+        present = self.filters.pop(unwanted.pattern, ())
+        remaining = tuple(f for f in present if f != unwanted)
+        self.wildcards = tuple(f for f in self.wildcards if f != unwanted)
+        if remaining:
+            self.filters[unwanted.pattern] = remaining
+        return bool(present) and not remaining
+
+    def filters_on(self, topic: str) -> list[Filter]:
+        """Those that want something of this topic."""
+        by_wildcard = [f for f in self.wildcards if pattern_matches(f.pattern, topic)]
+        return [*self.filters.get(topic, ()), *by_wildcard]
+
+    def claim(self, present: Filter) -> bool:
+        """The client asks for a filter that the session has: whether for the first time since it
+        came back, so that it may be a process that knows nothing."""
+        is_first = present in self._unclaimed
+        self._unclaimed -= {present}
+        return is_first
+
+    # ---- connections ----------------------------------------------------------------------------
+
+    def attach(self, connection: ConnectionId, attempt: int) -> None:
+        """`attempt` is the client's, from its hello."""
+        self.connection = connection
+        self.attempt = attempt
+        self._unclaimed = frozenset(chain.from_iterable(self.filters.values()))
+        self.closing = False
+        self.redirected = False
+
+    def avoid(self, addresses: Iterable[str], until_s: float) -> None:
+        """Its client could not reach brokers at these addresses, says the newest hello."""
+        avoided = dict.fromkeys(addresses, until_s)
+        self.avoided = avoided or _NOTHING_AVOIDED
+
+    def detach(self, now_s: float) -> None:
+        """The connection is gone: answers are void, deliveries not yet taken go out again."""
+        self.connection = None
+        self.detached_s = now_s
+        self.paused = self.unread = self.given_up = False
+        self._answers, self.answers_bytes = None, 0
+        self._apply_marks()
+        pieces = [*(self._sent or ()), *(self._pieces or ())]
+        self._sent, self._sent_bytes = None, 0
+        # A client may have said that it has what it was about to be sent again.
+        left = [piece for piece in pieces if piece.serial > self.acknowledged]
+        if self.is_kept and len(left) != self.serial - self.acknowledged:
+            left = list(without_gaps(left, self.acknowledged, self.serial, now_s))
+        self._pieces = left or None
+        self._events = sum(piece.events for piece in self._pieces or ())
+        self._bytes = sum(len(piece.data) for piece in self._pieces or ())
+
+    def received(self, message: Received) -> bool:
+        """The application took deliveries; whether that makes room to send."""
+        serial = message.serial
+        self.acknowledged = max(self.acknowledged, min(serial, self.serial))
+        was_full = self._is_waiting
+        sent = self._sent
+        if sent and sent[-1].serial <= serial:
+            self._sent, self._sent_bytes = None, 0
+        elif sent and sent[0].serial <= serial:
+            taken = bisect_right(sent, serial, key=_serial_of)
+            self._sent_bytes -= sum(len(piece.data) for piece in sent[:taken])
+            del sent[:taken]
+        if message.beyond or message.marks:
+            self._received_beyond(message)
+        return was_full and not self._is_waiting
+
+    def _received_beyond(self, message: Received) -> None:
+        """It took deliveries, or events of some, though not what was sent before."""
+        sent = self._sent or []
+        for taken in message.beyond:
+            start = bisect_left(sent, taken.first, key=_serial_of)
+            stop = bisect_right(sent, taken.last, key=_serial_of)
+            for piece in sent[start:stop]:
+                self._note_changed(piece.serial)
+                self._sent_bytes -= len(piece.data)
+            del sent[start:stop]
+        for mark in message.marks:
+            if self._marks is None:
+                self._marks = {}
+            if mark.serial > self.acknowledged:
+                self._marks.setdefault(mark.serial, []).append(mark)
+                self._marked += 1
+        if self._marked >= _MARKS_MAX:
+            self._apply_marks()
+
+    def _apply_marks(self) -> None:
+        """Write into what has been sent what is known of single events."""
+        marks, self._marks, self._marked = self._marks or {}, None, 0
+        sent = self._sent or []
+        for serial, said in marks.items():
+            at = bisect_left(sent, serial, key=_serial_of)
+            if at == len(sent) or sent[at].serial != serial:
+                continue
+            piece = with_marks(sent[at], said)
+            self._sent_bytes -= len(sent[at].data)
+            self._note_changed(serial)
+            if piece is None:
+                del sent[at]
+            else:
+                sent[at] = piece
+                self._sent_bytes += len(piece.data)
+
+    def _note_changed(self, serial: int) -> None:
+        if serial <= self.saved:
+            self.changed = self.changed or set()
+            self.changed.add(serial)
+
+    def take_changed(self) -> dict[int, Piece | None]:
+        """Deliveries that are otherwise than on disk, by serial; None for those that are gone."""
+        self._apply_marks()
+        serials, self.changed = self.changed, None
+        if not serials:
+            return {}
+        found = {p.serial: p for pieces in (self._sent, self._pieces) for p in pieces or ()}
+        return {
+            serial: piece if piece and not piece.stands_for_others else None
+            for serial in sorted(serials)
+            if serial > self.acknowledged
+            for piece in (found.get(serial),)
+        }
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether too much is on its way to the application to send it more."""
+        return self._sent_bytes > self._settings.session_window_bytes
+
+    def unconfirmed(self, after: int, upto: int) -> list[Piece]:
+        """Deliveries that the application has not taken, newer than the one serial, not newer than
+        the other."""
+        newest_first: list[Piece] = []
+        for pieces in (self._pieces, self._sent):
+            # From the end: what is older has been asked for before, and may be long.
+            for piece in reversed(pieces or ()):
+                if 0 < piece.serial <= after:
+                    break
+                if 0 < piece.serial <= upto and not piece.stands_for_others:
+                    newest_first.append(piece)
+        return newest_first[::-1]
+
+    def untold(self) -> list[Missed]:
+        """What was dropped since the subscriber was last told."""
+        return [
+            Missed(topic=topic, cause=cause, count=count)
+            for (topic, cause, _), count in (self._untold or {}).items()
+        ]
+
+    def restore(self, pieces: Iterable[Piece], untold: Iterable[Missed]) -> None:
+        """What waited before the broker restarted. To be said before anything has come."""
+        stored = list(pieces)
+        if stored:
+            self.acknowledged = stored[0].serial - 1
+        for piece in without_gaps(stored, self.acknowledged, 0, 0.0):
+            self._queue.append(piece)
+            self._bytes += len(piece.data)
+            self._events += piece.events
+            self.serial = self.saved = piece.serial
+        if not self._pieces:
+            self._pieces = None
+        for missed in untold:
+            self._note_untold(missed.topic, missed.cause, missed.count)
+
+    # ---- output ---------------------------------------------------------------------------------
+
+    @property
+    def _queue(self) -> list[Piece]:
+        if self._pieces is None:
+            self._pieces = []
+        return self._pieces
+
+    def say(self, message: ServerMessage) -> None:
+        """An answer. Nothing more is said to a connection that was given up because nobody reads
+        it."""
+        if not self.closing and self.connection is not None:
+            self._answer(piece_of(message))
+
+    def say_first(self, message: ServerMessage) -> None:
+        """The first answer on a connection, when nothing is under way."""
+        data = piece_of(message)
+        self._queue.insert(0, Piece(data, 0, 0, "", 0.0))
+        self._bytes += len(data)
+
+    def _answer(self, data: bytes) -> None:
+        if self.given_up or self.has_unread_too_much:
+            return
+        if self._answers is None and self._has_window_for_all:
+            self._append(data, 0, "", 0.0, serial=0)
+            return
+        if self._answers is None:
+            self._answers = []
+        self._answers.append(data)
+        self.answers_bytes += len(data) + _ENTRY_BYTES
+
+    @property
+    def has_unread_too_much(self) -> bool:
+        """Whether answers wait past their bound: the connection is to end."""
+        return self.answers_bytes > self._settings.session_answers_bytes_max
+
+    def confirm(self, message: ServerMessage) -> None:
+        """Subscribed: where its topics begin is said before, or with it."""
+        if self._answers is not None or not self._has_window_for_all:
+            message.subscribed.positions.extend(self._positions())
+        self.say(message)
+
+    @property
+    def _has_window_for_all(self) -> bool:
+        """Whether what is queued now will be sent, whatever the application does."""
+        pieces = self._pieces
+        if not pieces and not self._sent_bytes:
+            return True
+        queued = self._bytes + _ENTRY_BYTES * len(pieces or ())
+        return self._sent_bytes + queued <= self._settings.session_window_bytes
+
+    def _positions(self) -> Iterable[Cursor]:
+        """Where topics begin whose beginnings wait to be sent; not those of which events wait
+        before, as they would be taken for repeats."""
+        begun: set[str] = set()
+        for piece in self._pieces or ():
+            if piece.events:
+                begun.add(piece.topic)
+            elif piece.serial and piece.topic not in begun:
+                for message in ServerFrame.FromString(piece.data).messages:
+                    run = message.run
+                    if message.HasField("run") and run.count == 0:
+                        stamp = TermSeq(term=run.term, seq=run.first_seq - 1)
+                        yield Cursor(topic=run.topic, seen=[stamp])
+
+    def tell_position(self, topic: str, piece: bytes, now_s: float) -> bool:
+        """Where a topic begins, in its place among the events. False if there are too many of these
+        already: whoever goes elsewhere without it is told more there than it asked for."""
+        if self.closing:
+            return True
+        if not self._has_room_for_notice:
+            return False
+        self._deliver(piece, 0, topic, now_s)
+        return True
+
+    def tell_missed(self, missed: Missed, now_s: float, piece: bytes = b"") -> None:
+        """What it does not get, in its place among the events; summed up if there is too much of
+        that. `piece` is the message as it is sent."""
+        if self.closing:
+            return
+        if self._has_room_for_notice:
+            piece = piece or piece_of(ServerMessage(missed=missed))
+            self._deliver(piece, 0, missed.topic, now_s)
+        else:
+            self._note_untold(missed.topic, missed.cause, missed.count)
+
+    @property
+    def _has_room_for_notice(self) -> bool:
+        """A client that reads nothing has no end of notices; beside the events there is room for as
+        many again."""
+        settings = self._settings
+        return (
+            self.queued_pieces < 2 * settings.session_queue_events_max
+            and self._bytes < 2 * settings.session_queue_bytes_max
+        )
+
+    def _deliver(self, data: bytes, events: int, topic: str, now_s: float) -> None:
+        self.serial += 1
+        self._append(data, events, topic, now_s, serial=self.serial)
+
+    def offer(self, topic: str, piece: bytes, events: int, now_s: float) -> bool | None:
+        """Queue events; False if they were dropped, None if the session is too slow to go on."""
+        if self.closing:
+            return False
+        if (
+            self._events + events > self._settings.session_queue_events_max
+            or self._bytes + len(piece) > self._settings.session_queue_bytes_max
+        ) and self._pieces:
+            if self._closes_when_slow:
+                return None
+            self._note_dropped(topic, MissCause.MISS_CAUSE_SLOW_SUBSCRIBER, events)
+            return False
+        if self._untold is not None:
+            self._tell_dropped(now_s, topic)
+        self.serial += 1
+        self._append(piece, events, topic, now_s, serial=self.serial)
+        self.delivered += events
+        return True
+
+    def take(self, bytes_max: int, now_s: float) -> bytes:
+        """Remove and return output, a whole frame; at least one piece if there is any."""
+        answers = b""
+        if self._answers is not None:
+            answers = self._take_answers(bytes_max)
+            bytes_max = max(0, bytes_max - len(answers))
+        if self._untold is not None and not self._events:
+            self._tell_dropped(now_s)
+        pieces = self._pieces
+        if not pieces or not bytes_max or self._is_waiting:
+            return answers
+        if self._bytes <= bytes_max:
+            taken, self._pieces = pieces, None
+            self._bytes = self._events = 0
+        else:
+            taken = self._take_some(pieces, bytes_max)
+        if self.is_kept:
+            self._note_sent(taken)
+        return answers + b"".join([piece.data for piece in taken])
+
+    def _take_answers(self, bytes_max: int) -> bytes:
+        answers = self._answers or []
+        if self.answers_bytes <= bytes_max:
+            self._answers, self.answers_bytes = None, 0
+            return b"".join(answers)
+        # Not all at once: a frame is to stay short.
+        size = count = 0
+        while count < len(answers) and (not count or size + len(answers[count]) <= bytes_max):
+            size += len(answers[count])
+            count += 1
+        taken = b"".join(answers[:count])
+        del answers[:count]
+        self.answers_bytes -= size + count * _ENTRY_BYTES
+        return taken
+
+    def _take_some(self, pieces: list[Piece], bytes_max: int) -> list[Piece]:
+        count = size = 0
+        for piece in pieces:
+            if count and size + len(piece.data) > bytes_max:
+                break
+            count += 1
+            size += len(piece.data)
+            self._events -= piece.events
+        taken = pieces[:count]
+        del pieces[:count]
+        self._bytes -= size
+        if not pieces:
+            self._pieces = None
+        return taken
+
+    def _note_sent(self, taken: list[Piece]) -> None:
+        """Deliveries are kept until the application has them."""
+        deliveries = [piece for piece in taken if piece.serial]
+        self._sent_bytes += sum([len(piece.data) for piece in deliveries])
+        if self._sent is not None:
+            self._sent += deliveries
+        elif deliveries:
+            self._sent = deliveries
+
+    def expire(self, before_s: float) -> int:
+        """Drop what has waited since before this time for an absent client; how many events."""
+        pieces = self._pieces
+        if pieces is None:
+            return 0
+        old = list(takewhile(lambda piece: piece.queued_s < before_s, pieces))
+        for piece in old:
+            # The client counts from here on.
+            self.acknowledged = max(piece.serial, self.acknowledged)
+            self._bytes -= len(piece.data)
+            self._events -= piece.events
+            if piece.events:
+                self._note_dropped(piece.topic, MissCause.MISS_CAUSE_EXPIRED, piece.events)
+        del pieces[: len(old)]
+        if not pieces:
+            self._pieces = None
+        return sum(piece.events for piece in old)
+
+    def close(self, code: ErrorCode.ValueType, message: str, alternatives: Iterable[str]) -> None:
+        """Say goodbye, after what is queued if that will be sent; nothing more is queued."""
+        if self.closing:
+            return
+        goodbye = Goodbye(code=code, message=message, alternatives=alternatives)
+        self.say(ServerMessage(goodbye=goodbye))
+        self.closing = True
+
+    def end_unread(self, code: ErrorCode.ValueType, message: str) -> None:
+        """Say only goodbye to a connection that does not read; the session is not over with it."""
+        goodbye = Goodbye(code=code, message=message)
+        data = piece_of(ServerMessage(goodbye=goodbye))
+        self._answers, self.answers_bytes = [data], len(data)
+        self.given_up = True
+
+    def _append(self, data: bytes, events: int, topic: str, now_s: float, *, serial: int) -> None:
+        self._queue.append(Piece(data, events, serial, topic, now_s))
+        self._bytes += len(data)
+        self._events += events
+
+    def _note_dropped(self, topic: str, cause: MissCause.ValueType, events: int) -> None:
+        self._note_untold(topic, cause, events)
+        self.dropped += events
+
+    def _note_untold(self, topic: str, cause: MissCause.ValueType, count: int) -> None:
+        if self._untold is None:
+            self._untold = {}
+        key = (topic, cause, count > 0)
+        if key not in self._untold and len(self._untold) >= self._settings.session_untold_max:
+            key = ("", cause, count > 0)
+        self._untold[key] = self._untold.get(key, 0) + count
+
+    def _tell_dropped(self, now_s: float, topic: str | None = None) -> None:
+        """Say what was missed, of this topic or of all."""
+        untold = self._untold or {}
+        for key in [key for key in untold if topic is None or key[0] == topic]:
+            if not self._has_room_for_notice:
+                break
+            missed = Missed(topic=key[0], cause=key[1], count=untold.pop(key))
+            self.tell_missed(missed, now_s)
+        if not untold:
+            self._untold = None

@@ -1,0 +1,300 @@
+"""Everything that can be set about a broker process, validated when it starts.
+
+`dynatops broker --set NAME=VALUE` and `dynatops settings` are made from these models.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.selection.cluster_names import LATITUDE, LONGITUDE, coordinates
+from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
+from broker_agent.security import SecuritySettings
+from dynatops.kit.addresses import is_loopback, split_address
+from dynatops.lake.lake_settings import LakeSettings
+from overlay.overlay_settings import OverlaySettings
+
+DEFAULT_PORT = 7400
+
+
+class RuntimeSettings(BaseModel):
+    """How the process deals with time, connections and its own end."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    tick_s: float = Field(0.05, gt=0, le=1, description="How often the core looks at the time.")
+    join_timeout_s: float = Field(
+        15.0, gt=0, description="The broker gives up if no seed has let it join by then."
+    )
+    alone_s: float = Field(
+        5.0,
+        gt=0,
+        description="A broker that may found a ring (`--found-if-alone`) does so when none of a "
+        "ring has answered for this long. Should there be one after all, they find together.",
+    )
+    link_queue_bytes_max: int = Field(
+        64 << 20,
+        gt=0,
+        description="Bytes waiting for one other broker; past it, the newest frames are dropped. "
+        "What they carried is asked for again.",
+    )
+    links_max: int = Field(
+        4_096,
+        gt=0,
+        description="Other brokers that there are links with at a time; frames for further ones "
+        "are dropped, and their streams refused.",
+    )
+    link_frame_bytes_max: int = Field(
+        1 << 20, gt=0, description="Frames to one broker are put together up to this size."
+    )
+    link_backoff_min_s: float = Field(0.05, gt=0, description="First pause before reconnecting.")
+    link_backoff_max_s: float = Field(
+        2.0, gt=0, description="Longest pause before reconnecting; pauses double, and are jittered."
+    )
+    link_patience_s: float = Field(
+        5.0, gt=0, description="Frames for a broker that cannot be reached are dropped after this."
+    )
+    link_idle_s: float = Field(
+        60.0, gt=0, description="A link that carried nothing for this long is closed."
+    )
+    keepalive_s: float = Field(
+        5.0,
+        gt=0,
+        description="A link with a broker whose host has vanished, or whose process hangs, is "
+        "given up after twice this.",
+    )
+    client_keepalive_s: float = Field(
+        30.0,
+        gt=0,
+        description="The same for connections of clients, which are many: their sessions count as "
+        "absent from then on.",
+    )
+    session_flush_s: float = Field(
+        0.25,
+        gt=0,
+        description="Sessions are saved this often, if at all (`--data-dir`). What a client "
+        "confirms sooner is never written; what a crash leaves unwritten is read again.",
+    )
+    session_unsaved_s: float = Field(
+        10.0,
+        gt=0,
+        description="A broker whose disk takes no sessions for this long says that it is not ready "
+        "(`/readyz`): clients that come anew had better go elsewhere.",
+    )
+    session_frame_bytes_max: int = Field(
+        256 << 10, gt=0, description="Events to one client are put together up to this size."
+    )
+    drain_timeout_s: float = Field(
+        5.0, gt=0, description="On shutdown, clients get this long to take what is queued for them."
+    )
+    message_bytes_max: int = Field(
+        32 << 20, gt=0, description="Largest message accepted from the network at all."
+    )
+    unnamed_bytes_max: int = Field(
+        64 << 20,
+        gt=0,
+        description="Memory for first messages, of strangers that pose as clients, and as much "
+        "for those that pose as brokers: as many streams without a hello are read from at a time "
+        "as largest messages fit in. The others wait, and whoever says nothing is ended for them.",
+    )
+    connection_idle_s: float = Field(
+        60.0, gt=0, description="A connection without any stream is closed after this."
+    )
+
+
+class ManagerLinkSettings(BaseModel):
+    """The reconfiguration managers of the network."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    addresses: tuple[str, ...] = Field(
+        (),
+        description="Addresses of reconfiguration managers, with commas between them (`--manager`);"
+        " the broker keeps a stream to the one that leads. Without any it is never moved.",
+    )
+    backoff_min_s: float = Field(0.2, gt=0, description="First pause before the next one is asked.")
+    backoff_max_s: float = Field(
+        2.0, gt=0, description="Longest pause; pauses double, and are jittered."
+    )
+
+    @field_validator("addresses", mode="before")
+    @classmethod
+    def _are_split(cls, value: object) -> object:
+        return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("addresses")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if split_address(address)[1] == 0:
+                raise ValueError(f"{address!r} has port 0, which nobody can ask")
+        return value
+
+
+class HttpSettings(BaseModel):
+    """Probes and metrics, for whoever looks after the process. There is nothing secret in them, and
+    nothing that changes anything: no token is asked for, and no TLS spoken."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    listen: str = Field(
+        "",
+        description="Address to answer `/livez`, `/readyz` and `/metrics` at, host:port (`--http`);"
+        " port 0 takes any. By default nobody is answered.",
+    )
+    connections_max: int = Field(
+        256,
+        gt=0,
+        description="Connections at once; past it the oldest one, of whoever has most, is closed "
+        "for the next, so that probes are always answered.",
+    )
+    request_bytes_max: int = Field(
+        8192, ge=256, description="Largest request; a larger one is answered 400."
+    )
+    late_max_s: float = Field(
+        10.0,
+        gt=0,
+        description="`/livez` answers 503 when the broker has not looked at the time for this long,"
+        " which it should every `runtime.tick_s`: something keeps it busy, or stands still. A "
+        "machine that is short of time makes it late by a second or two.",
+    )
+    timeout_s: float = Field(
+        5.0, gt=0, description="A request must be there by then, and its answer taken in as much."
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+
+class BrokerSettings(BaseModel):
+    """One broker process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    broker_id: str = Field(
+        "",
+        max_length=200,
+        description="Stable name of the broker; its first ring position is made from it. "
+        "By default host name and port.",
+    )
+    listen: str = Field(
+        f"127.0.0.1:{DEFAULT_PORT}",
+        description="Address to listen on, host:port; port 0 takes any.",
+    )
+    advertise: str = Field(
+        "", description="Address that others reach this broker at; by default the one listened on."
+    )
+    join: tuple[str, ...] = Field(
+        (),
+        description="Addresses of brokers of the ring to join; without any, a new ring is founded.",
+    )
+    found_if_alone: bool = Field(
+        False,
+        description="Found a ring if no broker of `join` has one, and this broker is the first of "
+        "`join`: the same for all brokers, so that one founds and the others wait for it.",
+    )
+    pid_file: str = Field(
+        "",
+        description="File to write the process number to, and to lock while the broker is of the "
+        "ring: `dynatops leave` needs it.",
+    )
+    data_dir: str = Field(
+        "",
+        description="Folder of this broker alone, where sessions are kept that outlive their "
+        "connections; without one they end with the broker.",
+    )
+    insecure: bool = Field(
+        False, description="Listen beyond loopback although not everyone is authenticated."
+    )
+    overlay: OverlaySettings = Field(default_factory=OverlaySettings)
+    core: CoreSettings = Field(default_factory=CoreSettings)
+    runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
+    security: SecuritySettings = Field(default_factory=SecuritySettings)
+    selection: SelectionSettings = Field(default_factory=SelectionSettings)
+    advice: AdviceSettings = Field(default_factory=AdviceSettings)
+    manager: ManagerLinkSettings = Field(default_factory=ManagerLinkSettings)
+    lake: LakeSettings = Field(default_factory=LakeSettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="What is known of the broker, such as region, latitude and longitude.",
+    )
+
+    @field_validator("labels")
+    @classmethod
+    def _are_labels(cls, value: dict[str, str]) -> dict[str, str]:
+        if LATITUDE in value and LONGITUDE in value:
+            coordinates(value)
+        return value
+
+    @field_validator("listen", "advertise")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            split_address(value)
+        return value
+
+    @field_validator("join")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for address in value:
+            if split_address(address)[1] == 0:
+                raise ValueError(f"{address!r} has port 0, which nobody can join")
+        return value
+
+    @model_validator(mode="after")
+    def _knows_who_is_first(self) -> Self:
+        if self.found_if_alone and not self.join:
+            raise ValueError(
+                "found_if_alone (--found-if-alone) needs to know who else there may be: name all, "
+                "this broker too, with --join; the first of them founds the ring"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stays_private(self) -> Self:
+        host, _ = split_address(self.listen)
+        missing = self.security.missing_beyond_loopback()
+        if missing and not self.insecure and not is_loopback(host):
+            raise ValueError(
+                f"listening on {self.listen} would let anyone who can reach it publish and "
+                f"subscribe; set {', and '.join(missing)}; or listen on 127.0.0.1; or say "
+                "--insecure if the network is trusted"
+            )
+        return self
+
+
+def default_broker_id(port: int) -> str:
+    return f"{socket.gethostname()}:{port}"
+
+
+def describe_settings() -> Iterator[tuple[str, object, str]]:
+    """(name, default, meaning) of everything that `--set` takes."""
+    for field in fields(OverlaySettings):
+        yield f"overlay.{field.name}", field.default, field.metadata["doc"]
+    for field in fields(CoreSettings):
+        yield f"core.{field.name}", field.default, field.metadata["doc"]
+    for field in fields(SelectionSettings):
+        yield f"selection.{field.name}", field.default, field.metadata["doc"]
+    for field in fields(AdviceSettings):
+        yield f"advice.{field.name}", field.default, field.metadata["doc"]
+    for name, info in RuntimeSettings.model_fields.items():
+        yield f"runtime.{name}", info.default, info.description or ""
+    for name, info in ManagerLinkSettings.model_fields.items():
+        yield f"manager.{name}", info.default, info.description or ""
+    for name, info in LakeSettings.model_fields.items():
+        yield f"lake.{name}", info.default, info.description or ""
+    for name, info in HttpSettings.model_fields.items():
+        yield f"http.{name}", info.default, info.description or ""
+    for name, info in SecuritySettings.model_fields.items():
+        yield f"security.{name}", info.default, info.description or ""

@@ -1,0 +1,202 @@
+"""`dynatops bench`: how fast it is here."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Coroutine
+from inspect import signature
+from typing import Any, TypeVar
+
+from dynatops.cli.access import add_access, credentials_of
+from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
+from dynatops.cli.errors import CommandError
+
+Result = dict[str, Any]
+P = TypeVar("P")
+
+# What a person reads: (name in the result, unit).
+_LINES = (
+    ("events_per_s", "events/s"),
+    ("deliveries_per_s", "deliveries/s"),
+    ("changes_per_s", "changes of subscriptions/s"),
+    ("p50_ms", "ms median"),
+    ("p99_ms", "ms for 99 of 100"),
+    ("max_ms", "ms at most"),
+    ("missed", "missed"),
+)
+
+
+def add_commands(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="measure throughput and latency",
+        description="Measure on this machine, or against brokers that run already (--broker).",
+    )
+    kinds = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
+    _add_pubsub(kinds)
+    _add_fanout(kinds)
+    _add_latency(kinds)
+    _add_churn(kinds)
+
+
+def _add(
+    kinds: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
+    brokers: int,
+    *,
+    summary: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    parser = add_command(
+        kinds, name, lambda a: _report(name, a, run), summary=summary, description=description
+    )
+    parser.add_argument(
+        "--broker", metavar="HOST:PORT[,…]", help="measure these, instead of starting some"
+    )
+    _number(parser, "--brokers", brokers, "brokers to start")
+    add_access(parser)
+    return parser
+
+
+def _number(
+    parser: argparse.ArgumentParser, name: str, default: float, meaning: str, dest: str = ""
+) -> None:
+    parser.add_argument(
+        name,
+        dest=dest or name.strip("-").replace("-", "_"),
+        type=positive(type(default)),
+        default=default,
+        metavar="N",
+        help=f"{meaning} (default: {default:,})",
+    )
+
+
+def _plan(kind: Callable[..., P], arguments: argparse.Namespace) -> P:
+    """What was asked for, as a plan whose fields are named as the options are."""
+    return kind(**{name: getattr(arguments, name) for name in signature(kind).parameters})
+
+
+def _report(
+    name: str,
+    arguments: argparse.Namespace,
+    run: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
+) -> int:
+    from dynatops.kit.security.credentials import Credentials
+
+    # Brokers started for the purpose ask for nothing; workers are told by the environment.
+    credentials = credentials_of(arguments) if arguments.broker else Credentials()
+    os.environ.update(credentials.as_environment())
+    try:
+        result: Result = run_async(run(arguments))
+    except RuntimeError as error:
+        raise CommandError(str(error)) from None
+    if arguments.json:
+        print_json(result)
+        return 0
+    shown = {key for key, _ in _LINES}
+    setting = ", ".join(f"{key} {value}" for key, value in result.items() if key not in shown)
+    print(f"{name}: {setting}")
+    for key, unit in _LINES:
+        if key in result:
+            value = result[key]
+            number = f"{value:,.2f}" if key.endswith("_ms") else f"{value:,.0f}"
+            print(f"  {number:>14} {unit}")
+    return 0
+
+
+def _add_pubsub(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "pubsub",
+        _pubsub,
+        1,
+        summary="one publisher, one subscriber, as fast as it goes",
+        description="Publish as fast as the subscriber keeps up, and time each event from publish "
+        "to delivery. Publisher, subscriber and brokers are processes of their own.",
+    )
+    _number(parser, "--events", 1_000_000, "events to publish")
+    _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
+    parser.add_argument(
+        "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"
+    )
+    _number(parser, "--window", 20_000, "events under way at most; fewer mean less latency")
+    parser.add_argument(
+        "--kept",
+        action="store_true",
+        help="keep the subscriber's session, on disk if brokers are started for it",
+    )
+
+
+def _pubsub(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.local.bench.pubsub import PubSubPlan, run
+
+    return run(_plan(PubSubPlan, arguments), arguments.broker)
+
+
+def _add_fanout(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "fanout",
+        _fanout,
+        8,
+        summary="one publisher, many sessions on one topic",
+        description="Publish to many sessions, spread over brokers that share one process, at the "
+        "pace of the sessions. Latencies are those of a full pipe.",
+    )
+    _number(parser, "--sessions", 1_000, "subscribing sessions")
+    _number(parser, "--events", 2_000, "events to publish")
+    _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
+    _number(parser, "--window", 500, "events under way at most")
+
+
+def _fanout(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.local.bench.fanout import FanoutPlan, run
+
+    return run(_plan(FanoutPlan, arguments), arguments.broker)
+
+
+def _add_latency(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "latency",
+        _latency,
+        8,
+        summary="from publish to delivery, at a steady rate",
+        description="Publish at a steady rate on a topic, and to a broker, so many hops from each "
+        "other, and time every event. Everything is in processes of its own.",
+    )
+    _number(parser, "--rate", 5_000, "events a second", "events_per_s")
+    _number(parser, "--seconds", 5.0, "how long")
+    _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
+    _number(parser, "--hops", 3, "hops from the rendezvous point, as far as there are so many")
+
+
+def _latency(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.local.bench.latency import LatencyPlan, run
+
+    return run(_plan(LatencyPlan, arguments), arguments.broker)
+
+
+def _add_churn(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "churn",
+        _churn,
+        8,
+        summary="sessions that change their subscriptions all the time",
+        description="Each session gives up a topic and takes another, over and over, and waits "
+        "each time until it is sure to hear everything.",
+    )
+    _number(parser, "--sessions", 50, "sessions")
+    _number(parser, "--topics", 1_000, "topics to choose from")
+    _number(parser, "--topics-per-session", 5, "topics held at a time")
+    _number(parser, "--seconds", 5.0, "how long")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="(default: 1)")
+
+
+def _churn(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.local.bench.churn import ChurnPlan, run
+
+    return run(_plan(ChurnPlan, arguments), arguments.broker)

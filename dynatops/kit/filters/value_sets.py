@@ -1,0 +1,103 @@
+"""Sets of values that one attribute may have, exactly, whatever tests and negations describe them.
+
+All there is lies on one line: absent, false, true, then the numbers, then the texts. A set is the
+ascending tuple of the places where, going along the line, one enters or leaves it. A number has a
+place before it and one after it, as there are more numbers between any two. A text has only one, as
+the next text after "a" is "a\\0". So a set is empty exactly if it has no places, and every test
+and every combination of tests has one form.
+
+Numbers are the reals, whatever type carries them.
+"""
+
+from __future__ import annotations
+
+from dynatops.kit.filters.conditions import (
+    NumberTest,
+    Operator,
+    Presence,
+    Test,
+    TextTest,
+    TruthTest,
+)
+
+Place = tuple[int | float | str, ...]
+ValueSet = tuple[Place, ...]
+
+_START: Place = (0,)
+_FALSE: Place = (1,)
+_TRUE: Place = (2,)
+_NUMBERS: Place = (3,)
+_TEXTS: Place = (4, "")
+
+EVERYTHING: ValueSet = (_START,)
+NOTHING: ValueSet = ()
+
+
+def complement(values: ValueSet) -> ValueSet:
+    return values[1:] if values[:1] == EVERYTHING else EVERYTHING + values
+
+
+def intersection(a: ValueSet, b: ValueSet) -> ValueSet:
+    if a == EVERYTHING:
+        return b
+    if b == EVERYTHING:
+        return a
+    places: list[Place] = []
+    i = j = 0
+    # Beyond its last place a set may go on to the end of the line.
+    while i < len(a) or j < len(b):
+        place = min(a[i : i + 1] + b[j : j + 1])
+        was_inside = i & j & 1
+        i += a[i : i + 1] == (place,)
+        j += b[j : j + 1] == (place,)
+        if was_inside != i & j & 1:
+            places.append(place)
+    return tuple(places)
+
+
+def values_of(test: Test) -> ValueSet:
+    match test:
+        case Presence():
+            return (_FALSE,)
+        case TruthTest(_, value):
+            return (_TRUE, _NUMBERS) if value else (_FALSE, _TRUE)
+        case NumberTest(_, operator, number):
+            before, after = (*_NUMBERS, number, 0), (*_NUMBERS, number, 1)
+            return _compared(operator, _NUMBERS, before, after, (_TEXTS,))
+        case TextTest(_, Operator.STARTS_WITH, text):
+            return _between((4, text), _after_prefix(text))
+        case TextTest(_, operator, text):
+            return _compared(operator, _TEXTS, (4, text), (4, text + "\0"), ())
+
+
+def _compared(
+    operator: Operator, start: Place, before: Place, after: Place, end: ValueSet
+) -> ValueSet:
+    """What compares so with a value that lies between `before` and `after`."""
+    match operator:
+        case Operator.LESS:
+            return _between(start, (before,))
+        case Operator.AT_MOST:
+            return _between(start, (after,))
+        case Operator.GREATER:
+            return _between(after, end)
+        case Operator.AT_LEAST:
+            return _between(before, end)
+        case Operator.EQUAL:
+            return _between(before, (after,))
+        case _:
+            return _between(start, (before,)) + _between(after, end)
+
+
+def _between(start: Place, end: ValueSet) -> ValueSet:
+    return NOTHING if (start,) == end else (start, *end)
+
+
+def _after_prefix(prefix: str) -> ValueSet:
+    """The first text after all that begin so; nothing if they go on to the end of the line."""
+    stem = prefix.rstrip(chr(0x10FFFF))
+    if not stem:
+        return ()
+    following = ord(stem[-1]) + 1
+    # Halves of characters are no characters.
+    return ((4, stem[:-1] + chr(0xE000 if following == 0xD800 else following)),)

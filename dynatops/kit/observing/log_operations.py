@@ -1,0 +1,222 @@
+"""Every operation that brokers and managers log, and every field: docs/logs.md is made from here.
+
+Names are for programs and stay as they are. Seconds are floats, in fields that end in `_s`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from dynatops.kit.observing.logs import Operation
+
+# In each line.
+ALWAYS: Mapping[str, str] = MappingProxyType(
+    {
+        "time": "When, in UTC, to the millisecond.",
+        "level": "`debug`, `info`, `warning`, `error` or `critical`.",
+        "broker": "The broker's id; on managers, the broker that it is about. In lines that are no "
+        "operations only if it was given (`--broker-id`).",
+        "manager": "The manager's id, likewise (`--manager-id`).",
+        "logger": "The module that says it.",
+        "message": "For people.",
+        "operation": "Which of the operations below; missing in other lines.",
+        "traceback": "Of a failure that was not foreseen.",
+    }
+)
+
+FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "action": "What was commanded: `propose`, `approve`, `cancel`, `execute`, `set_policy`.",
+        "actor": "Who commanded it: the name of a token, or `process`.",
+        "address": "Where the broker is reached.",
+        "algorithm": "The solver.",
+        "benefit": "Predicted, in messages for T_free.",
+        "brokers": "Brokers in the problem.",
+        "client": "The client's id.",
+        "connected_s": "How long the connection lasted.",
+        "count": "How many.",
+        "delivered": "Events that the session was given, in all.",
+        "detail": "More about the outcome.",
+        "dropped": "Events that it was not given, for want of room or because they were too old.",
+        "epoch": "Of the placement in use now.",
+        "error": "What went wrong.",
+        "fence": "The leader's fencing number.",
+        "files": "Files written so far.",
+        "filters": "Patterns that the session subscribes to.",
+        "frozen_s": "How long clients were held back.",
+        "http": "Where probes and metrics are answered.",
+        "in_time": "Whether the neighbours said farewell before the patience was over.",
+        "lake": "The lake's URL.",
+        "members": "Brokers near by on the ring that this one knows.",
+        "messages": "Messages that the plan took, the manager's and the brokers'.",
+        "mode": "The policy's mode.",
+        "moves": "Brokers that the plan moves.",
+        "moving_cost": "Predicted bound, in messages.",
+        "node": "The node hosted now, 16 hexadecimal digits.",
+        "node_before": "The node hosted before.",
+        "outcome": "How it ended.",
+        "paused_max_s": "The longest that any broker held its clients back.",
+        "peers": "Names and addresses, the first ten.",
+        "phase": "Of an execution: `FREEZING`, `MOVING`, `RESTORING`, …",
+        "plan": "The plan's id.",
+        "reason": "Why, in the words of whoever asked; or why something is so.",
+        "role": "`viewer`, `operator` or `admin`.",
+        "rows": "Rows that wait to be written, or are lost.",
+        "seconds": "How long it took.",
+        "session": "The session's id.",
+        "sessions": "Sessions at that moment.",
+        "state": "Of a plan: `PROPOSED`, `EXECUTING`, `COMMITTED`, …",
+        "subject": "What was commanded about: a plan, or `policy`.",
+        "version": "The program's version; of a policy, its number.",
+    }
+)
+
+_SESSION = ("broker", "client", "session")
+
+RING_JOINED = Operation(
+    "ring_joined",
+    "The broker is a member of the ring, and serves.",
+    ("broker", "address", "http", "node", "members", "sessions", "seconds", "version"),
+)
+RING_LEFT = Operation(
+    "ring_left",
+    "The broker has left the ring: it was told to stop.",
+    ("broker", "in_time", "sessions", "seconds"),
+)
+SESSION_OPENED = Operation("session_opened", "A client has come, and has a new session.", _SESSION)
+SESSION_RESUMED = Operation(
+    "session_resumed", "A client has come back to its session.", (*_SESSION, "filters")
+)
+SESSION_DETACHED = Operation(
+    "session_detached",
+    "A connection has ended; its session waits for the client.",
+    (*_SESSION, "connected_s", "delivered", "dropped", "filters"),
+)
+SESSION_ENDED = Operation(
+    "session_ended",
+    "A session is over here: the client went, went elsewhere, or did not come back in time.",
+    (*_SESSION, "connected_s", "delivered", "dropped"),
+)
+PEERS_LOST = Operation(
+    "peers_lost",
+    "Other brokers are taken for dead: nobody listens there, or they are silent. One line a second "
+    "at most.",
+    ("broker", "count", "peers"),
+    logging.WARNING,
+)
+TOPICS_TAKEN_OVER = Operation(
+    "topics_taken_over",
+    "The broker goes on with topics after others were taken for dead. One line a second at most.",
+    ("broker", "count"),
+    logging.WARNING,
+)
+TOPICS_HANDED_OVER = Operation(
+    "topics_handed_over",
+    "The broker goes on with topics although nobody died: others came or left in order. One line a "
+    "second at most.",
+    ("broker", "count"),
+)
+RANGE_ASSUMED = Operation(
+    "range_assumed",
+    "The broker serves its range of the ring without the word of its former owner: copies may lack "
+    "what came last.",
+    ("broker",),
+    logging.WARNING,
+)
+HISTORIES_JOINED = Operation(
+    "histories_joined",
+    "Topics had two histories, as after a partition, which are one again.",
+    ("broker", "count"),
+    logging.WARNING,
+)
+RECONFIGURED = Operation(
+    "reconfigured",
+    "A plan held this broker's clients back, and does no longer.",
+    ("broker", "plan", "outcome", "epoch", "frozen_s", "node", "node_before"),
+)
+MANAGER_ATTENDED = Operation(
+    "manager_attended", "The broker has a stream to the manager that leads.", ("address",)
+)
+MANAGER_LOST = Operation(
+    "manager_lost",
+    "No manager can be reached; the broker goes on without. Said once.",
+    ("reason",),
+    logging.WARNING,
+)
+LAKE_FAILED = Operation(
+    "lake_failed",
+    "A file could not be written to the lake; it is tried again. Said once.",
+    ("broker", "lake", "error", "rows"),
+    logging.ERROR,
+)
+LAKE_RECOVERED = Operation(
+    "lake_recovered",
+    "The lake can be written to again.",
+    ("broker", "lake", "files", "rows"),
+    logging.WARNING,
+)
+LAKE_ROWS_LOST = Operation(
+    "lake_rows_lost", "Rows will never be in the lake.", ("broker", "lake", "rows"), logging.ERROR
+)
+SAVING_FAILED = Operation(
+    "saving_failed",
+    "Sessions cannot be written to disk; it is tried again. Said once.",
+    ("error",),
+    logging.ERROR,
+)
+SAVING_RECOVERED = Operation(
+    "saving_recovered", "Sessions are being saved again.", (), logging.WARNING
+)
+COMMAND = Operation(
+    "command",
+    "Somebody commanded something; also if it was refused. The audit log has the same.",
+    ("manager", "actor", "role", "action", "subject", "reason", "outcome", "detail"),
+)
+PLAN_CHANGED = Operation(
+    "plan_changed",
+    "A plan has another state, or is in another phase; `seconds` since its last such line.",
+    (
+        "manager", "plan", "state", "phase", "reason", "moves", "benefit", "moving_cost", "epoch",
+        "seconds", "messages", "paused_max_s",
+    ),
+)  # fmt: skip
+SOLVED = Operation(
+    "solved",
+    "A solver has been at work.",
+    ("plan", "algorithm", "brokers", "seconds", "outcome"),
+)
+LEADING = Operation("leading", "This manager leads.", ("manager", "fence"), logging.WARNING)
+DEPOSED = Operation(
+    "deposed", "This manager leads no more.", ("manager", "reason"), logging.WARNING
+)
+STORE_AWAY = Operation(
+    "store_away",
+    "The store does not answer: brokers serve as ever, nobody is moved. Said once.",
+    ("manager", "error"),
+    logging.WARNING,
+)
+STORE_BACK = Operation("store_back", "The store answers again.", ("manager",), logging.WARNING)
+BROKER_REGISTERED = Operation(
+    "broker_registered", "A broker has registered with the manager.", ("manager", "broker")
+)
+BROKER_GONE = Operation(
+    "broker_gone",
+    "A broker has been away for so long that it counts no more.",
+    ("manager", "broker"),
+)
+POLICY_CHANGED = Operation(
+    "policy_changed", "Another policy is in force.", ("manager", "version", "mode")
+)
+
+BROKER_OPERATIONS = (
+    RING_JOINED, RING_LEFT, SESSION_OPENED, SESSION_RESUMED, SESSION_DETACHED, SESSION_ENDED,
+    PEERS_LOST, TOPICS_TAKEN_OVER, TOPICS_HANDED_OVER, RANGE_ASSUMED, HISTORIES_JOINED,
+    RECONFIGURED, MANAGER_ATTENDED, MANAGER_LOST, LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST,
+    SAVING_FAILED, SAVING_RECOVERED,
+)  # fmt: skip
+MANAGER_OPERATIONS = (
+    COMMAND, PLAN_CHANGED, SOLVED, LEADING, DEPOSED, STORE_AWAY, STORE_BACK, BROKER_REGISTERED,
+    BROKER_GONE, POLICY_CHANGED,
+)  # fmt: skip

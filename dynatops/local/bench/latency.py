@@ -1,0 +1,148 @@
+"""From publish to delivery at a steady rate, over a known number of hops.
+
+Without brokers given, some are started, each in its own process, and a topic and a subscribing
+broker are picked so that the way from the topic's rendezvous point has as many hops as wanted.
+Publisher and subscriber are processes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
+from typing import Any
+
+import dynatops
+from dynatops.client.inspection import Inspector
+from dynatops.local.bench.processes import BenchWorker, access, brokers, heard, in_ms, say, thinned
+from overlay.identifiers import key_of
+from overlay.placement.geometry import RingGeometry
+
+# Events are published this often, as many as are due.
+_TICK_S = 0.001
+# Before what counts, for connections and caches to settle.
+_WARM_UP_S = 0.5
+_TOPICS_TRIED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPlan:
+    events_per_s: int = 5_000
+    seconds: float = 5.0
+    payload_bytes: int = 100
+    brokers: int = 8
+    hops: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    topic: str
+    hops: int
+    publisher: str
+    subscriber: str
+
+
+async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
+    async with brokers(given, plan.brokers) as addresses:
+        way = await _pick_way(addresses, plan.hops)
+        arguments = (way.topic, json.dumps(asdict(plan)))
+        subscriber = await BenchWorker.start(
+            "dynatops.local.bench.latency", "subscribe", way.subscriber, *arguments
+        )
+        await subscriber.line()
+        publisher = await BenchWorker.start(
+            "dynatops.local.bench.latency", "publish", way.publisher, *arguments
+        )
+        published: dict[str, Any] = await publisher.line()
+        await publisher.finish()
+        await subscriber.tell({"published": published["events"]})
+        heard: dict[str, Any] = await subscriber.line()
+        await subscriber.finish()
+    return {
+        "brokers": len(addresses),
+        "hops": way.hops,
+        "bytes": plan.payload_bytes,
+        "events": published["events"],
+        "events_per_s": round(published["events"] / published["seconds"], 1),
+        **in_ms(heard["latencies_us"]),
+        "missed": heard["missed"],
+    }
+
+
+async def _pick_way(addresses: Sequence[str], hops: int) -> _Way:
+    """The topic and the subscribing broker whose distance comes nearest to the hops wanted."""
+    async with Inspector(addresses, **access()) as inspector:
+        reports = await inspector.brokers()
+    by_node = {report.nodes[0].node.node_id: report.nodes[0].node.address for report in reports}
+    geometry = RingGeometry(by_node)
+    nodes = [int(node_id) for node_id in geometry.node_ids]
+    distances = geometry.hops()
+    wanted = min(hops, int(distances.max()))
+    for i in count():
+        topic = f"bench/latency/{i}"
+        root = geometry.successor_of(key_of(topic))
+        found = (distances[root] == wanted).nonzero()[0]
+        if found.size or i == _TOPICS_TRIED:
+            target = int(found[0]) if found.size else int(distances[root].argmax())
+            away = int(distances[root, target])
+            return _Way(topic, away, by_node[nodes[root]], by_node[nodes[target]])
+    raise AssertionError("unreachable")
+
+
+# ---- in the publisher's and the subscriber's processes -------------------------------------------
+
+
+async def _publish(address: str, topic: str, plan: LatencyPlan) -> None:
+    payload = bytes(plan.payload_bytes)
+    sent = 0
+    async with dynatops.connect(address, stay=True, **access()) as client:
+        started_s = time.monotonic()
+        while (elapsed_s := time.monotonic() - started_s) < plan.seconds + _WARM_UP_S:
+            due = int(elapsed_s * plan.events_per_s) - sent
+            if due:
+                await client.publish_many(topic, [payload] * due, ack=dynatops.Ack.NONE)
+                sent += due
+            await asyncio.sleep(_TICK_S)
+        seconds = time.monotonic() - started_s
+        await client.flush()
+    say({"events": sent, "seconds": seconds})
+
+
+async def _subscribe(address: str, topic: str, plan: LatencyPlan) -> None:
+    latencies: list[int] = []
+    got = 0
+    async with (
+        dynatops.connect(address, stay=True, **access()) as client,
+        client.subscribe(topic) as events,
+    ):
+        say({"ready": True})
+
+        async def take() -> None:
+            nonlocal got
+            async for batch in events.batches():
+                now_us = time.time_ns() // 1_000
+                got += len(batch)
+                latencies.extend(now_us - event.published_us for event in batch)
+
+        taking = asyncio.create_task(take())
+        published: int = (await anext(heard()))["published"]
+        async with asyncio.timeout(30.0):
+            while got + events.missed < published:  # noqa: ASYNC110  # counts from elsewhere
+                await asyncio.sleep(0.01)
+        taking.cancel()
+        counted = latencies[int(plan.events_per_s * _WARM_UP_S) :]
+        say({"latencies_us": thinned(counted), "missed": events.missed})
+
+
+def main(arguments: Sequence[str]) -> None:
+    role, address, topic, plan = arguments
+    work = _publish if role == "publish" else _subscribe
+    asyncio.run(work(address, topic, LatencyPlan(**json.loads(plan))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

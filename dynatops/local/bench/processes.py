@@ -1,0 +1,157 @@
+"""What the benchmarks share: brokers to measure, workers in processes of their own, percentiles.
+
+Whoever publishes and whoever subscribes must not share a process with what is measured, nor with
+each other. Workers say what they have to say as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dynatops.kit.security.credentials import Credentials
+from dynatops.local.cluster import ProcessCluster
+
+
+class BenchWorker:
+    """A module of this package, run as a process with arguments."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, module: str, *arguments: str) -> BenchWorker:
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def line(self) -> Any:
+        """The next thing it says. Raises RuntimeError if it ends instead."""
+        assert self._process.stdout is not None
+        raw = await self._process.stdout.readline()
+        if not raw:
+            raise RuntimeError(f"a worker ended early, exit code {await self._process.wait()}")
+        return json.loads(raw)
+
+    async def tell(self, document: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(document).encode() + b"\n")
+        await self._process.stdin.drain()
+
+    async def finish(self) -> None:
+        """No more will be told; wait until it ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+
+def say(document: object) -> None:
+    """A worker's word to whoever started it."""
+    print(json.dumps(document), flush=True)
+
+
+async def heard() -> AsyncIterator[Any]:
+    """What a worker is told."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async for line in reader:
+        yield json.loads(line)
+
+
+class BenchWindow:
+    """Keeps a publisher from running ahead of what it is told has been delivered."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._delivered = 0
+        self._moved = asyncio.Event()
+        self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        async for report in heard():
+            self._delivered = report["delivered"]
+            self._moved.set()
+
+    async def room(self, sent: int) -> None:
+        """Wait until so many sent are not too many."""
+        while sent - self._delivered >= self._size and not self._following.done():
+            self._moved.clear()
+            moved = asyncio.create_task(self._moved.wait())
+            await asyncio.wait((moved, self._following), return_when=asyncio.FIRST_COMPLETED)
+            moved.cancel()
+
+    async def ended(self) -> None:
+        """Wait until nothing more will be told: the subscriber has everything."""
+        await self._following
+
+
+@asynccontextmanager
+async def brokers(
+    given: str | None, count: int, *, in_one_process: bool = False, saving: bool = False
+) -> AsyncIterator[Sequence[str]]:
+    """Addresses of the brokers to measure: those given, or some started for the purpose."""
+    if given:
+        yield [part.strip() for part in given.split(",")]
+    elif in_one_process:
+        worker = await BenchWorker.start(
+            "dynatops", "up", "--brokers", str(count), "--port", "0", "--json"
+        )
+        try:
+            yield (await worker.line())["addresses"]
+        finally:
+            worker.interrupt()
+            await worker.finish()
+    else:
+        with TemporaryDirectory() as folder:
+            async with ProcessCluster(count, data_dir=folder if saving else "") as cluster:
+                yield cluster.addresses
+
+
+def access() -> dict[str, Any]:
+    """How to show oneself to the brokers measured, from the environment."""
+    return Credentials.from_environment(os.environ).options()
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that a share of all do not exceed; values need not be sorted."""
+    if not values:
+        return 0.0
+    in_order = sorted(values)
+    return in_order[min(len(in_order) - 1, int(len(in_order) * share))]
+
+
+def thinned(values: Sequence[int], most: int = 1_000) -> list[int]:
+    """As many of them as fit a line, with the same percentiles; the largest is kept."""
+    in_order = sorted(values)
+    step = -(-len(in_order) // most) or 1
+    return in_order[::-1][::step]
+
+
+def in_ms(latencies_us: Sequence[float]) -> dict[str, float]:
+    return {
+        "p50_ms": round(percentile(latencies_us, 0.50) / 1_000, 3),
+        "p99_ms": round(percentile(latencies_us, 0.99) / 1_000, 3),
+        "max_ms": round(max(latencies_us, default=0.0) / 1_000, 3),
+    }

@@ -1,0 +1,138 @@
+"""Throughput and latency from one publisher to one subscriber, each in a process of its own.
+
+The subscriber says how far it has come over a pipe, and the publisher keeps at most a window of
+events under way, so that what is measured is a flow that could go on for ever and loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dynatops
+from dynatops.local.bench.processes import (
+    BenchWindow,
+    BenchWorker,
+    access,
+    brokers,
+    in_ms,
+    say,
+    thinned,
+)
+
+TOPIC = "bench/pubsub"
+_BATCH = 500
+_REPORT_EVERY = 1_000
+_KEEP_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PubSubPlan:
+    events: int
+    payload_bytes: int
+    brokers: int
+    ack: str
+    window: int
+    # Whether the subscriber's session outlives its connection, and is saved by brokers started
+    # here.
+    kept: bool = False
+
+
+async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
+    async with brokers(given, plan.brokers, saving=plan.kept) as addresses:
+        settings = json.dumps(asdict(plan))
+        subscriber = await BenchWorker.start(
+            "dynatops.local.bench.pubsub", "subscribe", addresses[-1], settings
+        )
+        await subscriber.line()
+        publisher = await BenchWorker.start(
+            "dynatops.local.bench.pubsub", "publish", addresses[0], settings
+        )
+        while "seconds" not in (report := await subscriber.line()):
+            await publisher.tell(report)
+        await asyncio.gather(publisher.finish(), subscriber.finish())
+    return {
+        "events": plan.events,
+        "bytes": plan.payload_bytes,
+        "brokers": len(addresses),
+        "ack": plan.ack,
+        "kept": plan.kept,
+        "events_per_s": round(plan.events / report["seconds"], 1),
+        **in_ms(report["latencies_us"]),
+        "missed": report["missed"],
+    }
+
+
+# ---- in the publisher's and the subscriber's processes -------------------------------------------
+
+
+async def _subscribe(address: str, plan: PubSubPlan) -> None:
+    client_id, keep_s = (f"bench-{os.getpid()}", _KEEP_S) if plan.kept else ("", 0)
+    connecting = dynatops.connect(
+        address, client_id=client_id, keep_s=keep_s, stay=True, **access()
+    )
+    async with connecting as client, client.subscribe(TOPIC) as events:
+        say({"ready": True})
+        latencies: list[int] = []
+        count = told = 0
+        started_us = 0
+        async for batch in events.batches():
+            now_us = time.time_ns() // 1_000
+            if not count:
+                started_us = batch[0].published_us
+            count += len(batch)
+            latencies += [now_us - event.published_us for event in batch[:: len(batch) // 20 + 1]]
+            if count >= plan.events or events.missed:
+                break
+            if count - told >= _REPORT_EVERY:
+                told = count
+                say({"delivered": count})
+        seconds = time.time_ns() / 1e9 - started_us / 1e6
+        say(
+            {
+                "seconds": seconds,
+                "missed": events.missed,
+                "latencies_us": thinned(latencies),
+            }
+        )
+
+
+async def _publish(address: str, plan: PubSubPlan) -> None:
+    window = BenchWindow(plan.window)
+    ack = dynatops.Ack[plan.ack.upper()]
+    payload = bytes(plan.payload_bytes)
+    async with dynatops.connect(address, stay=True, **access()) as client:
+        unacknowledged: set[asyncio.Task[None]] = set()
+        sent = 0
+        while sent < plan.events:
+            await window.room(sent)
+            size = min(_BATCH, plan.events - sent)
+            publishing = client.publish_many(TOPIC, [payload] * size, ack=ack)
+            if ack is dynatops.Ack.NONE:
+                await publishing
+            else:
+                task = asyncio.create_task(publishing)
+                unacknowledged.add(task)
+                task.add_done_callback(unacknowledged.discard)
+            # Let the frame go out.
+            await asyncio.sleep(0)
+            sent += size
+        await asyncio.gather(*unacknowledged)
+        await client.flush()
+        # The subscriber still reports to this process, through the one that started both.
+        await window.ended()
+
+
+def main(arguments: list[str]) -> None:
+    role, address, plan = arguments
+    work = _publish if role == "publish" else _subscribe
+    asyncio.run(work(address, PubSubPlan(**json.loads(plan))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

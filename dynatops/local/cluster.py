@@ -1,0 +1,301 @@
+"""A network of brokers on this machine: all in this process, or each in a process of its own.
+
+    async with LocalCluster(brokers=8) as cluster:
+        async with dynatops.connect(cluster.addresses) as client: ...
+
+Both talk over loopback with the real protocol; a client or another broker cannot tell the
+difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
+from broker_agent.process_settings import BrokerSettings, ManagerLinkSettings
+from broker_agent.runtime.agent import Agent, StartError
+from dynatops.kit.background import EXIT_CODE, BackgroundError, Supervisor
+from dynatops.lake.lake_settings import LakeSettings
+from dynatops.local.managers import LocalManagers, ProcessLog, ProcessManagers
+from overlay.identifiers import NodeId
+from overlay.overlay_settings import OverlaySettings
+from overlay.placement.geometry import RingGeometry
+
+HOST = "127.0.0.1"
+_JOIN_AT_ONCE = 8
+_SETTLE_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 15.0
+_LOOK_S = 0.5
+
+
+def broker_names(brokers: int) -> list[str]:
+    return [f"b{i}" for i in range(brokers)]
+
+
+def _folder_of(name: str, data_dir: str) -> str:
+    """Where a broker keeps its sessions, if at all."""
+    return str(Path(data_dir) / name) if data_dir else ""
+
+
+def _advice_url(lake: LakeSettings, managers: LocalManagers | ProcessManagers) -> str:
+    """Where analytics of this cluster's lake leave their advice, if there are managers."""
+    return managers.store_url if lake.url else ""
+
+
+class LocalCluster:
+    """Brokers in this process, in one event loop."""
+
+    def __init__(
+        self,
+        brokers: int,
+        *,
+        port: int = 0,
+        overlay: OverlaySettings | None = None,
+        selection: SelectionSettings | None = None,
+        data_dir: str = "",
+        lake: LakeSettings | None = None,
+        labels: Sequence[Mapping[str, str]] = (),
+        managers: int = 0,
+        http_port: int = 0,
+        manager_values: Mapping[str, Any] | None = None,
+    ) -> None:
+        """With managers, brokers attend to them; `manager_values` are those of their settings.
+        `labels` are those of the first brokers, in order."""
+        self.agents: list[Agent] = []
+        self.managers = LocalManagers(
+            managers, data_dir=data_dir, http_port=http_port, values=manager_values
+        )
+        self._managed = managers > 0
+        self._supervisor = Supervisor()
+        # From the first broker's start until the ring was whole.
+        self.ready_s = 0.0
+        self._names = broker_names(brokers)
+        self._port = port
+        self._overlay = overlay or OverlaySettings()
+        self._selection = selection or SelectionSettings()
+        self._data_dir = data_dir
+        self._lake = lake or LakeSettings()
+        self._labels = labels
+
+    @property
+    def addresses(self) -> list[str]:
+        return [agent.address for agent in self.agents]
+
+    async def __aenter__(self) -> Self:
+        started_s = time.monotonic()
+        try:
+            if self._managed:
+                await self.managers.start(self._supervisor)
+            await self._start(0, ())
+            seeds = (self.agents[0].address,)
+            for first in range(1, len(self._names), _JOIN_AT_ONCE):
+                batch = range(first, min(first + _JOIN_AT_ONCE, len(self._names)))
+                await asyncio.gather(*(self._start(i, seeds) for i in batch))
+            # They were let in as it came.
+            order = {name: index for index, name in enumerate(self._names)}
+            self.agents.sort(key=lambda agent: order[agent.broker_id])
+            await self.settle()
+        except BaseException:
+            await self.stop()
+            raise
+        self.ready_s = time.monotonic() - started_s
+        return self
+
+    async def _start(self, index: int, seeds: Sequence[str]) -> None:
+        port = self._port + index if self._port else 0
+        settings = BrokerSettings(
+            broker_id=self._names[index],
+            listen=f"{HOST}:{port}",
+            join=tuple(seeds),
+            overlay=self._overlay,
+            selection=self._selection,
+            data_dir=_folder_of(self._names[index], self._data_dir),
+            lake=self._lake,
+            labels=dict(self._labels[index]) if index < len(self._labels) else {},
+            manager=ManagerLinkSettings(addresses=self.managers.addresses),
+            advice=AdviceSettings(redis_url=_advice_url(self._lake, self.managers)),
+        )
+        agent = Agent(settings)
+        await agent.start()
+        self.agents.append(agent)
+        name = f"broker {agent.broker_id}"
+        self._supervisor.start(name, agent.run_until_stopped(), may_end=True)
+
+    async def settle(self, timeout_s: float = _SETTLE_TIMEOUT_S) -> None:
+        """Wait until every broker's neighbours and routes are what they should be."""
+        async with asyncio.timeout(timeout_s):
+            while not self.is_settled():  # noqa: ASYNC110  # no single event says so
+                await asyncio.sleep(0.02)
+
+    def is_settled(self) -> bool:
+        nodes = {agent.core.node.me.node_id: agent.core.node for agent in self.agents}
+        geometry = RingGeometry(nodes)
+        fingers = geometry.fingers()
+        for i in range(len(geometry)):
+            node = nodes[NodeId(int(geometry.node_ids[i]))]
+            expected = {int(geometry.node_ids[k]) for k in fingers[i] if k != i}
+            if not node.reigns.ready or node.ring.range_low != int(geometry.node_ids[i - 1]):
+                return False
+            if {peer.node_id for peer in node.ring.fingers.routes.targets} != expected:
+                return False
+        return True
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def failure(self) -> BackgroundError:
+        """Wait until a broker or manager has failed, which is a bug."""
+        return await self._supervisor.failure()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(agent.stop() for agent in self.agents))
+        if self._managed:
+            await self.managers.stop()
+        await self._supervisor.stop()
+
+
+class BrokerProcess:
+    """One broker in a process of its own."""
+
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, facts: Any, log: ProcessLog
+    ) -> None:
+        self._log = log
+        self.name = name
+        self.address: str = facts["address"]
+        # Probes and metrics, if they were asked for.
+        self.http: str = facts.get("http", "")
+        self.process = process
+
+    @classmethod
+    async def start(
+        cls, name: str, *, port: int = 0, join: Sequence[str] = (), options: Sequence[str] = ()
+    ) -> Self:
+        """Start it, and wait until it is a member of its ring. Raises StartError."""
+        arguments = [sys.executable, "-m", "dynatops", "broker", "--json"]
+        arguments += ["--broker-id", name, "--listen", f"{HOST}:{port}", *options]
+        for seed in join:
+            arguments += ["--join", seed]
+        log = ProcessLog()
+        process = await asyncio.create_subprocess_exec(
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log.fd,
+            # Ctrl-C is for whoever started the cluster; it then stops the brokers.
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        if not line:
+            await process.communicate()
+            raise StartError(log.text() or f"broker {name} ended at once")
+        return cls(name, process, json.loads(line), log)
+
+    @property
+    def said(self) -> str:
+        """What it has said on standard error."""
+        return self._log.text()
+
+    def kill(self) -> None:
+        """SIGKILL: no farewell."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    async def stop(self) -> int:
+        """SIGTERM, and wait; the exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT_S):
+                await self.process.communicate()
+        except TimeoutError:
+            self.kill()
+            await self.process.communicate()
+        return self.process.returncode or 0
+
+
+class ProcessCluster:
+    """Brokers in processes of their own."""
+
+    def __init__(
+        self,
+        brokers: int,
+        *,
+        port: int = 0,
+        data_dir: str = "",
+        lake: LakeSettings | None = None,
+        managers: int = 0,
+        http_port: int = 0,
+        options: Sequence[str] = (),
+        manager_options: Sequence[str] = (),
+    ) -> None:
+        """With managers, brokers attend to them; options are those of `dynatops broker` and
+        `dynatops manager`."""
+        self.brokers: list[BrokerProcess] = []
+        self.managers = ProcessManagers(
+            managers, data_dir=data_dir, http_port=http_port, options=manager_options
+        )
+        self._managed = managers > 0
+        self.ready_s = 0.0
+        self._names = broker_names(brokers)
+        self._port = port
+        self._data_dir = data_dir
+        self._lake = lake or LakeSettings()
+        self._options = list(options)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [broker.address for broker in self.brokers]
+
+    async def __aenter__(self) -> Self:
+        started_s = time.monotonic()
+        try:
+            if self._managed:
+                await self.managers.start()
+            for index, name in enumerate(self._names):
+                port = self._port + index if self._port else 0
+                await self.add(name, port=port)
+        except BaseException:
+            await self.stop()
+            raise
+        self.ready_s = time.monotonic() - started_s
+        return self
+
+    async def add(self, name: str, *, port: int = 0) -> BrokerProcess:
+        """Start one more broker, which joins the others."""
+        living = [b.address for b in self.brokers if b.process.returncode is None]
+        folder = _folder_of(name, self._data_dir)
+        options = [*self._options, *(["--data-dir", folder] if folder else [])]
+        for setting, value in self._lake.model_dump(exclude_defaults=True).items():
+            options += ["--set", f"lake.{setting}={value}"]
+        for address in self.managers.addresses:
+            options += ["--manager", address]
+        if advice_url := _advice_url(self._lake, self.managers):
+            options += ["--set", f"advice.redis_url={advice_url}"]
+        broker = await BrokerProcess.start(name, port=port, join=living[:3], options=options)
+        self.brokers.append(broker)
+        return broker
+
+    async def failure(self) -> BackgroundError:
+        """Wait until a broker has ended as one does that has failed, which is a bug."""
+        while True:
+            for broker in self.brokers:
+                if broker.process.returncode == EXIT_CODE:
+                    return BackgroundError(f"broker {broker.name}", StartError(broker.said))
+            await asyncio.sleep(_LOOK_S)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(broker.stop() for broker in self.brokers))
+        if self._managed:
+            await self.managers.stop()
