@@ -373,6 +373,7 @@ class Node:
         self._liveness.condemn(node_id, now_s)
         self.ring.lost(node_id, now_s)
         self.trees.drop_parent(node_id)
+        self.succession.lost(node_id, now_s)
 
     # ---- after each input -----------------------------------------------------------------------
 
@@ -414,6 +415,7 @@ class Node:
             # What its former life knew and promised is void.
             ring.lost(former.node_id, now_s)
             self.trees.drop_parent(former.node_id)
+            self.succession.lost(former.node_id, now_s)
         if ring.fingers.version != self._routes_seen:
             self._routes_seen = ring.fingers.version
             ring.calm_since_s = now_s

@@ -26,6 +26,9 @@ from simulator.world import SimulatedBroker, World
 
 # An acknowledgement may have been on its way for so long.
 _ACKNOWLEDGING_S = 1.0
+# Names that were lost with a part of the catalogue are back within this (`catalogue_check_s`), and
+# what was announced before may be acknowledged meanwhile.
+_ANNOUNCING_AGAIN_S = 15.0
 
 
 def _members(brokers: Iterable[SimulatedBroker]) -> dict[NodeId, Node]:
@@ -281,10 +284,10 @@ def _describe_lost(
     )
 
 
-def _may_be_gone(event: PublishedEvent, world: World) -> bool:
+def _may_be_gone(event: PublishedEvent, world: World, patience_s: float = _ACKNOWLEDGING_S) -> bool:
     """Whether a fault may have taken away all that there was of it."""
     acknowledged_s = event.acknowledged_s or event.at_s
-    return any(acknowledged_s <= at_s + _ACKNOWLEDGING_S for at_s in world.taken_away)
+    return any(acknowledged_s <= at_s + patience_s for at_s in world.taken_away)
 
 
 def _is_told(event: PublishedEvent, subscription: SimulatedSubscription) -> bool:
@@ -310,9 +313,9 @@ def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str
 
 def check_listed(world: World, event: PublishedEvent) -> list[str]:
     """INV-13, while it runs: somebody alive has the name of the topic of an event that has just
-    been acknowledged, if nothing has been taken away while the acknowledgement was on its way."""
+    been acknowledged, if nothing has been taken away lately."""
     topic = event.topic
-    if _may_be_gone(event, world):
+    if _may_be_gone(event, world, _ANNOUNCING_AGAIN_S):
         return []
     shard = _shard_of(topic)
     for broker in world.brokers.values():

@@ -56,4 +56,7 @@ class Copy:
     needed_s: float
     # Whether the owner has not kept it up to date since: it may lack what was acknowledged.
     is_outdated: bool = False
+    # Whether it was handed to the owner, and nothing has come from there since: perhaps nobody else
+    # has it yet.
+    is_handed: bool = False
     pulled_s: float = 0.0

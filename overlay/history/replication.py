@@ -369,7 +369,7 @@ class Replication:
         if copy is None:
             log = TopicLog(run.topic, self._settings, self._budget)
             copy = self.keep(log, (), sender.node_id, now_s)
-        copy.heard_s, copy.is_outdated = now_s, False
+        copy.heard_s, copy.is_outdated, copy.is_handed = now_s, False, False
         if copy.log.append(run) is not Appending.GAP:
             self._confirm(sender, copy)
         elif now_s >= copy.pulled_s + _PULL_PAUSE_S:

@@ -92,6 +92,8 @@ class Succession:
         self._claims: dict[NodeId, int] = {}
         # A claim that came before this node was ready itself.
         self._early_claim: tuple[Peer, ClaimRange] | None = None
+        # Topics that were handed to each node, of which nothing has come back since.
+        self._handed: dict[NodeId, dict[str, None]] = {}
         # The last search for copies of each node that has been answered here.
         self._searches: dict[NodeId, tuple[int, int]] = {}
         # Where this node's range began when it was last looked at; and the node that came between
@@ -119,7 +121,8 @@ class Succession:
         heir = self._heir()
         if self._ring.status is not Status.MEMBER and self._handing and heir is not None:
             yield heir
-        for owner in {copy.owner: None for copy in self._copies_in_range()}:
+        owners = (copy.owner for copy in self._copies_in_range())
+        for owner in dict.fromkeys((*owners, *self._handed)):
             peer = self._directory.get(owner)
             if peer is not None:
                 yield peer
@@ -320,6 +323,20 @@ class Succession:
         if len(self._predecessors) > _PREDECESSORS_MAX:
             del self._predecessors[next(iter(self._predecessors))]
 
+    def lost(self, node_id: NodeId, now_s: float) -> None:
+        """The node is dead, or was, and has forgotten. What it was handed from here may have been
+        copied nowhere else yet, as it had to be ready first; others have come between since."""
+        for copy in self._handed_to(node_id, self._handed.pop(node_id, {})):
+            copy.is_handed = False
+            if not self._ring.is_responsible(copy.key):
+                state = copy.log.to_state(list(copy.members))
+                self._hand_over(state, now_s, routed=True, uncertain=True)
+
+    def _handed_to(self, owner: NodeId, topics: Iterable[str]) -> list[Copy]:
+        """Those of these topics that the owner has said nothing of since it was handed them."""
+        copies = (self._replication.copies.get(topic) for topic in topics)
+        return [copy for copy in copies if copy and copy.is_handed and copy.owner == owner]
+
     # ---- handing over ---------------------------------------------------------------------------
 
     def hand_over_all(self, now_s: float) -> None:
@@ -424,6 +441,11 @@ class Succession:
                 copy.needed_s = now_s
             elif now_s - copy.needed_s > self._settings.replica_keep_s:
                 self._replication.drop(topic)
+        for owner, topics in list(self._handed.items()):
+            left = self._handed_to(owner, topics)
+            self._handed[owner] = {copy.log.topic: None for copy in left}
+            if not left:
+                del self._handed[owner]
 
     # ---- adopting -------------------------------------------------------------------------------
 
@@ -511,3 +533,5 @@ class Succession:
         copy = self._replication.copies.get(message.topic)
         if copy is not None and copy.log.position == (message.term, message.seq):
             copy.owner, copy.heard_s, copy.is_outdated = sender.node_id, now_s, False
+            copy.is_handed = True
+            self._handed.setdefault(sender.node_id, {})[message.topic] = None

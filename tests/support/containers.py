@@ -157,6 +157,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "An entry for each topic of this node's: forgotten when idle for "
         "overlay.topic_idle_s, and bounded for each token."
     ): """
+        overlay.history.succession.Succession._handed
         broker_agent.core.publishing.announcing.Announcing._open
         broker_agent.core.publishing.announcing.Announcing._topics
         broker_agent.core.publishing.announcing.Announcing._waiting

@@ -151,3 +151,29 @@ def test_nobody_asks_where_everything_was_copied() -> None:
     net.run(8.0)
     assert_everything_is_there(net, "new")
     assert not asked
+
+
+def test_what_one_that_was_never_ready_had_been_handed_is_handed_over_again() -> None:
+    """All start at once: the first one alone has acknowledged, and hands its topics to a newcomer.
+    Before that is ready it dies, and so many have come between that nobody asks the first."""
+    net = NodeNet()
+    net.add("first", [], 0)
+    net.run(0.5)
+    for topic in TOPICS:
+        net.publish("first", publication(topic, 1, count=3))
+    net.run(0.5)
+    assert {net.acknowledged("first", topic) for topic in TOPICS} == {3}
+    net.drops = lambda source, to, frame: "range_granted" in kinds(frame)
+    net.add("second", ["first"], 8 << 60)
+    net.run(1.0)
+    assert set(TOPICS) <= net.nodes["second"].replication.copies.keys()
+    for i in range(6):
+        net.add(f"other{i}", ["first"], (9 + i) << 60)
+        net.run(0.4)
+    assert not net.nodes["second"].reigns.ready
+    net.crash("second")
+    net.drops = lambda *_: False
+    net.run(12.0)
+    for topic in TOPICS:
+        assert net.rendezvous_point(topic) == "other0"
+        assert net.nodes["other0"].reigns.by_topic[topic].log.events == 3
