@@ -82,7 +82,50 @@ class Superseded:
     by: Peer
 
 
-Effect = Send | Deliver | InTree | Accepted | Repaired | Announce | Ready | Departed | Superseded
+# Notices: what those who watch should hear of. They ask for nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """A peer that this node relied on is taken for dead."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class TookOver:
+    """This node is the rendezvous point of a topic that another was."""
+
+    topic: str
+    # Whether that one is taken for dead; if not, it has left.
+    from_dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAssumed:
+    """Nobody granted this node its range in time: it serves that all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoriesJoined:
+    """A topic had two histories, grown apart, which are one now."""
+
+    topic: str
+
+
+Notice = PeerLost | TookOver | RangeAssumed | HistoriesJoined
+Effect = (
+    Send
+    | Deliver
+    | InTree
+    | Accepted
+    | Repaired
+    | Announce
+    | Ready
+    | Departed
+    | Superseded
+    | Notice
+)
 
 
 class Outbox:

@@ -55,7 +55,7 @@ from overlay.dispatch import (
     WHILE_SEALED,
     handlers_of,
 )
-from overlay.effects import Accepted, Departed, Effect, InTree, Repaired
+from overlay.effects import Accepted, Departed, Effect, InTree, PeerLost, Repaired
 from overlay.history.copy_search import CopySearch
 from overlay.history.reign import Reign
 from overlay.history.reigns import Reigns
@@ -370,6 +370,9 @@ class Node:
         if node_id == self.me.node_id:
             return
         self.counters.peers_condemned += 1
+        peer = self.directory.get(node_id)
+        if peer is not None and not self._liveness.is_condemned(node_id):
+            self._effects.append(PeerLost(peer))
         self._liveness.condemn(node_id, now_s)
         self.ring.lost(node_id, now_s)
         self.trees.drop_parent(node_id)

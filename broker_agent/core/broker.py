@@ -7,61 +7,75 @@
 It keeps sessions, local subscriptions and open publications, which stay with the broker, and hosts
 a node, which is the part that a reconfiguration moves. Its driver performs the effects in order,
 takes session output when woken, and ticks it every few tens of milliseconds.
+
+Parts are made with one context, and say what is to be done in one outbox. After every input
+`_settle` empties that, in this order, until nothing is left:
+
+    1. what the node wants done: frames sent, runs delivered, acknowledgements taken in
+    2. topics that are to be announced
+    3. unless it is frozen: what clients said while it was; topics the node is to join or leave
+    4. publications, to their rendezvous points
+    5. sessions: too slow, with something new to hear, or to be read from again
+    6. its part in a reconfiguration
+
+A publication comes here twice: when its client's frame does, and when it goes out to the node.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from random import Random
 
+from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
-from broker_agent.core.clients.reception import HELLO_FIRST, SHUTTING_DOWN, Reception
+from broker_agent.core.clients.holding import Holding
+from broker_agent.core.clients.publication_requests import PublicationRequests
+from broker_agent.core.clients.reception import Reception
 from broker_agent.core.clients.serving import Serving
+from broker_agent.core.clients.subscription_requests import SubscriptionRequests
 from broker_agent.core.clock import SteadyClock
+from broker_agent.core.context import BrokerContext
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SendFrame, Stopped
+from broker_agent.core.dispatch import broker_handlers, client_handlers, node_effect_handlers
+from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SaveNow, Stopped
 from broker_agent.core.frame_bounds import FrameError, read_client_frame
+from broker_agent.core.hosting.node_hosting import NodeHosting
+from broker_agent.core.hosting.reconfiguration import Reconfiguration
 from broker_agent.core.identity import Identity
 from broker_agent.core.keeping.journal import Changes, SessionJournal, Stored
 from broker_agent.core.keeping.restoring import restore_sessions
 from broker_agent.core.options import BrokerOptions
+from broker_agent.core.outbox import BrokerOutbox
 from broker_agent.core.publishing.announcing import Announcing
 from broker_agent.core.publishing.publishing import Publishing
 from broker_agent.core.reading.subscriptions import Subscriptions
-from broker_agent.core.reconfiguration.node_hosting import NodeHosting
-from broker_agent.core.reconfiguration.reconfiguration import CONCERNED, Reconfiguration
-from broker_agent.core.reports.logbook import Logbook
+from broker_agent.core.reports.logbook import Logbook, LogbookPage
 from broker_agent.core.reports.reporting import Reporting
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.cluster import cluster_for
 from broker_agent.core.sessions.registry import Registry
-from broker_agent.core.sessions.session import Session
 from broker_agent.core.sessions.unsaved import Unsaved
-from dynatops.v1.client_pb2 import ClientFrame, ErrorCode, Hello
+from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import Step
-from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Publication, SessionMoved
+from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage
 from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
     Accepted,
     Announce,
     Deliver,
-    Departed,
-    Effect,
     InTree,
-    Ready,
+    Notice,
     Repaired,
     Send,
     Superseded,
 )
 from overlay.node import Node
 from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Peer
 from overlay.status import Status
 
-_FOR_BROKERS = CONCERNED | {"session_moved"}
+_LAKE = "lake"
 
 
 class Broker:
@@ -77,66 +91,55 @@ class Broker:
         self.identity = identity
         self.settings = settings
         self.counters = BrokerCounters()
-        self.hosting = NodeHosting(identity, overlay, self.counters, rng)
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
-        self.logbook = Logbook(self.hosting, self._clock, options.logged_rows_max)
-        self.cluster = cluster_for(identity, options.selection, options.labels, self.hosting, rng)
-        unsaved = self._unsaved = Unsaved(noting=options.saving)
-        self.registry = Registry(identity.life, settings, unsaved, rng)
-        self.subscriptions = Subscriptions(
+        self.logbook = Logbook(self._clock, options.logged_rows_max)
+        self._outbox = BrokerOutbox()
+        context = self._context = BrokerContext(
+            identity,
             settings,
+            rng,
             self.counters,
-            overlay.catalogue_names_max // CATALOGUE_SHARDS,
-            self.cluster.selection.local,
-            unsaved,
+            self._outbox,
+            Unsaved(noting=options.saving),
             self.logbook,
         )
+        self.hosting = NodeHosting(context, overlay)
+        if options.logged_rows_max:
+            self.hosting.begin_tally(_LAKE)
+        self.reconfiguration = Reconfiguration(context, self.hosting)
+        self.cluster = cluster_for(context, options.selection, options.labels, self.hosting)
+        self.registry = Registry(context)
+        self.publishing = Publishing(context, self.hosting.rendezvous)
+        self.announcing = Announcing(settings, self.counters)
+        names_max = overlay.catalogue_names_max // CATALOGUE_SHARDS
+        local_topics = self.cluster.selection.local
+        self.subscriptions = Subscriptions(context, self.hosting, names_max, local_topics)
+        if options.selection.enabled:
+            self.subscriptions.read_system_topic(self.cluster.topic, self.cluster.learn_summaries)
         self.journal: SessionJournal | None = None
         if options.saving:
-            self.journal = SessionJournal(self.registry, self.subscriptions, unsaved, self.counters)
-        if options.selection.enabled:
-            self.subscriptions.read_system_topic(self.cluster.topic, self.cluster.take)
-        self.publishing = Publishing(settings, self.counters)
-        self.gate = Gate(options.access or Access(settings), settings, self.counters)
-        self.reception = Reception(
-            identity.broker_id,
-            self.registry,
-            self.gate,
-            self.subscriptions,
-            settings,
-            self.counters,
-            lambda: self.hosting.alternatives(settings.alternatives_max),
-            unsaved,
-            self.journal,
-            self.logbook,
-            rng,
-        )
-        self._effects: list[BrokerEffect] = []
-        self._serving = self._make_serving(unsaved)
-        self.announcing = Announcing(settings, self.counters)
-        self.reconfiguration = Reconfiguration(
-            self.hosting, lambda: not self.publishing.open_streams, settings, self.counters
-        )
+            self.journal = SessionJournal(context, self.registry, self.subscriptions)
         self.reporting = Reporting(
-            options.labels, self.hosting, self.reconfiguration, self.registry, self.counters
+            context, options.labels, self.hosting, self.reconfiguration, self.registry
         )
-        self._node_effects: deque[Effect] = deque()
-        self._to_publish: list[Publication] = []
-
-    def _make_serving(self, unsaved: Unsaved) -> Serving:
-        return Serving(
-            self.settings,
-            self.counters,
+        gate = self.gate = Gate(context, options.access or Access(settings))
+        self.reception = Reception(
+            context, self.registry, gate, self.subscriptions, self.hosting, self.journal
+        )
+        flow = self._flow = Flow(context, self.registry, gate, self.publishing)
+        self._subscribing = SubscriptionRequests(
+            context, gate, self.cluster, self.subscriptions, flow
+        )
+        publishing = PublicationRequests(context, self.reception, gate, self.publishing, flow)
+        self._serving = Serving(
             self.registry,
-            self.gate,
             self.reception,
             self.cluster,
-            self.subscriptions,
-            self.publishing,
-            unsaved,
-            self._effects,
-            lambda: self.reconfiguration.is_frozen,
+            Holding(context, self.reconfiguration),
+            client_handlers(flow, publishing, self._subscribing),
         )
+        self._broker_handlers = broker_handlers(self)
+        self._node_effect_handlers = node_effect_handlers(self)
 
     @property
     def node(self) -> Node:
@@ -154,55 +157,47 @@ class Broker:
         self, seeds: Sequence[str], reading_s: float, *, founding: bool = False
     ) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
-        return self._finish(self.node.start(seeds, now_s, founding=founding), now_s)
+        self.hosting.start(seeds, now_s, founding=founding)
+        return self._settle(now_s)
 
     def tick(self, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
-        effects = self.node.tick(now_s)
+        self.hosting.tick(now_s)
         if not self.reconfiguration.is_frozen:
-            effects += self._ask_for_repairs(now_s)
-            self._to_publish += self.publishing.due(now_s)
+            self.subscriptions.readers.tick(now_s)
+            self.publishing.tick(now_s)
             if self.node.ring.status is Status.MEMBER:
-                self._to_publish += self.cluster.due(len(self.registry), now_s)
+                self.cluster.tick(len(self.registry), now_s)
         for announcement in self.announcing.due(now_s):
-            self.publishing.forget_rendezvous_point(announcement.topic)
-            self._to_publish.append(announcement)
+            self.hosting.rendezvous.forget(announcement.topic)
+            self._outbox.publish([announcement])
         self.reception.tick(now_s)
-        self._serving.tick(now_s)
+        self._subscribing.tick(now_s)
+        self._flow.tick(now_s)
         self.reconfiguration.tick(now_s)
-        return self._finish(effects, now_s)
-
-    def _ask_for_repairs(self, now_s: float) -> list[Effect]:
-        effects: list[Effect] = []
-        for repair in self.subscriptions.readers.progress.due_repairs(now_s):
-            via = self.publishing.rendezvous_point(repair.topic)
-            # Should there be no answer, the next request looks for it anew.
-            self.publishing.forget_rendezvous_point(repair.topic)
-            effects += self.node.fetch(repair.topic, repair.seen, via, now_s, repair.reader)
-        for topic, newest_term in self.subscriptions.readers.progress.due_corrections(now_s):
-            effects += self.node.insist(topic, newest_term, now_s)
-        return effects
+        return self._settle(now_s)
 
     def on_peer_frame(self, frame: PeerFrame, reading_s: float) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
         if frame.HasField("to") and frame.to != self.node.me.node_id:
             self._pass_on(frame)
-            return self._finish([], now_s)
-        if any(message.WhichOneof("body") in _FOR_BROKERS for message in frame.messages):
-            frame = self._take_own(frame, now_s)
-        return self._finish(self.node.handle(frame, now_s), now_s)
+            return self._settle(now_s)
+        handlers = self._broker_handlers
+        if any(message.WhichOneof("body") in handlers for message in frame.messages):
+            frame = self._heed(frame, now_s)
+        self.hosting.handle(frame, now_s)
+        return self._settle(now_s)
 
-    def _take_own(self, frame: PeerFrame, now_s: float) -> PeerFrame:
+    def _heed(self, frame: PeerFrame, now_s: float) -> PeerFrame:
         """What is said to the broker, in whichever place; what is left is for its node."""
         left = PeerFrame()
         left.CopyFrom(frame)
         del left.messages[:]
         for message in frame.messages:
             kind = message.WhichOneof("body")
-            if kind in CONCERNED:
-                self.reconfiguration.on_peer(frame.sender, message, now_s)
-            elif kind == "session_moved":
-                self.reception.moved(message.session_moved, now_s)
+            handler = self._broker_handlers.get(kind) if kind is not None else None
+            if handler is not None:
+                handler(frame.sender, getattr(message, kind or ""), now_s)
             else:
                 left.messages.append(message)
         return left
@@ -212,7 +207,7 @@ class Broker:
         gone, which its sender should know, once."""
         host = self.hosting.forward_to(frame)
         if host is not None:
-            self._effects.append(SendFrame(host, frame))
+            self._outbox.send(host, frame)
             return
         if self.reconfiguration.awaits(frame.to):
             return
@@ -222,27 +217,26 @@ class Broker:
             refusal = PeerFrame(
                 sender=self.node.me.ref, to=frame.sender.node_id, messages=[not_here]
             )
-            self._effects.append(SendFrame(frame.sender.address, refusal))
+            self._outbox.send(frame.sender.address, refusal)
 
     def unreachable(self, address: str, reading_s: float) -> list[BrokerEffect]:
         """Connections to this address are refused."""
         now_s = self._clock.at(reading_s)
-        self.publishing.forget_address(address)
         self.cluster.selection.lose((address,))
-        return self._finish(self.node.unreachable(address, now_s), now_s)
+        self.hosting.unreachable(address, now_s)
+        return self._settle(now_s)
 
     def leave(self, reading_s: float) -> list[BrokerEffect]:
         """Leave the ring and say goodbye to clients; done when `Stopped` comes out. Sessions end
         with it here, not on disk: take what is unsaved first."""
         now_s = self._clock.at(reading_s)
-        self.reception.is_leaving = True
-        self._to_publish += self.cluster.farewell(now_s)
+        self.cluster.farewell(now_s)
         self.reconfiguration.leave(now_s)
         if self.journal is not None:
             self.journal.end()
-        for session in self.registry.clients.values():
-            self.reception.end(session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, SHUTTING_DOWN)
-        return self._finish(self.node.leave(now_s), now_s)
+        self.reception.leave()
+        self.hosting.leave(now_s)
+        return self._settle(now_s)
 
     # ---- the reconfiguration manager ------------------------------------------------------------
 
@@ -250,7 +244,7 @@ class Broker:
         """A step of a reconfiguration; it is answered by `ReplyToManager`, now or later."""
         now_s = self._clock.at(reading_s)
         self.reconfiguration.on_step(step, now_s)
-        return self._finish([], now_s)
+        return self._settle(now_s)
 
     # ---- sessions on disk -----------------------------------------------------------------------
 
@@ -268,13 +262,13 @@ class Broker:
 
     def saved(self, reading_s: float) -> list[BrokerEffect]:
         assert self.journal is not None
-        self._serving.confirm(self.journal.written())
-        return self._finish([], self._clock.at(reading_s))
+        self._subscribing.confirm(self.journal.written())
+        return self._settle(self._clock.at(reading_s))
 
     def not_saved(self, reading_s: float) -> list[BrokerEffect]:
         assert self.journal is not None
-        self._serving.confirm(self.journal.failed())
-        return self._finish([], self._clock.at(reading_s))
+        self._subscribing.confirm(self.journal.failed())
+        return self._settle(self._clock.at(reading_s))
 
     # ---- connections and sessions ---------------------------------------------------------------
 
@@ -284,18 +278,18 @@ class Broker:
         """A client has connected, from this host; it must say hello before anything else."""
         now_s = self._clock.at(reading_s)
         self.reception.open(connection, host, now_s)
-        return self._finish([], now_s)
+        return self._settle(now_s)
 
     def close_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
         """The connection is gone. Its open publications are still seen through."""
         now_s = self._clock.at(reading_s)
         self.reception.close(connection, now_s)
-        return self._finish([], now_s)
+        return self._settle(now_s)
 
     def replace_access(self, access: Access, reading_s: float) -> list[BrokerEffect]:
         """Other rules hold from now on, for the sessions that are here too."""
         self.reception.replace_access(access)
-        return self._finish([], self._clock.at(reading_s))
+        return self._settle(self._clock.at(reading_s))
 
     def advise(self, advice: SelectionAdvice | None, reading_s: float) -> None:
         """What analytics say about where users should be."""
@@ -306,7 +300,7 @@ class Broker:
         if session is None or session.connection != connection or not session.has_output:
             return b""
         # What was dropped may be told now.
-        self._unsaved.queue(session)
+        self._context.unsaved.queue(session)
         return self.publishing.timings.taken(session, bytes_max, self._clock.now_s)
 
     def on_client_bytes(
@@ -319,115 +313,94 @@ class Broker:
         except FrameError as error:
             self.counters.frames_refused += 1
             self.reception.fail(connection, str(error))
-            return self._finish([], self._clock.at(reading_s))
+            return self._settle(self._clock.at(reading_s))
         return self.on_client_frame(connection, frame, reading_s)
 
     def on_client_frame(
         self, connection: ConnectionId, frame: ClientFrame, reading_s: float
     ) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
-        if not frame.messages and self.reception.is_unnamed(connection):
-            self.reception.fail(connection, HELLO_FIRST)
-        for message in frame.messages:
-            session = self.registry.connections.get(connection)
-            if session is None:
-                if not self.reception.is_unnamed(connection):
-                    break
-                session = self.reception.greet(connection, message, now_s)
-                if session is None:
-                    break
-                if message.hello.redirected:
-                    self.cluster.selection.note_arrival(session.client_id, now_s)
-                self._tell_former_broker(session, message.hello)
-            elif session.closing:
-                break
-            else:
-                self._serving.take_in(connection, session, message, now_s)
-        return self._finish([], now_s)
+        self._serving.on_frame(connection, frame, now_s)
+        return self._settle(now_s)
 
-    def _tell_former_broker(self, session: Session, hello: Hello) -> None:
-        """The broker that had this client's session need not keep it any longer.
+    # ---- the lake -------------------------------------------------------------------------------
 
-        Only brokers of this ring are told: a client could name anyone.
-        """
-        address = hello.former_broker
-        if address == self.identity.address or not self.node.directory.at_address(address):
-            return
-        moved = SessionMoved(
-            client_id=session.client_id,
-            session_id=hello.session_id,
-            owner=session.owner,
-            attempt=hello.attempt,
-        )
-        frame = PeerFrame(sender=self.node.me.ref, messages=[PeerMessage(session_moved=moved)])
-        self._effects.append(SendFrame(address, frame))
+    def take_logbook_page(self, reading_s: float) -> LogbookPage:
+        """What has happened here since the last call."""
+        return self._with_tally(self.logbook.take(reading_s))
 
-    # ---- what the node wants done ---------------------------------------------------------------
+    def end_logbook(self, reading_s: float) -> LogbookPage:
+        """The broker is gone, and with it whoever was left: the last page."""
+        return self._with_tally(self.logbook.end(self.registry.clients.values(), reading_s))
 
-    def _finish(self, node_effects: Iterable[Effect], now_s: float) -> list[BrokerEffect]:
-        pending = self._node_effects
-        pending.extend(node_effects)
+    def _with_tally(self, page: LogbookPage) -> LogbookPage:
+        page.publications = self.hosting.take_tally(_LAKE)
+        return page
+
+    # ---- after each input -----------------------------------------------------------------------
+
+    def _settle(self, now_s: float) -> list[BrokerEffect]:
+        outbox, handlers = self._outbox, self._node_effect_handlers
         while True:
-            pending.extend(self.hosting.take_effects())
-            while pending:
-                self._perform(pending.popleft(), now_s)
-            self._to_publish += self.announcing.fresh(now_s)
+            while outbox.node_effects:
+                effect = outbox.node_effects.popleft()
+                handlers[type(effect)](effect, now_s)
+            outbox.publish(self.announcing.fresh(now_s))
             if not self.reconfiguration.is_frozen:
                 self._let_go(now_s)
-            if self._to_publish:
-                self._send_publications(now_s)
-            if not pending and not self.hosting.effects:
+            if outbox.publications:
+                self.hosting.publish(outbox.take_publications(), now_s)
+            if not outbox.node_effects:
                 break
-        self._serving.settle()
-        self.reconfiguration.progress(now_s)
-        self._effects += self.reconfiguration.take_effects()
-        effects = [*self._effects, *self.reception.effects]
-        self._effects.clear()
-        self.reception.effects.clear()
-        return effects
+        for session in outbox.take_too_slow():
+            self.reception.end_slow(session)
+        self._flow.settle()
+        if self.subscriptions.confirming.held:
+            outbox.do(SaveNow())
+        self.reconfiguration.progress(now_s, is_quiet=not self.publishing.open_streams)
+        return outbox.take_effects()
 
     def _let_go(self, now_s: float) -> None:
         """What clients have caused may leave the broker: it is not frozen."""
-        self._serving.serve_held(now_s)
-        self._to_publish += self._serving.published
-        self._serving.published.clear()
-        for topic, is_wanted in self.subscriptions.readers.take_wants():
-            change = self.node.want if is_wanted else self.node.unwant
-            self._node_effects.extend(change(topic, now_s))
+        self._flow.read_again(self._serving.serve_held(now_s))
+        for topic, wanted in self._outbox.take_wishes():
+            self.hosting.wish(topic, now_s, wanted=wanted)
 
-    def _send_publications(self, now_s: float) -> None:
-        """To each rendezvous point that is known directly, the rest along the overlay."""
-        by_destination: dict[Peer | None, list[Publication]] = {}
-        for publication in self._to_publish:
-            via = self.publishing.rendezvous_point(publication.topic)
-            by_destination.setdefault(via, []).append(publication)
-        self._to_publish = []
-        for via, publications in by_destination.items():
-            self._node_effects.extend(self.node.publish(publications, via, now_s))
+    # ---- what the node wants done ---------------------------------------------------------------
 
-    def _perform(self, effect: Effect, now_s: float) -> None:
-        match effect:
-            case Send(to=peer, frame=frame):
-                self._effects.append(SendFrame(peer.address, frame))
-            case Deliver(run=run):
-                self.publishing.timings.note_run(run, now_s)
-                self.subscriptions.on_run(run, now_s)
-            case InTree(topic=topic, position=position):
-                self.subscriptions.observe(topic, position, now_s)
-            case Accepted(by=peer, ack=ack):
-                for acknowledged in ack.acknowledged:
-                    self.publishing.note_rendezvous_point(acknowledged.topic, peer)
-                    self.publishing.acknowledged(acknowledged, now_s)
-                if announced := self.announcing.acknowledged(ack.acknowledged):
-                    self._node_effects.extend(self.node.announced(announced, now_s))
-            case Announce():
-                self.announcing.announce(effect, self.node.reigns.began(effect.topic))
-            case Repaired(by=peer, answer=answer):
-                self.publishing.note_rendezvous_point(answer.topic, peer)
-                self.subscriptions.on_repair(answer, now_s)
-            case Ready():
-                self._effects.append(NodeReady())
-            case Departed():
-                self._effects.append(Stopped())
-            case Superseded(by=peer):
-                self.reconfiguration.superseded(peer, now_s)
+    def on_send(self, effect: Send, now_s: float) -> None:
+        self._outbox.send(effect.to.address, effect.frame)
+
+    def on_deliver(self, effect: Deliver, now_s: float) -> None:
+        self.publishing.timings.note_run(effect.run, now_s)
+        self.subscriptions.on_run(effect.run, now_s)
+
+    def on_in_tree(self, effect: InTree, now_s: float) -> None:
+        self.subscriptions.observe(effect.topic, effect.position, now_s)
+
+    def on_accepted(self, effect: Accepted, now_s: float) -> None:
+        acks = effect.ack.acknowledged
+        for acknowledged in acks:
+            self.hosting.rendezvous.found(acknowledged.topic, effect.by)
+            self.publishing.acknowledged(acknowledged, now_s)
+        if announced := self.announcing.acknowledged(acks):
+            self.hosting.announced(announced, now_s)
+
+    def on_announce(self, effect: Announce, now_s: float) -> None:
+        self.announcing.announce(effect, self.node.reigns.began(effect.topic))
+
+    def on_repaired(self, effect: Repaired, now_s: float) -> None:
+        self.hosting.rendezvous.found(effect.answer.topic, effect.by)
+        self.subscriptions.on_repair(effect.answer, now_s)
+
+    def on_ready(self, effect: object, now_s: float) -> None:
+        self._outbox.do(NodeReady())
+
+    def on_departed(self, effect: object, now_s: float) -> None:
+        self._outbox.do(Stopped())
+
+    def on_superseded(self, effect: Superseded, now_s: float) -> None:
+        self.reconfiguration.superseded(effect.by, now_s)
+
+    def on_notice(self, notice: Notice, now_s: float) -> None:
+        self._outbox.do(notice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
+from broker_agent.core.notices import BrokerNotice
 from dynatops.v1.manager_pb2 import StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 
@@ -69,4 +70,6 @@ class ReplyToManager:
 
 
 ConnectionEffect = Wake | PauseReading | ResumeReading | CloseConnection
-BrokerEffect = SendFrame | ConnectionEffect | SaveNow | NodeReady | Stopped | ReplyToManager
+BrokerEffect = (
+    SendFrame | ConnectionEffect | SaveNow | NodeReady | Stopped | ReplyToManager | BrokerNotice
+)

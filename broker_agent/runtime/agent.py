@@ -369,9 +369,7 @@ class Agent:
             self._perform(self.core.tick(now_s))
             if self.uplink is not None:
                 self.uplink.look()
-            self._narrator.look()
-            self._narrator.look_for_namesake()
-            self._narrator.look_at_ring(now_s)
+            self._narrator.tick(now_s)
             self.watch.tick(now_s - due_s, now_s)
             self._ticked_s = self._now()
 
@@ -394,7 +392,6 @@ class Agent:
 
     def on_step(self, step: Step) -> None:
         self._take_in("a manager", lambda now_s: self.core.on_step(step, now_s))
-        self._narrator.look()
 
     def on_peer_frame(self, frame: PeerFrame) -> None:
         source = f"broker {frame.sender.broker_id or 'unknown'}"
@@ -445,6 +442,8 @@ class Agent:
                     self.ready.set()
                 case Stopped():
                     self._left.set()
+                case _:
+                    self._narrator.on_notice(effect)
 
 
 def _certificates(

@@ -30,7 +30,7 @@ from dynatops.v1.overlay_pb2 import (
 )
 from overlay.chord.ring import Ring
 from overlay.context import Context
-from overlay.effects import Ready
+from overlay.effects import HistoriesJoined, RangeAssumed, Ready, TookOver
 from overlay.history.copy_search import CopySearch
 from overlay.history.reign import Copy
 from overlay.history.reigns import Reigns
@@ -147,6 +147,7 @@ class Succession:
             self._claim_deadline_s = now_s + self._settings.claim_patience_s
         if now_s >= self._claim_deadline_s:
             self._counters.ranges_assumed += 1
+            self._effects.append(RangeAssumed())
             self._set_ready(now_s)
         elif now_s >= self._claim_due_s:
             self._claim_due_s = now_s + self._settings.claim_retry_s
@@ -276,6 +277,8 @@ class Succession:
                     continue
                 self._replication.take(topic)
                 self._counters.takeovers += 1
+                from_dead = self._liveness.is_condemned(copy.owner)
+                self._effects.append(TookOver(topic, from_dead=from_dead))
                 self._reigns.begin(copy.log, copy.members, now_s, certain=certain)
 
     def _copies_in_range(self) -> list[Copy]:
@@ -503,6 +506,7 @@ class Succession:
             self._reigns.renew(reign, now_s)
         elif outcome is Merging.JOINED:
             self._counters.merges += 1
+            self._effects.append(HistoriesJoined(history.topic))
             self._counters.restamped_events += sum(run.count for run in restamped)
             self._reigns.retell(reign, now_s, restamped)
         elif history.term > reign.log.term:

@@ -142,7 +142,7 @@ def test_a_client_whose_frame_makes_the_broker_fail_is_the_only_one_to_suffer(
                 dynatops.connect(agent.address) as other,
                 other.subscribe("t") as events,
             ):
-                serve = Serving.serve
+                serve = Serving._serve
 
                 def failing(self: Serving, session: Session, *rest: Any) -> None:
                     if session.client_id == hostile.client_id:
@@ -150,7 +150,7 @@ def test_a_client_whose_frame_makes_the_broker_fail_is_the_only_one_to_suffer(
                     serve(self, session, *rest)
 
                 lost: list[str] = []
-                monkeypatch.setattr(Serving, "serve", failing)
+                monkeypatch.setattr(Serving, "_serve", failing)
                 hostile._engine._on_connection = lambda broker, why: lost.append(why)
                 with contextlib.suppress(dynatops.PublishError):
                     await hostile.publish("t", b"x", timeout_s=0.5)

@@ -219,7 +219,7 @@ def test_without_a_lake_nothing_is_noted() -> None:
             await client.subscribe("quake/ca")
             await client.publish("quake/ca", b"x")
             agent = cluster.agents[0]
-            page = agent.core.logbook.take(agent._now())
+            page = agent.core.take_logbook_page(agent._now())
             assert (len(page), page.publications, page.dropped) == (0, {}, 0)
             assert not agent.core.node.reigns.keeps_tally
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 import pytest
 
-from broker_agent.core.reconfiguration.reconfiguration import Reconfiguration
+from broker_agent.core.hosting.reconfiguration import Reconfiguration
 from overlay.history.replication import Replication
 from overlay.tree.interests import Interests
 from reconfig_manager.model.plan import Phase, Plan, PlanState

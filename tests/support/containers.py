@@ -5,17 +5,14 @@ from __future__ import annotations
 # Of each: module, class and attribute.
 BOUNDED_OTHERWISE: dict[str, str] = {
     "It is emptied after each input, or when the input has been dealt with.": """
-        broker_agent.core.broker.Broker._effects
-        broker_agent.core.broker.Broker._node_effects
-        broker_agent.core.broker.Broker._to_publish
-        broker_agent.core.reading.delivery.SessionDelivery.slow
-        broker_agent.core.reading.delivery.SessionDelivery.touched
-        broker_agent.core.reconfiguration.node_hosting.NodeHosting.effects
-        broker_agent.core.publishing.publishing.Publishing._touched
-        broker_agent.core.reading.readers.Readers._wants
-        broker_agent.core.clients.reception.Reception.effects
-        broker_agent.core.reconfiguration.reconfiguration.Reconfiguration.effects
-        broker_agent.core.clients.serving.Serving.published
+        broker_agent.core.outbox.BrokerOutbox.effects
+        broker_agent.core.outbox.BrokerOutbox.node_effects
+        broker_agent.core.outbox.BrokerOutbox.wishes
+        broker_agent.core.outbox.BrokerOutbox.publications
+        broker_agent.core.outbox.BrokerOutbox.touched
+        broker_agent.core.outbox.BrokerOutbox.too_slow
+        broker_agent.core.outbox.BrokerOutbox.settled
+        broker_agent.runtime.observing.narrating._RingNews.lost
         broker_agent.core.reading.filter_requests._Load._new
         overlay.effects.Outbox._frames
         overlay.peers.Directory._moved
@@ -45,9 +42,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.selection_settings.AdviceSettings.__pydantic_config__
         broker_agent.core.selection.selection_settings.SelectionSettings.__pydantic_config__
         broker_agent.core.core_settings.CoreSettings.__pydantic_config__
-        broker_agent.core.reconfiguration.transfer.Transfer._due_s
-        broker_agent.core.reconfiguration.transfer.Transfer._incoming
-        broker_agent.core.reconfiguration.transfer.Transfer._outgoing
+        broker_agent.core.hosting.transfer.Transfer._due_s
+        broker_agent.core.hosting.transfer.Transfer._incoming
+        broker_agent.core.hosting.transfer.Transfer._outgoing
         broker_agent.runtime.peers.links.Links.options
         overlay.placement.geometry.RingGeometry._index
         overlay.chord.place.PlaceChecks._seeds
@@ -91,15 +88,14 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.sessions.registry.Registry._turn
         broker_agent.core.sessions.registry.Registry.clients
         broker_agent.core.sessions.registry.Registry.connections
-        broker_agent.core.clients.serving.Serving._unread
-        broker_agent.core.clients.serving.Serving._waiting_for_others
+        broker_agent.core.clients.flow.Flow._unread
+        broker_agent.core.clients.flow.Flow._waiting_for_others
         broker_agent.core.session_reports.SessionReports._names
         broker_agent.core.reading.subscriptions.Subscriptions._names_left
         broker_agent.core.sessions.unsaved.Unsaved.queues
         broker_agent.core.sessions.unsaved.Unsaved.sessions
         broker_agent.runtime.agent.Agent._connections
         broker_agent.runtime.peers.links.Links._unnamed
-        broker_agent.runtime.observing.narrating.Narrator._connected_s
     """,
     "An entry for each token of the tokens' file.": """
         broker_agent.core.clients.gate.Gate._filters
@@ -193,13 +189,12 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "Brokers: overlay.peers_known_max, a finger each, or the members of one tree; "
         "the dead are dropped."
     ): """
-        broker_agent.core.reconfiguration.node_hosting.NodeHosting._forwards
-        broker_agent.core.reconfiguration.outcomes.Outcomes._committed
+        broker_agent.core.hosting.node_hosting.NodeHosting._forwards
+        broker_agent.core.hosting.outcomes.Outcomes._committed
         broker_agent.core.selection.summaries.Neighbour.sent_keys
         broker_agent.core.selection.summaries.Neighbours._keyless
         broker_agent.core.selection.summaries.Neighbours._known
-        broker_agent.core.reconfiguration.tallies.Tallies._takers
-        broker_agent.runtime.observing.narrating.Narrator._dead
+        broker_agent.core.hosting.tallies.Tallies._takers
         overlay.chord.farewell.Farewell._askers
         overlay.chord.farewell.Farewell._unconfirmed
         overlay.chord.fingers.Fingers._fingers

@@ -69,7 +69,7 @@ class TestSystemTopics:
 
     def test_are_not_in_the_lake(self) -> None:
         broker = self.busy()
-        assert list(broker.core.logbook.take(broker.now_s).publications) == ["fire/1"]
+        assert list(broker.core.take_logbook_page(broker.now_s).publications) == ["fire/1"]
 
     def test_are_not_in_the_census(self) -> None:
         broker = self.busy()
@@ -106,7 +106,7 @@ class TestRequests:
         broker.run(1.0)
         report = broker.core.reporting.report(broker.now_s, full=True)
         reported = {count.topic: count.events for count in report.requests}
-        assert reported == broker.core.logbook.take(broker.now_s).requests == {"fire": 2}
+        assert reported == broker.core.take_logbook_page(broker.now_s).requests == {"fire": 2}
 
     def test_are_those_of_the_broker_that_has_the_session(self) -> None:
         net = StepNet(3)

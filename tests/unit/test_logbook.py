@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.reconfiguration.tallies import Tallies
+from broker_agent.core.hosting.tallies import Tallies
 from broker_agent.core.reports.logbook import LogbookPage
 from dynatops.v1.client_pb2 import Subscribe
 from overlay.counters import OverlayCounters
@@ -19,7 +19,7 @@ def logging_broker(rows_max: int = 100, disk: SimulatedDisk | None = None) -> Lo
 
 
 def page_of(broker: LoneBroker) -> LogbookPage:
-    return broker.core.logbook.take(broker.now_s)
+    return broker.core.take_logbook_page(broker.now_s)
 
 
 def sessions(page: LogbookPage) -> list[tuple[str, str]]:
@@ -143,7 +143,7 @@ class TestSubscriptions:
         broker.subscribe("ann", "fire")
         broker.disconnect("ann")
         page_of(broker)
-        page = broker.core.logbook.end(broker.core.registry.clients.values(), broker.now_s)
+        page = broker.core.end_logbook(broker.now_s)
         assert sessions(page) == [("ann", "leave")]
         assert subscriptions(page) == [("ann", "fire", "unsubscribe")]
 

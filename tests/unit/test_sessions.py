@@ -653,7 +653,7 @@ class TestQueue:
             session.offer("t", b"", 2, float(i))
         assert session.expire(3.0) == 6
         assert session.queued_events == 4
-        session.attach(ConnectionId("d"), 2)
+        session.attach(ConnectionId("d"), 2, 9.0)
         session.offer("t", b"", 1, 9.0)
         messages = ServerFrame.FromString(session.take(1_000, 9.0)).messages
         assert [(m.missed.cause, m.missed.count) for m in messages if m.HasField("missed")] == [
@@ -666,5 +666,5 @@ class TestQueue:
         session.offer("t", b"x", 1, 0.0)
         session.detach(1.0)
         session.say(ServerMessage())
-        session.attach(ConnectionId("d"), 2)
+        session.attach(ConnectionId("d"), 2, 9.0)
         assert session.take(1_000, 2.0) == b"x"

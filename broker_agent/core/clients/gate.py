@@ -12,8 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 
 from broker_agent.core.clients.publication_checks import PublicationProblem
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.context import BrokerContext
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.rights.access import NOBODY, Access, Grant, Limits, Refusal, RefusalReason
 from broker_agent.core.rights.throttle import Bucket
@@ -67,10 +66,10 @@ class TopicsInUse:
 
 
 class Gate:
-    def __init__(self, access: Access, settings: CoreSettings, counters: BrokerCounters) -> None:
+    def __init__(self, context: BrokerContext, access: Access) -> None:
         self.access = access
-        self._settings = settings
-        self._counters = counters
+        self._settings = context.settings
+        self._counters = context.counters
         # By names of tokens.
         self._sessions: Counter[str] = Counter()
         self._connections: Counter[str] = Counter()

@@ -5,7 +5,9 @@ Of each connection no more is read once something of it is kept, so little of ea
 
 from __future__ import annotations
 
-from broker_agent.core.effects import BrokerEffect, ConnectionId, PauseReading
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.effects import ConnectionId, PauseReading
+from broker_agent.core.hosting.reconfiguration import Reconfiguration
 from dynatops.v1.client_pb2 import ClientMessage
 
 # What changes nothing beyond this broker is served all the same.
@@ -13,23 +15,27 @@ _SERVED = frozenset({"received", "echo"})
 
 
 class Holding:
-    def __init__(self) -> None:
+    def __init__(self, context: BrokerContext, reconfiguration: Reconfiguration) -> None:
+        self._outbox = context.outbox
+        self._reconfiguration = reconfiguration
         self._held: list[tuple[ConnectionId, ClientMessage]] = []
         self._connections: dict[ConnectionId, None] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def holds_back(self, connection: ConnectionId, message: ClientMessage) -> bool:
-        """Whether a message has to wait, like all of its connection after one that has."""
-        return connection in self._connections or message.WhichOneof("body") not in _SERVED
-
-    def keep(self, connection: ConnectionId, message: ClientMessage) -> list[BrokerEffect]:
+    def keeps(self, connection: ConnectionId, message: ClientMessage) -> bool:
+        """Whether a message has to wait, like all of its connection after one that has; it is kept
+        then."""
+        if not self._reconfiguration.is_frozen:
+            return False
+        if connection not in self._connections:
+            if message.WhichOneof("body") in _SERVED:
+                return False
+            self._connections[connection] = None
+            self._outbox.do(PauseReading(connection))
         self._held.append((connection, message))
-        if connection in self._connections:
-            return []
-        self._connections[connection] = None
-        return [PauseReading(connection)]
+        return True
 
     def release(self) -> tuple[list[tuple[ConnectionId, ClientMessage]], list[ConnectionId]]:
         """What was kept, in order, and the connections that may be read from again."""

@@ -7,24 +7,26 @@ connected --hello--> let in --> session, new or resumed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from random import Random
+from collections.abc import Iterator
 
 from broker_agent.core.clients.gate import Gate
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import BrokerEffect, CloseConnection, ConnectionId, Wake
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.effects import CloseConnection, ConnectionId, Wake
+from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.keeping.journal import SessionJournal
+from broker_agent.core.notices import SessionClosed, SessionOpened
 from broker_agent.core.reading.subscriptions import Subscriptions
-from broker_agent.core.reports.logbook import Logbook
 from broker_agent.core.rights.access import Access, Refusal
-from broker_agent.core.rights.publisher_ids import SECRET_BYTES_MAX, SECRET_BYTES_MIN, publisher_of
+from broker_agent.core.rights.publisher_ids import (
+    SECRET_BYTES_MAX,
+    SECRET_BYTES_MIN,
+    publisher_of,
+)
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.lake.fields import CLOSE, LEAVE, OPEN, RESUME
 from dynatops.v1.client_pb2 import ClientMessage, ErrorCode, Hello, ServerMessage, Welcome
-from dynatops.v1.overlay_pb2 import SessionMoved
+from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, PeerMessage, SessionMoved
 
 CLIENT_PROTOCOL = 1
 CLIENT_ID_BYTES_MAX = 256
@@ -39,31 +41,25 @@ HELLO_FIRST = "the first message must be Hello"
 class Reception:
     def __init__(
         self,
-        broker_id: str,
+        context: BrokerContext,
         registry: Registry,
         gate: Gate,
         subscriptions: Subscriptions,
-        settings: CoreSettings,
-        counters: BrokerCounters,
-        alternatives: Callable[[], Iterable[str]],
-        unsaved: Unsaved,
+        hosting: NodeHosting,
         journal: SessionJournal | None,
-        logbook: Logbook,
-        rng: Random,
     ) -> None:
-        # What is to be done about connections, in order; the broker takes it.
-        self.effects: list[BrokerEffect] = []
-        self._broker_id = broker_id
+        self._identity = context.identity
         self._registry = registry
         self._gate = gate
         self._subscriptions = subscriptions
-        self._settings = settings
-        self._counters = counters
-        self._alternatives = alternatives
-        self._unsaved = unsaved
+        self._hosting = hosting
         self._journal = journal
-        self._logbook = logbook
-        self._rng = rng
+        self._settings = context.settings
+        self._counters = context.counters
+        self._outbox = context.outbox
+        self._unsaved = context.unsaved
+        self._logbook = context.logbook
+        self._rng = context.rng
         # Nobody is let in any more.
         self.is_leaving = False
         # Connections that have not said hello, oldest first: since when, and from which host.
@@ -148,7 +144,7 @@ class Reception:
             text = f"another connection has come with the client id {hello.client_id!r}"
             self._turn_away(arrival.ousted, ErrorCode.ERROR_CODE_TAKEN_OVER, text)
             if arrival.resumed:
-                self._logbook.session(arrival.session, CLOSE, now_s)
+                self._note_closed(arrival.session, CLOSE, arrival.ousted_since_s, now_s)
         self._gate.let_in(arrival.session, grant)
         arrival.session.publisher = publisher_of(
             grant.name, hello.client_id, hello.publisher_secret, self._rng
@@ -159,14 +155,32 @@ class Reception:
         else:
             self._counters.sessions_opened += 1
         self._welcome(connection, arrival.session, resumed=arrival.resumed)
-        self._logbook.session(arrival.session, RESUME if arrival.resumed else OPEN, now_s)
+        self._note_opened(arrival.session, resumed=arrival.resumed, now_s=now_s)
         arrival.session.movable = hello.movable
         arrival.session.avoid(hello.avoid[:AVOIDED_MAX], now_s + self._settings.avoided_for_s)
+        self._tell_former_broker(arrival.session, hello)
         return arrival.session
+
+    def _tell_former_broker(self, session: Session, hello: Hello) -> None:
+        """The broker that had this client's session need not keep it any longer.
+
+        Only brokers of this ring are told: a client could name anyone.
+        """
+        address = hello.former_broker
+        if address == self._identity.address or not self._hosting.has_broker_at(address):
+            return
+        moved = SessionMoved(
+            client_id=session.client_id,
+            session_id=hello.session_id,
+            owner=session.owner,
+            attempt=hello.attempt,
+        )
+        sender, message = self._hosting.node.me.ref, PeerMessage(session_moved=moved)
+        self._outbox.send(address, PeerFrame(sender=sender, messages=[message]))
 
     def _welcome(self, connection: ConnectionId, session: Session, *, resumed: bool) -> None:
         welcome = Welcome(
-            broker_id=self._broker_id,
+            broker_id=self._identity.broker_id,
             session_id=session.session_id,
             payload_bytes_max=session.grant.settings.payload_bytes_max,
             topic_bytes_max=self._settings.topic_bytes_max,
@@ -178,7 +192,10 @@ class Reception:
             publisher=session.publisher,
         )
         session.say_first(ServerMessage(welcome=welcome))
-        self.effects.append(Wake(connection))
+        self._outbox.do(Wake(connection))
+
+    def _alternatives(self) -> list[str]:
+        return self._hosting.alternatives(self._settings.alternatives_max)
 
     # ---- going ----------------------------------------------------------------------------------
 
@@ -191,7 +208,8 @@ class Reception:
         if ended is not None:
             self._end_for_good(ended, now_s)
         elif session is not None and session.connection is None and self._registry.holds(session):
-            self._logbook.session(session, CLOSE, now_s)
+            self._note_closed(session, CLOSE, session.attached_s, now_s)
+            session.attached_s = None
 
     def tick(self, now_s: float) -> None:
         oldest_s = now_s - self._settings.hello_timeout_s
@@ -214,7 +232,7 @@ class Reception:
             if session.acknowledged != taken:
                 self._unsaved.queue(session)
 
-    def moved(self, message: SessionMoved, now_s: float) -> None:
+    def on_session_moved(self, sender: NodeRef, message: SessionMoved, now_s: float) -> None:
         """A client has gone on at another broker: what is kept for it here is of no use."""
         session = self._registry.clients.get(message.client_id)
         if session is None:
@@ -231,7 +249,7 @@ class Reception:
         self._counters.sessions_moved += 1
         connection = session.connection
         if connection is not None:
-            self.effects.append(CloseConnection(connection))
+            self._outbox.do(CloseConnection(connection))
             self._gate.disconnected(connection)
             self._registry.depart(connection, now_s)
         self._registry.remove(session)
@@ -242,7 +260,36 @@ class Reception:
         for session, refusal in self._gate.replace(access, self._registry.clients.values()):
             self.end(session, refusal.code, refusal.message)
 
+    # ---- for the lake, and the log --------------------------------------------------------------
+
+    def _note_opened(self, session: Session, *, resumed: bool, now_s: float) -> None:
+        self._logbook.session(session, RESUME if resumed else OPEN, now_s)
+        opened = SessionOpened(
+            session.client_id, session.shown_id, len(session.filters), is_resumed=resumed
+        )
+        self._outbox.do(opened)
+
+    def _note_closed(self, session: Session, op: str, since_s: float | None, now_s: float) -> None:
+        """`since_s`: since when it has had the connection that is gone; None if it had none."""
+        self._logbook.session(session, op, now_s)
+        closed = SessionClosed(
+            session.client_id,
+            session.shown_id,
+            len(session.filters),
+            is_over=op == LEAVE,
+            connected_s=now_s - since_s if since_s is not None else None,
+            delivered=session.delivered,
+            dropped=session.dropped,
+        )
+        self._outbox.do(closed)
+
     # ---- ending ---------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """The broker goes: say so to everybody, and let nobody in any more."""
+        self.is_leaving = True
+        for session in self._registry.clients.values():
+            self.end(session, ErrorCode.ERROR_CODE_SHUTTING_DOWN, SHUTTING_DOWN)
 
     def _turn_away(self, connection: ConnectionId, code: ErrorCode.ValueType, message: str) -> None:
         self._settle_name(connection)
@@ -255,18 +302,30 @@ class Reception:
         session = self._registry.connections.get(connection) or self._registry.shell(connection)
         self.end(session, ErrorCode.ERROR_CODE_PROTOCOL, message)
 
+    def fail_session(self, session: Session, message: str) -> None:
+        """The same, should it still have its connection."""
+        if session.connection is not None:
+            self.fail(session.connection, message)
+
+    def end_slow(self, session: Session) -> None:
+        """It does not take what it gets, and its policy is to be told so."""
+        self._counters.sessions_closed_slow += 1
+        message = "the session's queue is full and its policy is to be disconnected"
+        self.end(session, ErrorCode.ERROR_CODE_SLOW_SUBSCRIBER, message)
+
     def end(self, session: Session, code: ErrorCode.ValueType, message: str) -> None:
         """Say goodbye; once that is taken, the connection ends."""
         session.close(code, message, self._alternatives())
         self._unsaved.session(session)
         if session.connection is not None:
-            self.effects += [Wake(session.connection), CloseConnection(session.connection)]
+            self._outbox.do(Wake(session.connection))
+            self._outbox.do(CloseConnection(session.connection))
 
     def _end_for_good(self, session: Session, now_s: float) -> None:
         session.closing = True
         self._gate.release(session)
         self._subscriptions.end(session, now_s)
-        self._logbook.session(session, LEAVE, now_s)
+        self._note_closed(session, LEAVE, session.attached_s, now_s)
         self._logbook.place(session, None)
 
 

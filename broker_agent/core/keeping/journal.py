@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.context import BrokerContext
 from broker_agent.core.reading.confirming import UnconfirmedRequest
 from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.sessions.redelivery import Piece
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.v1.client_pb2 import Cursor, SlowPolicy
 from dynatops.v1.storage_pb2 import SessionRecord
 from overlay.catalogue import is_catalogue
@@ -92,16 +91,12 @@ class _Capture:
 
 class SessionJournal:
     def __init__(
-        self,
-        registry: Registry,
-        subscriptions: Subscriptions,
-        unsaved: Unsaved,
-        counters: BrokerCounters,
+        self, context: BrokerContext, registry: Registry, subscriptions: Subscriptions
     ) -> None:
         self._registry = registry
         self._subscriptions = subscriptions
-        self._unsaved = unsaved
-        self._counters = counters
+        self._unsaved = context.unsaved
+        self._counters = context.counters
         self._captured = _Capture()
         self._writing: _Capture | None = None
         # Before the present write: serials up to which sessions were saved, and their first.

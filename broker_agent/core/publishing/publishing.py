@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.hosting.rendezvous import RendezvousPoints
 from broker_agent.core.publishing.timings import Timings
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bounded import BoundedTable
 from dynatops.v1.client_pb2 import ErrorCode, Refused, ServerMessage
 from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Publication
-from overlay.peers import Peer
 
 _RETRY_PAUSE_FACTOR_MAX = 5.0
 # A position acknowledged longer ago may be forgotten with its topic, and says nothing.
@@ -70,49 +69,26 @@ class _PublisherStream:
 
 
 class Publishing:
-    def __init__(self, settings: CoreSettings, counters: BrokerCounters) -> None:
+    def __init__(self, context: BrokerContext, rendezvous: RendezvousPoints) -> None:
         self.timings = Timings()
         # Bytes of all sessions' publications that their rendezvous points have not taken yet.
         self.unsettled_bytes = 0
-        self._settings = settings
-        self._counters = counters
+        self._settings = context.settings
+        self._counters = context.counters
+        self._outbox = context.outbox
+        self._rendezvous = rendezvous
         # Streams with something open, whose bytes are bounded; and others seen lately.
         self._busy: dict[tuple[int, str], _PublisherStream] = {}
         self._idle: BoundedTable[tuple[int, str], _Past] = BoundedTable(
-            settings.rendezvous_cache_max, counters, "streams_forgotten"
+            context.settings.rendezvous_cache_max, context.counters, "streams_forgotten"
         )
-        self._rendezvous: BoundedTable[str, Peer] = BoundedTable(
-            settings.rendezvous_cache_max, counters, "rendezvous_forgotten"
-        )
-        self._touched: dict[str, Session] = {}
 
     @property
     def open_streams(self) -> int:
         return len(self._busy)
 
-    def rendezvous_point(self, topic: str) -> Peer | None:
-        return self._rendezvous.get(topic)
-
-    def note_rendezvous_point(self, topic: str, peer: Peer) -> None:
-        if self._rendezvous.get(topic) == peer:
-            return
-        self._rendezvous[topic] = peer
-
-    def forget_rendezvous_point(self, topic: str) -> None:
-        """It did not answer: perhaps it is another by now. Let the overlay find it."""
-        self._rendezvous.pop(topic, None)
-
-    def forget_address(self, address: str) -> None:
-        for topic in [t for t, peer in self._rendezvous.items() if peer.address == address]:
-            del self._rendezvous[topic]
-
-    def take_touched(self) -> list[Session]:
-        """Sessions with new output or other flow limits since the last call."""
-        touched, self._touched = self._touched, {}
-        return list(touched.values())
-
-    def accept(self, session: Session, publication: Publication, now_s: float) -> Publication:
-        """Take a client's publication in: what to send to the rendezvous point."""
+    def accept(self, session: Session, publication: Publication, now_s: float) -> None:
+        """Take a client's publication in, and send it to the rendezvous point."""
         copy = Publication()
         copy.CopyFrom(publication)
         key = (copy.publisher, copy.topic)
@@ -129,7 +105,7 @@ class Publishing:
         if not copy.void:
             self._counters.published_events += copy.count
             self._counters.published_bytes += nbytes
-        return copy
+        self._outbox.publications.append(copy)
 
     def _count_open(self, session: Session, nbytes: int) -> None:
         session.unsettled_bytes += nbytes
@@ -167,10 +143,10 @@ class Publishing:
             self._rest(key)
         if wants_to_know:
             stream.session.say(ServerMessage(acknowledged=ack))
-        self._touched[stream.session.session_id] = stream.session
+        self._outbox.settled[stream.session] = None
 
-    def due(self, now_s: float) -> list[Publication]:
-        """What to send again now; what is past its deadline is refused."""
+    def tick(self, now_s: float) -> None:
+        """Send again what is due; what is past its deadline is refused."""
         again: list[Publication] = []
         for key, stream in list(self._busy.items()):
             if stream.due_s > now_s:
@@ -179,7 +155,7 @@ class Publishing:
             if not stream.open:
                 self._rest(key)
                 continue
-            self.forget_rendezvous_point(key[1])
+            self._rendezvous.forget(key[1])
             stream.pause_s = min(
                 2 * stream.pause_s, _RETRY_PAUSE_FACTOR_MAX * self._settings.publish_retry_s
             )
@@ -189,7 +165,7 @@ class Publishing:
                 self._update(entry.publication, stream.past, now_s)
                 again.append(entry.publication)
         self._counters.publish_retries += len(again)
-        return again
+        self._outbox.publish(again)
 
     def _give_up(self, stream: _PublisherStream, now_s: float) -> None:
         oldest_s = now_s - self._settings.publish_deadline_s
@@ -220,4 +196,4 @@ class Publishing:
             message=message,
         )
         session.say(ServerMessage(refused=refused))
-        self._touched[session.session_id] = session
+        self._outbox.settled[session] = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.context import BrokerContext
 from broker_agent.core.reading.feeds import Feed
 from broker_agent.core.run_events import events_of
 from broker_agent.core.sessions.redelivery import piece_of
@@ -77,13 +77,11 @@ class _Selection:
 
 
 class SessionDelivery:
-    def __init__(self, counters: BrokerCounters) -> None:
-        self._counters = counters
+    def __init__(self, context: BrokerContext) -> None:
+        self._counters = context.counters
+        self._outbox = context.outbox
         # Events passed over since the session was last told of the topic.
         self._passed_over: dict[tuple[Session, str], int] = {}
-        # Sessions that have new output, and those that were too slow, since last asked.
-        self.touched: dict[Session, None] = {}
-        self.slow: dict[Session, None] = {}
 
     def deliver(
         self,
@@ -92,6 +90,7 @@ class SessionDelivery:
         conditions: Mapping[Session, Condition] | None,
         now_s: float,
     ) -> None:
+        touched = self._outbox.touched
         for part in parts:
             selection = _Selection(part.run)
             run = part.run
@@ -108,12 +107,12 @@ class SessionDelivery:
                         continue
                 outcome = session.offer(run.topic, piece, count, now_s)
                 if outcome is None:
-                    self.slow[session] = None
+                    self._outbox.too_slow[session] = None
                 elif outcome:
                     taken += count
                 else:
                     dropped += count
-                self.touched[session] = None
+                touched[session] = None
             self._counters.runs_unreadable += selection.is_unreadable
             self._counters.delivered_events += taken
             self._counters.dropped_events += dropped
@@ -137,20 +136,14 @@ class SessionDelivery:
             feed.beginning = (position, piece_of(ServerMessage(run=beat)))
         if not session.tell_position(feed.topic, feed.beginning[1], now_s):
             self._counters.places_untold += 1
-        self.touched[session] = None
+        self._outbox.touched[session] = None
 
     def tell_missed(self, feed: Feed, cause: MissCause.ValueType, count: int, now_s: float) -> None:
         missed = Missed(topic=feed.topic, cause=cause, count=count)
         piece = piece_of(ServerMessage(missed=missed))
         for session in feed.members:
             session.tell_missed(missed, now_s, piece)
-            self.touched[session] = None
+            self._outbox.touched[session] = None
 
     def forget(self, session: Session, topic: str) -> None:
         self._passed_over.pop((session, topic), None)
-
-    def take_touched(self) -> tuple[list[Session], list[Session]]:
-        """Sessions with new output, and sessions that could not take it, since the last call."""
-        touched, slow = list(self.touched), list(self.slow)
-        self.touched, self.slow = {}, {}
-        return touched, slow

@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.reading.delivery import Condition, SessionDelivery
 from broker_agent.core.reading.feeds import CursorKey, Feed, FeedProgress
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import MissCause
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
@@ -68,22 +67,21 @@ class ReadTopic:
 class Readers:
     def __init__(
         self,
-        settings: CoreSettings,
-        counters: BrokerCounters,
-        unsaved: Unsaved,
+        context: BrokerContext,
+        hosting: NodeHosting,
         on_system_loss: Callable[[Feed, float], None],
     ) -> None:
-        self.progress = FeedProgress(settings, counters)
-        self.delivery = SessionDelivery(counters)
-        self._settings = settings
-        self._counters = counters
-        self._unsaved = unsaved
+        self.progress = FeedProgress(context.settings, context.counters)
+        self.delivery = SessionDelivery(context)
+        self._hosting = hosting
+        self._outbox = context.outbox
+        self._settings = context.settings
+        self._counters = context.counters
+        self._unsaved = context.unsaved
         # Called when a topic of the system's own may have lost what this feed was to read.
         self._on_system_loss = on_system_loss
         self._topics: dict[str, ReadTopic] = {}
         self._feeds_made = 0
-        # What the node is to be told: topics that are wanted now, and that nobody wants any more.
-        self._wants: list[tuple[str, bool]] = []
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._topics
@@ -103,10 +101,12 @@ class Readers:
         entry = self._topics.get(topic)
         return list(entry.feeds) if entry is not None and entry.consumer is None else []
 
-    def take_wants(self) -> list[tuple[str, bool]]:
-        """Topics that the node is to join (or to leave), in order, since the last call."""
-        wants, self._wants = self._wants, []
-        return wants
+    def tick(self, now_s: float) -> None:
+        """Ask rendezvous points for what is missed, and tell them of newer terms."""
+        for repair in self.progress.due_repairs(now_s):
+            self._hosting.fetch(repair.topic, repair.seen, repair.reader, now_s)
+        for topic, newest_term in self.progress.due_corrections(now_s):
+            self._hosting.insist(topic, newest_term, now_s)
 
     # ---- who reads ------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Readers:
         entry = self._topics[topic] = ReadTopic(
             self._feed(topic, reader, is_live=True), consumer=consumer
         )
-        self._wants.append((topic, True))
+        self._outbox.wish(topic, wanted=True)
         return entry
 
     def _feed(self, topic: str, reader: TopicReader, *, is_live: bool = False) -> Feed:
@@ -137,7 +137,7 @@ class Readers:
         entry = self._topics.pop(topic, None)
         if entry is not None:
             self.progress.forget(entry.feeds)
-            self._wants.append((topic, False))
+            self._outbox.wish(topic, wanted=False)
 
     def enter(
         self, entry: ReadTopic, session: Session, start: CursorKey | None, now_s: float

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.reading.confirming import Confirming, UnconfirmedRequest
 from broker_agent.core.reading.feeds import CursorKey, Feed
 from broker_agent.core.reading.following import Following
 from broker_agent.core.reading.readers import Consumer, Readers, ReadTopic
-from broker_agent.core.reports.logbook import Logbook
 from broker_agent.core.rights.throttle import Allowance
 from broker_agent.core.run_events import events_of
 from broker_agent.core.selection.summaries import LocalTopics
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.kit.filters import Filter, pattern_matches
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
@@ -38,22 +36,22 @@ NAMES_REFILL_S = 10.0
 class Subscriptions:
     def __init__(
         self,
-        settings: CoreSettings,
-        counters: BrokerCounters,
+        context: BrokerContext,
+        hosting: NodeHosting,
         shard_names_max: int,
         local: LocalTopics,
-        unsaved: Unsaved,
-        logbook: Logbook,
     ) -> None:
         # What sessions subscribe to, for broker selection.
         self.local = local
         self.confirming = Confirming()
-        self.readers = Readers(settings, counters, unsaved, self._names_lost)
+        self.readers = Readers(context, hosting, self._names_lost)
         self.following = Following()
-        self._unsaved = unsaved
-        self._logbook = logbook
-        self._settings = settings
-        self._counters = counters
+        self._hosting = hosting
+        self._outbox = context.outbox
+        self._unsaved = context.unsaved
+        self._logbook = context.logbook
+        self._settings = context.settings
+        self._counters = context.counters
         self._shard_names_max = shard_names_max
         # Requests that wait for a topic to be in place; none waits for one that is not read.
         self._waiting: dict[str, dict[Session, list[UnconfirmedRequest]]] = {}
@@ -206,7 +204,7 @@ class Subscriptions:
             self._counters.followed_topics_refused += 1
             missed = Missed(topic=topic, cause=MissCause.MISS_CAUSE_TOO_MANY_TOPICS)
             session.tell_missed(missed, now_s)
-            self.readers.delivery.touched[session] = None
+            self._outbox.touched[session] = None
             return
         followed[topic] = None
         self._join(session, topic, request, now_s)
@@ -220,6 +218,7 @@ class Subscriptions:
             start = self._start_of(session, topic, request)
             if request is not None and request.cursors is not None:
                 self._logbook.requested(topic)
+                self._hosting.count_request(topic)
             self.readers.enter(entry, session, start, now_s)
         entry.set_condition(session)
         if request is not None and not entry.live.reader.started:
@@ -325,7 +324,7 @@ class Subscriptions:
             if request.is_wild:
                 self._note_catalogue_for(request)
             if self.confirming.complete(request):
-                self.readers.delivery.touched[request.session] = None
+                self._outbox.touched[request.session] = None
 
     # ---- the catalogue --------------------------------------------------------------------------
 
@@ -404,7 +403,7 @@ class Subscriptions:
             for pattern in dict.fromkeys(wildcard.pattern for wildcard in session.wildcards):
                 cause = MissCause.MISS_CAUSE_NOT_RETAINED
                 session.tell_missed(Missed(topic=pattern, cause=cause), now_s)
-                self.readers.delivery.touched[session] = None
+                self._outbox.touched[session] = None
 
     def _note_catalogue(self, shard: ReadTopic, now_s: float) -> None:
         reader = shard.live.reader

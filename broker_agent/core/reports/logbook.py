@@ -10,17 +10,14 @@ Topics of the system's own are in no row and no count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from broker_agent.core.clock import SteadyClock
-from broker_agent.core.reconfiguration.node_hosting import NodeHosting
 from broker_agent.core.sessions.session import Session
 from dynatops.lake.fields import LEAVE, SUBSCRIBE, UNSUBSCRIBE
 from overlay.history.reigns import TopicTally
-
-_TALLY = "lake"
 
 
 class SessionRow(NamedTuple):
@@ -50,7 +47,7 @@ class LogbookPage:
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     # How often the past of a topic was asked for by sessions here.
     requests: dict[str, int] = field(default_factory=dict)
-    # What was stamped here, as rendezvous point.
+    # What was stamped here, as rendezvous point; the broker adds it.
     publications: Mapping[str, TopicTally] = field(default_factory=dict)
     # Rows that there was no room for.
     dropped: int = 0
@@ -60,19 +57,14 @@ class LogbookPage:
 
 
 class Logbook:
-    def __init__(self, hosting: NodeHosting, clock: SteadyClock, rows_max: int) -> None:
+    def __init__(self, clock: SteadyClock, rows_max: int) -> None:
         """With room for no row it notes nothing."""
-        self._hosting = hosting
         self._clock = clock
         self._rows_max = rows_max
-        # Told of sessions that come and go, for the driver's log.
-        self.heard: Callable[[Session, str, float], None] | None = None
         self._page = LogbookPage(0)
         self._last_us = 0
         # Of sessions whose clients said where they are.
         self._places: dict[Session, tuple[float, float]] = {}
-        if rows_max:
-            hosting.begin_tally(_TALLY)
 
     def begin(self, reading_s: float) -> None:
         """The first window begins now."""
@@ -82,7 +74,6 @@ class Logbook:
         """What was noted since the last call."""
         page, now_us = self._page, _us(self._clock.at(reading_s))
         page.until_us = now_us
-        page.publications = self._hosting.take_tally(_TALLY)
         self._page = LogbookPage(now_us)
         return page
 
@@ -102,8 +93,6 @@ class Logbook:
             self._places[session] = place
 
     def session(self, session: Session, op: str, now_s: float) -> None:
-        if self.heard is not None:
-            self.heard(session, op, now_s)
         if self._has_room():
             place = self._places.get(session)
             row = SessionRow(self._instant(now_s), session.client_id, op, place)
@@ -123,7 +112,6 @@ class Logbook:
 
     def requested(self, topic: str) -> None:
         """A session asks for the topic's past."""
-        self._hosting.count_request(topic)
         requests = self._page.requests
         if topic in requests:
             requests[topic] += 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.reconfiguration.node_hosting import NodeHosting
-from broker_agent.core.reconfiguration.reconfiguration import Reconfiguration
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.hosting.node_hosting import NodeHosting
+from broker_agent.core.hosting.reconfiguration import Reconfiguration
 from broker_agent.core.sessions.registry import Registry
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
 from overlay.catalogue import is_system
@@ -19,17 +19,17 @@ _TALLY = "manager"
 class Reporting:
     def __init__(
         self,
+        context: BrokerContext,
         labels: Mapping[str, str],
         hosting: NodeHosting,
         reconfiguration: Reconfiguration,
         registry: Registry,
-        counters: BrokerCounters,
     ) -> None:
         self._labels = labels
         self._hosting = hosting
         self._reconfiguration = reconfiguration
         self._registry = registry
-        self._counters = counters
+        self._counters = context.counters
         self._told: set[str] = set()
         self._begun = False
         self._since_s = 0.0

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from random import Random
 
 from google.protobuf.message import DecodeError
 
-from broker_agent.core.identity import Identity
-from broker_agent.core.reconfiguration.node_hosting import NodeHosting
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.run_events import events_of
 from broker_agent.core.selection.cluster_names import cluster_of
 from broker_agent.core.selection.selection import Choice, Selection, User
@@ -28,26 +27,31 @@ from overlay.identifiers import key_of
 
 
 class Cluster:
-    def __init__(self, name: str, selection: Selection, life: str, hosting: NodeHosting) -> None:
+    def __init__(
+        self, context: BrokerContext, name: str, selection: Selection, hosting: NodeHosting
+    ) -> None:
         self.topic = f"$cluster/{name}"
         self.selection = selection
         self._hosting = hosting
+        self._outbox = context.outbox
+        life = f"{context.identity.broker_id}/{context.identity.incarnation}"
         digest = blake2b(life.encode(), digest_size=8).digest()
         self._publisher = int.from_bytes(digest, "big") | 1
         self._published = 0
 
     # ---- summaries ------------------------------------------------------------------------------
 
-    def due(self, sessions: int, now_s: float) -> Iterable[Publication]:
+    def tick(self, sessions: int, now_s: float) -> None:
+        """Publish a summary if one is due."""
         self.selection.local.sessions = sessions
         summary = self.selection.summary(now_s)
         if summary is not None:
-            yield self._publication_of(summary)
+            self._outbox.publish([self._publication_of(summary)])
 
-    def farewell(self, now_s: float) -> Iterable[Publication]:
+    def farewell(self, now_s: float) -> None:
         """The last summary: this broker leaves."""
         if self.selection.settings.enabled:
-            yield self._publication_of(self.selection.farewell(now_s))
+            self._outbox.publish([self._publication_of(self.selection.farewell(now_s))])
 
     def _publication_of(self, summary: BrokerSummary) -> Publication:
         self._published += 1
@@ -62,7 +66,7 @@ class Cluster:
             events=Events(events=[event]).SerializeToString(),
         )
 
-    def take(self, parts: list[RunPart], now_s: float) -> None:
+    def learn_summaries(self, parts: list[RunPart], now_s: float) -> None:
         for part in parts:
             events = events_of(part.run)
             if events is None:
@@ -103,13 +107,14 @@ def _redirect(choice: Choice) -> Redirect:
 
 
 def cluster_for(
-    identity: Identity,
+    context: BrokerContext,
     settings: SelectionSettings,
     labels: Mapping[str, str],
     hosting: NodeHosting,
-    rng: Random,
 ) -> Cluster:
+    identity = context.identity
     name = cluster_of(settings, identity.broker_id, labels)
-    selection = Selection(identity.broker_id, identity.address, identity.incarnation, settings, rng)
-    life = f"{identity.broker_id}/{identity.incarnation}"
-    return Cluster(name, selection, life, hosting)
+    selection = Selection(
+        identity.broker_id, identity.address, identity.incarnation, settings, context.rng
+    )
+    return Cluster(context, name, selection, hosting)

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from random import Random
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.context import BrokerContext
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.v1.client_pb2 import Hello
 
 _EXPIRY_PERIOD_S = 1.0
@@ -34,17 +32,19 @@ class Arrival:
     ended: Session | None = None
     # A connection that loses its session to this one.
     ousted: ConnectionId | None = None
+    # Since when that had been there.
+    ousted_since_s: float | None = None
 
 
 class Registry:
-    def __init__(self, name: str, settings: CoreSettings, unsaved: Unsaved, rng: Random) -> None:
+    def __init__(self, context: BrokerContext) -> None:
         # Connections that have said hello, or are told why they may not.
         self.connections: dict[ConnectionId, Session] = {}
         self.clients: dict[str, Session] = {}
-        self._name = name
-        self._settings = settings
-        self._unsaved = unsaved
-        self._rng = rng
+        self._name = context.identity.life
+        self._settings = context.settings
+        self._unsaved = context.unsaved
+        self._rng = context.rng
         self._opened = 0
         self._detached: dict[Session, None] = {}
         self._check_s = 0.0
@@ -74,6 +74,7 @@ class Registry:
         client_id = hello.client_id or str(connection)
         present = self.clients.get(client_id)
         ousted = present.connection if present is not None else None
+        ousted_since_s = present.attached_s if present is not None else None
         if present is not None and ousted is not None:
             self.depart(ousted, now_s)
         ended = None
@@ -86,12 +87,12 @@ class Registry:
             session = Session(self._new_id(), client_id, hello.slow_policy, self._settings)
             self.clients[client_id] = session
         session.expiry_s = expiry_s
-        session.attach(connection, hello.attempt)
+        session.attach(connection, hello.attempt, now_s)
         self._unsaved.session(session)
         self._unsaved.queue(session)
         self._detached.pop(session, None)
         self.connections[connection] = session
-        return Arrival(session, present is not None, ended, ousted)
+        return Arrival(session, present is not None, ended, ousted, ousted_since_s)
 
     def _new_id(self) -> str:
         """Of a session: nobody can guess it, as whoever knows it may have the session given up."""

@@ -66,9 +66,9 @@ class Session:
     __slots__ = (
         "_answers", "_bytes", "_closes_when_slow", "_events", "_marked", "_marks", "_pieces",
         "_sent", "_sent_bytes", "_settings", "_unclaimed", "_untold", "acknowledged",
-        "answers_bytes", "attempt", "avoided", "changed", "client_id", "closing", "connection",
-        "delivered",
-        "detached_s", "dropped", "expiry_s", "filters", "followed", "given_up", "grant", "movable",
+        "answers_bytes", "attached_s", "attempt", "avoided", "changed", "client_id", "closing",
+        "connection", "delivered", "detached_s", "dropped", "expiry_s", "filters", "followed",
+        "given_up", "grant", "movable",
         "origin_id", "owner", "paused", "policy", "publisher", "redirected", "saved", "serial",
         "session_id", "unread", "unsettled_bytes", "wildcards",
     )  # fmt: skip
@@ -94,6 +94,8 @@ class Session:
         self.connection = connection
         # How long it outlives its connection.
         self.expiry_s = expiry_s
+        # Since when it has its connection, until that is known to be gone; since when it has none.
+        self.attached_s: float | None = None
         self.detached_s = 0.0
         # The client's hellos until it was let in here last, as the client counts them.
         self.attempt = 0
@@ -224,10 +226,11 @@ class Session:
 
     # ---- connections ----------------------------------------------------------------------------
 
-    def attach(self, connection: ConnectionId, attempt: int) -> None:
+    def attach(self, connection: ConnectionId, attempt: int, now_s: float) -> None:
         """`attempt` is the client's, from its hello."""
         self.connection = connection
         self.attempt = attempt
+        self.attached_s = now_s
         self._unclaimed = frozenset(chain.from_iterable(self.filters.values()))
         self.closing = False
         self.redirected = False

@@ -72,7 +72,7 @@ class LakeFeed:
     def take(self) -> None:
         """Hand over what was noted since the last time."""
         wall_us = time.time_ns() // 1_000
-        self._hand_over(self._core.logbook.take(self._now()), wall_us)
+        self._hand_over(self._core.take_logbook_page(self._now()), wall_us)
 
     def _hand_over(self, page: LogbookPage, wall_us: int) -> None:
         # From the core's time to the wall's.
@@ -117,5 +117,5 @@ class LakeFeed:
     async def finish(self) -> None:
         """The broker has ended: write everything."""
         wall_us, core = time.time_ns() // 1_000, self._core
-        self._hand_over(core.logbook.end(core.registry.clients.values(), self._now()), wall_us)
+        self._hand_over(core.end_logbook(self._now()), wall_us)
         await asyncio.to_thread(self.writer.close)

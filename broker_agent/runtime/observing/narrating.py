@@ -5,11 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker_agent.core.broker import Broker
-from broker_agent.core.sessions.session import Session
+from broker_agent.core.notices import (
+    BrokerNotice,
+    PushedAside,
+    SessionClosed,
+    SessionOpened,
+    Unfrozen,
+)
 from dynatops.kit.observing.log_operations import (
     HISTORIES_JOINED,
     PEERS_LOST,
@@ -24,8 +30,8 @@ from dynatops.kit.observing.log_operations import (
     TOPICS_HANDED_OVER,
     TOPICS_TAKEN_OVER,
 )
-from dynatops.lake.fields import CLOSE, LEAVE, OPEN, RESUME
 from dynatops.version import VERSION
+from overlay.effects import HistoriesJoined, PeerLost, RangeAssumed, TookOver
 from overlay.identifiers import show_node
 from overlay.peers import Peer
 
@@ -35,24 +41,17 @@ _PEERS_SHOWN = 10
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Frozen:
-    """How things stood when a plan froze the broker."""
+@dataclass(slots=True)
+class _RingNews:
+    """What the ring has gone through since it was told last."""
 
-    plan: str
-    epoch: int
-    node: str
-    frozen_ms: int
-    thaws_alone: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a ring has gone through so far."""
-
-    takeovers: int = 0
+    # Brokers, with where they were.
+    lost: dict[str, None] = field(default_factory=dict)
+    taken_over: int = 0
+    # Whether some of these were a dead broker's.
+    from_dead: bool = False
     ranges_assumed: int = 0
-    merges: int = 0
+    joined: int = 0
 
 
 def _wall_ms() -> int:
@@ -63,16 +62,10 @@ class Narrator:
     def __init__(self, core: Broker, wall_ms: Callable[[], int] = _wall_ms) -> None:
         self._core = core
         self._wall_ms = wall_ms
-        # Who was taken for dead when it last looked, by address.
-        self._dead: dict[str, str] = {}
-        self._seen = _Seen()
+        self._ring = _RingNews()
         self._ring_due_s = 0.0
-        self._frozen: _Frozen | None = None
-        self._pushed_aside_by: Peer | None = None
-        # Since when each has been connected.
-        self._connected_s: dict[Session, float] = {}
-        if log.isEnabledFor(logging.INFO):
-            core.logbook.heard = self.on_session
+        # The broker has left: what is kept of sessions waits on disk, and is not over.
+        self._sessions_are_over = False
 
     # ---- the broker itself ----------------------------------------------------------------------
 
@@ -92,8 +85,7 @@ class Narrator:
         )
 
     def end_of_sessions(self) -> None:
-        """The broker has left: what is kept of sessions waits on disk, and is not over."""
-        self._core.logbook.heard = None
+        self._sessions_are_over = True
 
     def left(self, seconds: float, *, in_time: bool) -> None:
         RING_LEFT.log(
@@ -104,73 +96,81 @@ class Narrator:
             seconds=round(seconds, 3),
         )
 
+    def on_notice(self, notice: BrokerNotice) -> None:
+        match notice:
+            case SessionOpened() | SessionClosed():
+                if not self._sessions_are_over and log.isEnabledFor(logging.INFO):
+                    self._session(notice)
+            case Unfrozen():
+                self._unfrozen(notice)
+            case PushedAside(by=by):
+                self._pushed_aside(by)
+            case PeerLost(peer=peer):
+                self._ring.lost[f"{peer.broker_id} at {peer.address}"] = None
+            case TookOver(from_dead=from_dead):
+                self._ring.taken_over += 1
+                self._ring.from_dead |= from_dead
+            case RangeAssumed():
+                self._ring.ranges_assumed += 1
+            case HistoriesJoined():
+                self._ring.joined += 1
+
     # ---- sessions -------------------------------------------------------------------------------
 
-    def on_session(self, session: Session, op: str, now_s: float) -> None:
+    def _session(self, notice: SessionOpened | SessionClosed) -> None:
         who: dict[str, Any] = {
             "broker": self._core.identity.broker_id,
-            "client": session.client_id,
-            "session": session.shown_id,
+            "client": notice.client_id,
+            "session": notice.session_id,
         }
-        if op in (OPEN, RESUME):
-            self._connected_s[session] = now_s
-            if op == OPEN:
-                SESSION_OPENED.log(log, **who)
+        if isinstance(notice, SessionOpened):
+            if notice.is_resumed:
+                SESSION_RESUMED.log(log, **who, filters=notice.filters)
             else:
-                SESSION_RESUMED.log(log, **who, filters=len(session.filters))
+                SESSION_OPENED.log(log, **who)
             return
-        since_s = self._connected_s.pop(session, None)
+        connected_s = notice.connected_s
         who |= {
-            "connected_s": round(now_s - since_s, 3) if since_s is not None else None,
-            "delivered": session.delivered,
-            "dropped": session.dropped,
+            "connected_s": round(connected_s, 3) if connected_s is not None else None,
+            "delivered": notice.delivered,
+            "dropped": notice.dropped,
         }
-        if op == CLOSE:
-            SESSION_DETACHED.log(log, **who, filters=len(session.filters))
-        elif op == LEAVE:
+        if notice.is_over:
             SESSION_ENDED.log(log, **who)
+        else:
+            SESSION_DETACHED.log(log, **who, filters=notice.filters)
 
-    # ---- other brokers --------------------------------------------------------------------------
+    # ---- the ring -------------------------------------------------------------------------------
 
-    def look_at_ring(self, now_s: float) -> None:
-        """With each tick: who is taken for dead, and what that has led to; a line of each a second
-        at most, whatever happens."""
-        if now_s < self._ring_due_s or self._core.reception.is_leaving:
-            # When many leave at once, those that are still there look dead to each other.
+    def tick(self, now_s: float) -> None:
+        """Tell what the ring has gone through: a line of each kind a second at most, whatever
+        happens."""
+        if now_s < self._ring_due_s:
             return
         self._ring_due_s = now_s + _RING_PERIOD_S
-        core, broker = self._core, self._core.identity.broker_id
-        dead = {peer.address: peer.broker_id for peer in core.node.condemned_peers()}
-        lost = [f"{name} at {at}" for at, name in dead.items() if at not in self._dead]
-        self._dead = dead
-        if lost:
+        ring, self._ring = self._ring, _RingNews()
+        if self._core.reception.is_leaving:
+            # When many leave at once, those that are still there look dead to each other.
+            return
+        broker = self._core.identity.broker_id
+        if lost := list(ring.lost):
             shown = ", ".join(lost[:_PEERS_SHOWN]) + (", …" if len(lost) > _PEERS_SHOWN else "")
             text = f"{len(lost)} taken for dead: {shown}"
             PEERS_LOST.log(log, text, broker=broker, count=len(lost), peers=lost[:_PEERS_SHOWN])
-        counters, seen = core.node.counters, self._seen
-        now = _Seen(counters.takeovers, counters.ranges_assumed, counters.merges)
-        self._seen = now
-        if now.takeovers > seen.takeovers:
-            count = now.takeovers - seen.takeovers
+        if count := ring.taken_over:
             text = f"{count:,} {'topic' if count == 1 else 'topics'} taken over"
             # A broker that leaves in order hands its topics over, too.
-            after = TOPICS_TAKEN_OVER if dead else TOPICS_HANDED_OVER
+            after = TOPICS_TAKEN_OVER if ring.from_dead else TOPICS_HANDED_OVER
             after.log(log, text, broker=broker, count=count)
-        if now.ranges_assumed > seen.ranges_assumed:
+        if ring.ranges_assumed:
             RANGE_ASSUMED.log(log, broker=broker)
-        if now.merges > seen.merges:
-            count = now.merges - seen.merges
+        if count := ring.joined:
             text = f"{count} topics with two histories, grown apart, which are joined"
             HISTORIES_JOINED.log(log, text, broker=broker, count=count)
 
     # ---- a second broker of the name -------------------------------------------------------------
 
-    def look_for_namesake(self) -> None:
-        """With each tick."""
-        by = self._core.hosting.pushed_aside_by
-        if by is None or by == self._pushed_aside_by:
-            return
-        self._pushed_aside_by = by
+    def _pushed_aside(self, by: Peer) -> None:
         name, address = self._core.identity.broker_id, by.address
         # Lives are told apart by when they began. Nobody else is at this broker's own address, and
         # nobody has begun in the future.
@@ -189,37 +189,14 @@ class Narrator:
 
     # ---- reconfigurations -----------------------------------------------------------------------
 
-    def look(self) -> None:
-        """After each step of a plan, and with each tick."""
-        plan = self._core.reconfiguration.frozen_by
-        if self._frozen is not None and self._frozen.plan != plan:
-            self._tell(self._frozen)
-            self._frozen = None
-        if plan and self._frozen is None:
-            self._frozen = self._now(plan)
-
-    def _now(self, plan: str) -> _Frozen:
-        core = self._core
-        return _Frozen(
-            plan,
-            core.reconfiguration.epoch,
-            show_node(core.node.me.node_id),
-            core.counters.frozen_ms,
-            core.counters.thaws_alone,
-        )
-
-    def _tell(self, then: _Frozen) -> None:
-        now = self._now("")
-        outcome = "committed" if now.epoch > then.epoch else "rolled_back"
-        if now.thaws_alone > then.thaws_alone:
-            outcome = "nobody_said"
+    def _unfrozen(self, notice: Unfrozen) -> None:
         RECONFIGURED.log(
             log,
             broker=self._core.identity.broker_id,
-            plan=then.plan,
-            outcome=outcome,
-            epoch=now.epoch,
-            frozen_s=(now.frozen_ms - then.frozen_ms) / 1_000,
-            node=now.node,
-            node_before=then.node,
+            plan=notice.plan,
+            outcome=notice.outcome.value,
+            epoch=notice.epoch,
+            frozen_s=round(notice.frozen_s, 3),
+            node=show_node(notice.node),
+            node_before=show_node(notice.node_before),
         )

@@ -17,15 +17,13 @@ A broker obeys nobody with a lower fencing number than it has obeyed, and no old
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import BrokerEffect, ReplyToManager, SendFrame
-from broker_agent.core.reconfiguration.node_hosting import NodeHosting
-from broker_agent.core.reconfiguration.outcomes import Outcomes
-from broker_agent.core.reconfiguration.part import Ended, ReconfigurationPart, Thawed
-from broker_agent.core.reconfiguration.transfer import Transfer, comes_to, goes_to
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.effects import ReplyToManager
+from broker_agent.core.hosting.node_hosting import NodeHosting
+from broker_agent.core.hosting.outcomes import Outcomes
+from broker_agent.core.hosting.part import Ended, ReconfigurationPart, Thawed
+from broker_agent.core.hosting.transfer import Transfer, comes_to, goes_to
+from broker_agent.core.notices import PlanOutcome, Unfrozen
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -45,35 +43,27 @@ from dynatops.v1.manager_pb2 import (
 from dynatops.v1.overlay_pb2 import (
     AskOutcome,
     NodeRef,
+    NodeStatePart,
+    NodeStateSeen,
+    Outcome,
     PeerFrame,
     PeerMessage,
 )
 from overlay.node import Node
 from overlay.peers import Peer
 
-# What a frame from another broker carries that concerns this module.
-CONCERNED = frozenset({"node_state_part", "node_state_seen", "ask_outcome", "outcome"})
-
 
 class Reconfiguration:
-    def __init__(
-        self,
-        hosting: NodeHosting,
-        is_quiet: Callable[[], bool],
-        settings: CoreSettings,
-        counters: BrokerCounters,
-    ) -> None:
-        # What is to be sent, in order; the broker takes it.
-        self.effects: list[BrokerEffect] = []
+    def __init__(self, context: BrokerContext, hosting: NodeHosting) -> None:
         self.epoch = 0
         self.fence = 0
         # Raised whenever what a manager is told at registration has changed.
         self.version = 0
         self.is_leaving = False
         self._hosting = hosting
-        self._is_quiet = is_quiet
-        self._settings = settings
-        self._counters = counters
+        self._outbox = context.outbox
+        self._settings = context.settings
+        self._counters = context.counters
         self._part: ReconfigurationPart | None = None
         self._unknown_end: Ended | None = None
         self._thawed = Thawed()
@@ -86,10 +76,6 @@ class Reconfiguration:
     @property
     def frozen_by(self) -> str:
         return self._part.plan if self._part is not None else ""
-
-    def take_effects(self) -> list[BrokerEffect]:
-        effects, self.effects = self.effects, []
-        return effects
 
     def leave(self, now_s: float) -> None:
         """The broker goes: no plan may count on it."""
@@ -142,6 +128,8 @@ class Reconfiguration:
                 since_s=now_s,
                 frozen_max_s=min(step.frozen_max_s, self._settings.frozen_max_s),
                 transfer=Transfer(step.plan, step.epoch, self._settings.state_resend_s),
+                epoch_before=self.epoch,
+                node_before=self._node.me.node_id,
             )
             self._counters.freezes += 1
             self.version += 1
@@ -233,7 +221,7 @@ class Reconfiguration:
             frozen_s=frozen_s,
             repair_messages=repair_messages,
         )
-        self.effects.append(ReplyToManager(reply))
+        self._outbox.do(ReplyToManager(reply))
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -241,21 +229,22 @@ class Reconfiguration:
         if self._part is not None:
             self._watch_the_clock(self._part, now_s)
 
-    def progress(self, now_s: float) -> None:
-        """To be said after every input: send what is due; answer the open step if it is done."""
+    def progress(self, now_s: float, *, is_quiet: bool) -> None:
+        """To be said after every input: send what is due; answer the open step if it is done.
+        `is_quiet`: nothing that clients have published is open."""
         part = self._part
         if part is None:
             return
         if not part.restored:
             for address, frame in part.transfer.due(now_s):
-                self.effects.append(SendFrame(address, frame))
+                self._outbox.send(address, frame)
         step = part.open
         if step is None:
             return
         waited_s = now_s - part.open_since_s
         messages = 0
         if step.kind == RCFG_INIT:
-            done = self._is_quiet() or waited_s >= self._settings.quiet_max_s
+            done = is_quiet or waited_s >= self._settings.quiet_max_s
         elif step.kind == RCFG_DHT_UPDATE:
             done = part.restored or (part.transfer.given and part.transfer.received)
             messages = part.transfer.messages
@@ -273,8 +262,7 @@ class Reconfiguration:
             return
         if part.restored or not part.transfer.is_giving:
             # Whatever the outcome, this broker's node is where it belongs.
-            self._counters.thaws_alone += 1
-            self._thaw(part, now_s)
+            self._thaw(part, now_s, alone=True)
         elif late_s >= self._settings.outcome_patience_s:
             self._go_on_alone(now_s)
         elif now_s >= part.ask_due_s:
@@ -286,23 +274,27 @@ class Reconfiguration:
 
     # ---- what other brokers say -----------------------------------------------------------------
 
-    def on_peer(self, sender: NodeRef, message: PeerMessage, now_s: float) -> None:
+    def on_ask_outcome(self, sender: NodeRef, message: AskOutcome, now_s: float) -> None:
+        answer = self._outcomes.answer(message)
+        if answer is not None:
+            self._send(sender.address, answer)
+
+    def on_node_state_part(self, sender: NodeRef, message: NodeStatePart, now_s: float) -> None:
         part = self._part
-        kind = message.WhichOneof("body")
-        if kind == "ask_outcome":
-            answer = self._outcomes.answer(message.ask_outcome)
-            if answer is not None:
-                self._send(sender.address, answer)
-        elif part is None:
-            return
-        elif kind == "node_state_part" and message.node_state_part.plan == part.plan:
-            seen = part.transfer.on_part(message.node_state_part)
+        if part is not None and message.plan == part.plan:
+            seen = part.transfer.on_part(message)
             if seen is not None:
                 self._send(sender.address, seen)
-        elif kind == "node_state_seen" and message.node_state_seen.plan == part.plan:
-            part.transfer.on_seen(message.node_state_seen)
-        elif kind == "outcome" and message.outcome.plan == part.plan and not part.restored:
-            self._learn_outcome(part, committed=message.outcome.committed, now_s=now_s)
+
+    def on_node_state_seen(self, sender: NodeRef, message: NodeStateSeen, now_s: float) -> None:
+        part = self._part
+        if part is not None and message.plan == part.plan:
+            part.transfer.on_seen(message)
+
+    def on_outcome(self, sender: NodeRef, message: Outcome, now_s: float) -> None:
+        part = self._part
+        if part is not None and message.plan == part.plan and not part.restored:
+            self._learn_outcome(part, committed=message.committed, now_s=now_s)
 
     def _learn_outcome(self, part: ReconfigurationPart, *, committed: bool, now_s: float) -> None:
         self._remember(part.plan, committed=committed)
@@ -321,11 +313,12 @@ class Reconfiguration:
 
     def _send(self, address: str, message: PeerMessage) -> None:
         frame = PeerFrame(sender=self._node.me.ref, messages=[message])
-        self.effects.append(SendFrame(address, frame))
+        self._outbox.send(address, frame)
 
     # ---- ends -----------------------------------------------------------------------------------
 
-    def _thaw(self, part: ReconfigurationPart, now_s: float) -> None:
+    def _thaw(self, part: ReconfigurationPart, now_s: float, *, alone: bool = False) -> None:
+        """`alone`: nobody has said how the plan ended."""
         self._part = None
         self._unknown_end = None
         self.version += 1
@@ -334,6 +327,15 @@ class Reconfiguration:
         sent = self._node.counters.tree_control_sent - part.control_before
         self._thawed = Thawed(part.plan, frozen_s, sent if part.restored else 0)
         self._counters.frozen_ms += round(1000 * frozen_s)
+        self._counters.thaws_alone += alone
+        if alone:
+            outcome = PlanOutcome.NOBODY_SAID
+        elif self.epoch > part.epoch_before:
+            outcome = PlanOutcome.COMMITTED
+        else:
+            outcome = PlanOutcome.ROLLED_BACK
+        node = self._node.me.node_id
+        self._outbox.do(Unfrozen(part.plan, outcome, self.epoch, frozen_s, node, part.node_before))
 
     def _give_up(self, part: ReconfigurationPart, now_s: float) -> None:
         """The plan was rolled back: all is as it was."""
@@ -345,8 +347,7 @@ class Reconfiguration:
         """Nobody says how the plan ended."""
         part = self._part
         assert part is not None
-        self._thaw(part, now_s)
-        self._counters.thaws_alone += 1
+        self._thaw(part, now_s, alone=True)
         if self._node.sealed:
             self._unknown_end = Ended(part.epoch, part.moved, part.transfer)
             self._hosting.unseal(now_s, certain=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker_agent.core.reconfiguration.transfer import Transfer
+from broker_agent.core.hosting.transfer import Transfer
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import NodeRef
+from overlay.identifiers import NodeId
 
 
 @dataclass(slots=True)
@@ -19,6 +20,9 @@ class ReconfigurationPart:
     since_s: float
     frozen_max_s: float
     transfer: Transfer
+    # How things stood when the plan froze this broker.
+    epoch_before: int
+    node_before: NodeId
     # The step that is to be answered once it is done.
     open: Step | None = None
     open_since_s: float = 0.0

@@ -3,21 +3,32 @@
 Placement moves nodes between brokers; what belongs to the broker, what it wants to be a member of,
 goes with the broker. A node that is not handed over in time, or turns out to be hosted elsewhere,
 is given up for one of this broker's own: the histories that it knew travel along the overlay to
-whoever is responsible for them.
+the nodes that are responsible for them.
+
+Parts of the broker ask the node here; what it wants done in return goes to the outbox.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.hosting.rendezvous import RendezvousPoints
+from broker_agent.core.hosting.tallies import Tallies
+from broker_agent.core.hosting.transfer import comes_to, goes_to
 from broker_agent.core.identity import Identity
-from broker_agent.core.reconfiguration.tallies import Tallies
-from broker_agent.core.reconfiguration.transfer import comes_to, goes_to
-from dynatops.v1.overlay_pb2 import NodeRef, NodeState, PeerFrame, TopicState
-from overlay.effects import Effect
+from broker_agent.core.notices import PushedAside
+from dynatops.v1.overlay_pb2 import (
+    NodeRef,
+    NodeState,
+    PeerFrame,
+    Publication,
+    TermSeq,
+    TopicState,
+)
+from overlay.catalogue import Entered
 from overlay.handover import restore
 from overlay.history.reigns import TopicTally
 from overlay.identifiers import NodeId, first_node_id
@@ -30,25 +41,16 @@ _SEEDS_MAX = 8
 
 
 class NodeHosting:
-    def __init__(
-        self,
-        identity: Identity,
-        overlay: OverlaySettings,
-        counters: BrokerCounters,
-        rng: Random,
-    ) -> None:
-        self.broker_id = identity.broker_id
-        self.node = Node(identity.first_node, overlay, rng)
-        # What nodes want done, in order; the broker takes it.
-        self.effects: list[Effect] = []
-        self._identity = identity
-        self._counters = counters
-        self._rng = rng
+    def __init__(self, context: BrokerContext, overlay: OverlaySettings) -> None:
+        self.broker_id = context.identity.broker_id
+        self.node = Node(context.identity.first_node, overlay, context.rng)
+        self.rendezvous = RendezvousPoints(context)
+        self._identity = context.identity
+        self._counters = context.counters
+        self._rng = context.rng
+        self._outbox = context.outbox
         # Nodes that were hosted here, and where they went.
         self._forwards: OrderedDict[NodeId, NodeRef] = OrderedDict()
-        # A broker of this one's name that counts as newer: another, or a former life of this one in
-        # which the clock was ahead of where it is now.
-        self.pushed_aside_by: Peer | None = None
         # How often another node id had to be chosen.
         self._renamed = 0
         # What was counted at all nodes that were hosted here, and is not taken yet.
@@ -83,16 +85,66 @@ class NodeHosting:
         """Where brokers were that the hosted node takes for dead."""
         return [peer.address for peer in self.node.condemned_peers()]
 
+    def has_broker_at(self, address: str) -> bool:
+        """Whether a broker of this ring is known there."""
+        return bool(self.node.directory.at_address(address))
+
     def namesakes(self, broker_id: str) -> list[str]:
         """Addresses where a broker of this name was seen."""
         return [peer.address for peer in self.node.directory if peer.broker_id == broker_id]
 
-    def take_effects(self) -> list[Effect]:
-        effects, self.effects = self.effects, []
-        return effects
+    # ---- asking the node ------------------------------------------------------------------------
+
+    def start(self, seeds: Sequence[str], now_s: float, *, founding: bool) -> None:
+        self._outbox.from_node(self.node.start(seeds, now_s, founding=founding))
+
+    def handle(self, frame: PeerFrame, now_s: float) -> None:
+        self._outbox.from_node(self.node.handle(frame, now_s))
+
+    def tick(self, now_s: float) -> None:
+        self._outbox.from_node(self.node.tick(now_s))
+
+    def unreachable(self, address: str, now_s: float) -> None:
+        """Nobody listens at this address."""
+        self.rendezvous.forget_address(address)
+        self._outbox.from_node(self.node.unreachable(address, now_s))
+
+    def leave(self, now_s: float) -> None:
+        self._outbox.from_node(self.node.leave(now_s))
+
+    def wish(self, topic: str, now_s: float, *, wanted: bool) -> None:
+        """Join the topic's tree, or leave it."""
+        change = self.node.want if wanted else self.node.unwant
+        self._outbox.from_node(change(topic, now_s))
+
+    def publish(self, publications: Iterable[Publication], now_s: float) -> None:
+        """To each rendezvous point that is known directly, the rest along the overlay."""
+        by_destination: dict[Peer | None, list[Publication]] = {}
+        for publication in publications:
+            via = self.rendezvous.get(publication.topic)
+            by_destination.setdefault(via, []).append(publication)
+        for via, together in by_destination.items():
+            self._outbox.from_node(self.node.publish(together, via, now_s))
+
+    def fetch(self, topic: str, seen: Sequence[TermSeq], reader: int, now_s: float) -> None:
+        """Ask the rendezvous point for what a reader misses. Should there be no answer, the next
+        request looks for it anew."""
+        via = self.rendezvous.get(topic)
+        self.rendezvous.forget(topic)
+        self._outbox.from_node(self.node.fetch(topic, seen, via, now_s, reader))
+
+    def insist(self, topic: str, newest_term: int, now_s: float) -> None:
+        """Tell the rendezvous point of a newer term than it uses."""
+        self._outbox.from_node(self.node.insist(topic, newest_term, now_s))
+
+    def announced(self, entries: Iterable[Entered], now_s: float) -> None:
+        """These topics are in the catalogue."""
+        self._outbox.from_node(self.node.announced(entries, now_s))
 
     def unseal(self, now_s: float, *, certain: bool) -> None:
-        self.effects += self.node.unseal(now_s, certain=certain)
+        self._outbox.from_node(self.node.unseal(now_s, certain=certain))
+
+    # ---- changing nodes -------------------------------------------------------------------------
 
     def forward_to(self, frame: PeerFrame) -> str | None:
         """Where a frame for a node that was hosted here belongs now."""
@@ -118,7 +170,7 @@ class NodeHosting:
         for ref in moved:
             self._forwards.pop(NodeId(ref.node_id), None)
         if to is None or to.broker_id == self.broker_id:
-            self.effects += former.learn_hosts(moved, now_s)
+            self._outbox.from_node(former.learn_hosts(moved, now_s))
             return
         self._forwards[former.me.node_id] = to
         if len(self._forwards) > _FORWARDS_MAX:
@@ -137,13 +189,13 @@ class NodeHosting:
         self._settle_in(node, now_s)
         # Sealed, it had nothing that its next host does not have.
         histories = [] if former.sealed else _histories(former)
-        self.effects += node.adopt_histories(histories, now_s)
+        self._outbox.from_node(node.adopt_histories(histories, now_s))
 
     def give_way(self, by: Peer, now_s: float) -> None:
         """Somebody else hosts this node, or a former life of this broker did in a later epoch."""
         mine = by.broker_id == self.broker_id
         if mine and by.incarnation > self._identity.incarnation:
-            self.pushed_aside_by = by
+            self._outbox.do(PushedAside(by))
         if mine and by.incarnation < self._identity.incarnation:
             self._rejoin(by.node_id, by.epoch, [by.ref], now_s)
         else:
@@ -158,8 +210,8 @@ class NodeHosting:
         known = [ref.address for ref in hosts] + [peer.address for peer in former.directory]
         seeds = [address for address in dict.fromkeys(known) if address != me.address]
         self._settle_in(node, now_s)
-        self.effects += node.start(seeds[-_SEEDS_MAX:] or former.ring.seeds, now_s)
-        self.effects += node.adopt_histories(_histories(former), now_s)
+        self._outbox.from_node(node.start(seeds[-_SEEDS_MAX:] or former.ring.seeds, now_s))
+        self._outbox.from_node(node.adopt_histories(_histories(former), now_s))
 
     def _settle_in(self, node: Node, now_s: float) -> None:
         """This is the broker's node from now on; the broker's wishes are the same."""

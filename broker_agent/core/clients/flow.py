@@ -1,0 +1,152 @@
+"""Whose messages are read, and who is woken to hear something.
+
+A client that publishes more than rendezvous points take, more than its token may, or that does not
+read what it is told, is not read from until it can be again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker_agent.core.clients.gate import Gate
+from broker_agent.core.context import BrokerContext
+from broker_agent.core.effects import (
+    CloseConnection,
+    ConnectionId,
+    PauseReading,
+    ResumeReading,
+    Wake,
+)
+from broker_agent.core.publishing.publishing import Publishing
+from broker_agent.core.sessions.registry import Registry
+from broker_agent.core.sessions.session import Session
+from dynatops.v1.client_pb2 import Echo, Echoed, ErrorCode, Received, ServerMessage
+
+
+class Flow:
+    def __init__(
+        self, context: BrokerContext, registry: Registry, gate: Gate, publishing: Publishing
+    ) -> None:
+        self._registry = registry
+        self._gate = gate
+        self._publishing = publishing
+        self._settings = context.settings
+        self._counters = context.counters
+        self._outbox = context.outbox
+        self._unsaved = context.unsaved
+        # Sessions that are not read from because they do not read.
+        self._unread: dict[Session, None] = {}
+        # Sessions not read from because all together have too much open.
+        self._waiting_for_others: dict[Session, None] = {}
+
+    # ---- what a client says ---------------------------------------------------------------------
+
+    def on_received(self, session: Session, message: Received, now_s: float) -> None:
+        self._unsaved.queue(session)
+        if session.received(message):
+            self.wake(session)
+
+    def on_echo(self, session: Session, message: Echo, now_s: float) -> None:
+        session.say(ServerMessage(echoed=Echoed(request=message.request)))
+        self.wake(session)
+
+    # ---- reading --------------------------------------------------------------------------------
+
+    def published(self, session: Session, now_s: float) -> None:
+        """The session has published: is it to be read on?"""
+        if not session.paused and self._has_too_much_open(session):
+            session.paused = True
+            self._counters.publish_pauses += 1
+            if session.connection is not None:
+                self._outbox.do(PauseReading(session.connection))
+        if session.connection is not None and self._gate.must_wait(session, now_s):
+            self._outbox.do(PauseReading(session.connection))
+
+    def _has_too_much_open(self, session: Session) -> bool:
+        if session.unsettled_bytes > self._settings.publish_window_bytes:
+            return True
+        total, total_max = self._publishing.unsettled_bytes, self._settings.publish_total_bytes_max
+        # In the second half there is room only for those who have little open.
+        has_little = session.unsettled_bytes <= self._settings.publish_window_bytes / 8
+        if total <= (total_max if has_little else total_max / 2):
+            return False
+        # Nothing of its own may become settled that it could be reminded by.
+        self._waiting_for_others[session] = None
+        return True
+
+    def read_again(self, connections: Iterable[ConnectionId]) -> None:
+        """One reason not to read from these is gone."""
+        for connection in connections:
+            session = self._registry.connections.get(connection)
+            if session is not None and self._may_be_read(session):
+                self._outbox.do(ResumeReading(connection))
+
+    def _may_be_read(self, session: Session) -> bool:
+        """Whether nothing speaks against reading what its client says."""
+        return not (session.paused or session.unread or self._gate.is_waiting(session))
+
+    def tick(self, now_s: float) -> None:
+        self.read_again(self._gate.due(now_s))
+        for session in [session for session in self._unread if self._has_read(session)]:
+            del self._unread[session]
+            session.unread = False
+            if session.connection is not None:
+                self.read_again([session.connection])
+
+    def _has_read(self, session: Session) -> bool:
+        """Whether a client that did not read has read enough, or is no more."""
+        return session.answers_bytes <= self._settings.session_answers_bytes_max / 4
+
+    def settle(self) -> None:
+        """Once an input has been dealt with: see to the sessions that it has touched."""
+        for session in self._outbox.take_touched():
+            self.wake(session)
+            self._unsaved.queue(session)
+        for session in self._outbox.take_settled():
+            # Most who want no acknowledgement are told nothing.
+            if session.has_output:
+                self.wake(session)
+            self._read_on(session)
+        if self._waiting_for_others and self._has_room_for_all:
+            waiting, self._waiting_for_others = self._waiting_for_others, {}
+            for session in waiting:
+                self._read_on(session)
+
+    @property
+    def _has_room_for_all(self) -> bool:
+        return self._publishing.unsettled_bytes < self._settings.publish_total_bytes_max / 4
+
+    def _read_on(self, session: Session) -> None:
+        """It was too far ahead of the rendezvous points, or all were; perhaps it is no longer."""
+        if not session.paused or session in self._waiting_for_others:
+            return
+        if session.unsettled_bytes < self._settings.publish_window_bytes / 2:
+            session.paused = False
+            if session.connection is not None:
+                self.read_again([session.connection])
+
+    # ---- waking ---------------------------------------------------------------------------------
+
+    def wake(self, session: Session) -> None:
+        """There is something for it to hear."""
+        connection = session.connection
+        if connection is None:
+            return
+        self._outbox.do(Wake(connection))
+        if session.answers_bytes > self._settings.session_answers_bytes_max / 2:
+            self._mind_unread(session, connection)
+
+    def _mind_unread(self, session: Session, connection: ConnectionId) -> None:
+        """The client does not read what it is told: it is not asked for more, and in the end not
+        served any longer. A session that is kept waits for the next connection."""
+        if not session.unread:
+            session.unread = True
+            self._unread[session] = None
+            self._counters.unread_pauses += 1
+            self._outbox.do(PauseReading(connection))
+        if session.has_unread_too_much:
+            self._counters.connections_unread += 1
+            bound = self._settings.session_answers_bytes_max
+            message = f"this client does not read: over {bound:,} bytes of answers wait for it"
+            session.end_unread(ErrorCode.ERROR_CODE_UNSPECIFIED, message)
+            self._outbox.do(CloseConnection(connection))

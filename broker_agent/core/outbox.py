@@ -1,0 +1,76 @@
+"""What is to be done because of the present input: the one place where a broker's parts say it.
+
+    effects        for the driver, in order
+    node_effects   what the hosted node wants done, in order, until the broker has done it
+    wishes         topics that the node is to join or to leave; they wait while the broker is frozen
+    publications   for the node to send to their rendezvous points
+    touched, ...   sessions that are seen to once all of that has settled
+
+`Broker` empties it after every input, in an order that is documented there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from broker_agent.core.effects import BrokerEffect, SendFrame
+from dynatops.v1.overlay_pb2 import PeerFrame, Publication
+from overlay.effects import Effect
+
+if TYPE_CHECKING:
+    from broker_agent.core.sessions.session import Session
+
+
+class BrokerOutbox:
+    def __init__(self) -> None:
+        self.effects: list[BrokerEffect] = []
+        self.node_effects: deque[Effect] = deque()
+        # (topic, whether it is wanted now), in order.
+        self.wishes: list[tuple[str, bool]] = []
+        self.publications: list[Publication] = []
+        # Sessions that have new output; that could not take it; of whose publications some are
+        # settled.
+        self.touched: dict[Session, None] = {}
+        self.too_slow: dict[Session, None] = {}
+        self.settled: dict[Session, None] = {}
+
+    def do(self, effect: BrokerEffect) -> None:
+        self.effects.append(effect)
+
+    def send(self, address: str, frame: PeerFrame) -> None:
+        self.effects.append(SendFrame(address, frame))
+
+    def from_node(self, effects: Iterable[Effect]) -> None:
+        self.node_effects.extend(effects)
+
+    def wish(self, topic: str, *, wanted: bool) -> None:
+        self.wishes.append((topic, wanted))
+
+    def publish(self, publications: Iterable[Publication]) -> None:
+        self.publications += publications
+
+    def take_publications(self) -> list[Publication]:
+        publications, self.publications = self.publications, []
+        return publications
+
+    def take_wishes(self) -> list[tuple[str, bool]]:
+        wishes, self.wishes = self.wishes, []
+        return wishes
+
+    def take_touched(self) -> dict[Session, None]:
+        touched, self.touched = self.touched, {}
+        return touched
+
+    def take_too_slow(self) -> dict[Session, None]:
+        too_slow, self.too_slow = self.too_slow, {}
+        return too_slow
+
+    def take_settled(self) -> dict[Session, None]:
+        settled, self.settled = self.settled, {}
+        return settled
+
+    def take_effects(self) -> list[BrokerEffect]:
+        effects, self.effects = self.effects, []
+        return effects
