@@ -27,6 +27,7 @@ from broker_agent.core.effects import (
 from broker_agent.core.identity import Identity
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
+from broker_agent.doors.frames import on_client_bytes, take_output
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.overlay_settings import OverlaySettings
@@ -126,7 +127,7 @@ class SimulatedBroker:
 
     def _flush(self, connection: ConnectionId) -> None:
         client = self._connections.get(connection)
-        while client is not None and (raw := self.core.take_output(connection, OUTPUT_BYTES_MAX)):
+        while client is not None and (raw := take_output(self.core, connection, OUTPUT_BYTES_MAX)):
             arrive = partial(client.on_frame, connection, raw)
             self._world.scheduler.after(CLIENT_DELAY_S, arrive)
 
@@ -141,7 +142,7 @@ class SimulatedBroker:
 
     def on_client_frame(self, connection: ConnectionId, raw: bytes) -> None:
         if self.alive:
-            self._perform(self.core.on_client_bytes(connection, raw, self._now()))
+            self._perform(on_client_bytes(self.core, connection, raw, self._now()))
 
     def on_step(self, step: Step) -> None:
         """A manager asks for a step of a reconfiguration."""

@@ -1,7 +1,7 @@
 """The broker, as a pure state machine: clients on one side, an overlay node on the other.
 
     effects = broker.on_peer_frame(frame, now_s)
-    effects = broker.on_client_bytes(connection, raw, now_s)
+    effects = broker.on_client_frame(connection, frame, now_s)
     effects = broker.tick(now_s)
 
 It keeps sessions, local subscriptions and open publications, which stay with the broker, and hosts
@@ -39,7 +39,6 @@ from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.dispatch import broker_handlers, client_handlers, node_effect_handlers
 from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SaveNow, Stopped
-from broker_agent.core.frame_bounds import FrameError, read_client_frame
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.hosting.reconfiguration import Reconfiguration
 from broker_agent.core.identity import Identity
@@ -55,6 +54,7 @@ from broker_agent.core.reports.reporting import Reporting
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.cluster import cluster_for
+from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.v1.client_pb2 import ClientFrame
@@ -295,26 +295,26 @@ class Broker:
         """What analytics say about where users should be."""
         self.cluster.selection.advise(advice, self._clock.at(reading_s))
 
-    def take_output(self, connection: ConnectionId, bytes_max: int) -> bytes:
+    def take_output(self, connection: ConnectionId, bytes_max: int) -> list[Content]:
+        """What is to be said to this client now, about so much of it; its door encodes it."""
         session = self.registry.connections.get(connection)
         if session is None or session.connection != connection or not session.has_output:
-            return b""
+            return []
         # What was dropped may be told now.
         self._context.unsaved.queue(session)
         return self.publishing.timings.taken(session, bytes_max, self._clock.now_s)
 
-    def on_client_bytes(
-        self, connection: ConnectionId, raw: bytes, reading_s: float
+    def is_named(self, connection: ConnectionId) -> bool:
+        """Whether it has said hello."""
+        return not self.reception.is_unnamed(connection)
+
+    def on_refused_frame(
+        self, connection: ConnectionId, why: str, reading_s: float
     ) -> list[BrokerEffect]:
-        """What came from a client, whatever it is."""
-        is_named = not self.reception.is_unnamed(connection)
-        try:
-            frame = read_client_frame(raw, self.settings, is_named=is_named)
-        except FrameError as error:
-            self.counters.frames_refused += 1
-            self.reception.fail(connection, str(error))
-            return self._settle(self._clock.at(reading_s))
-        return self.on_client_frame(connection, frame, reading_s)
+        """What came from a client was no frame of its door's, or too much of one."""
+        self.counters.frames_refused += 1
+        self.reception.fail(connection, why)
+        return self._settle(self._clock.at(reading_s))
 
     def on_client_frame(
         self, connection: ConnectionId, frame: ClientFrame, reading_s: float

@@ -13,24 +13,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
-from broker_agent.core.core_settings import CoreSettings
-from dynatops.v1.client_pb2 import ClientFrame
-
 # Fields that may be there many times, and those that such are in.
 Shape = dict[int, "Shape"]
 
-_LEAF: Final[Shape] = {}
-_CURSOR: Final[Shape] = {2: _LEAF}
-_SUBSCRIBE: Final[Shape] = {2: _LEAF, 4: _CURSOR, 5: _LEAF}
-_UNSUBSCRIBE: Final[Shape] = {2: _LEAF}
-_RECEIVED: Final[Shape] = {2: _LEAF, 3: _LEAF}
-_HELLO: Final[Shape] = {14: _LEAF}
-# Of `dynatops.v1`: ClientFrame, the Events in a publication, and LinkFrame.
-CLIENT_FRAME: Final[Shape] = {1: {1: _HELLO, 2: _SUBSCRIBE, 3: _UNSUBSCRIBE, 6: _RECEIVED}}
-EVENTS: Final[Shape] = {1: {3: _LEAF}}
-LINK_FRAME: Final[Shape] = {2: {3: _LEAF}}
+LEAF: Final[Shape] = {}
+# Of `dynatops.v1`: the Events in a publication, and LinkFrame.
+EVENTS: Final[Shape] = {1: {3: LEAF}}
+LINK_FRAME: Final[Shape] = {2: {3: LEAF}}
 
 _PART_BYTES_MIN = 2
 _LENGTH_DELIMITED = 2
@@ -45,29 +34,14 @@ class FrameError(Exception):
     """Bytes that are no frame, or cost more than one may; the message says which."""
 
 
-def read_client_frame(raw: bytes, settings: CoreSettings, *, is_named: bool) -> ClientFrame:
-    """The frame that these bytes are. Raises FrameError."""
-    if not is_named and len(raw) > settings.hello_frame_bytes_max:
-        limit = f"{settings.hello_frame_bytes_max:,}"
-        raise FrameError(f"the first frame has {len(raw):,} bytes; the limit is {limit}")
-    if len(raw) > _PART_BYTES_MIN * settings.frame_parts_max:
-        # Messages first: the sooner it is known, the less it costs.
-        check_parts(raw, _LEAF, settings.frame_messages_max)
-        check_parts(raw, CLIENT_FRAME, settings.frame_parts_max)
-    try:
-        frame = ClientFrame.FromString(raw)
-    except DecodeError:
-        text = "that was not a ClientFrame (or contained text that is not UTF-8)"
-        raise FrameError(text) from None
-    if len(frame.messages) > settings.frame_messages_max:
-        limit = f"{settings.frame_messages_max:,}"
-        raise FrameError(f"a frame has {len(frame.messages):,} messages; the limit is {limit}")
-    return frame
+def is_long(raw: bytes, parts_max: int) -> bool:
+    """Whether these bytes could be made of more parts than that."""
+    return len(raw) > _PART_BYTES_MIN * parts_max
 
 
 def check_parts(raw: bytes, shape: Shape, parts_max: int) -> None:
     """Raises FrameError if these bytes are made of more parts than that."""
-    if len(raw) > _PART_BYTES_MIN * parts_max:
+    if is_long(raw, parts_max):
         _count(raw, 0, len(raw), shape, parts_max, parts_max)
 
 

@@ -41,6 +41,7 @@ from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import AdviceCounters
+from broker_agent.doors import frames
 from broker_agent.process_settings import BrokerSettings, default_broker_id
 from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
 from broker_agent.runtime.connections import ClientConnection
@@ -415,7 +416,7 @@ class Agent:
     def on_client_bytes(self, connection_id: ConnectionId, raw: bytes) -> None:
         core = self.core
         client = f"a client ({connection_id})"
-        self._take_in(client, lambda now_s: core.on_client_bytes(connection_id, raw, now_s))
+        self._take_in(client, lambda now_s: frames.on_client_bytes(core, connection_id, raw, now_s))
 
     def on_place_lost(self) -> None:
         """A stream said nothing for so long that others were read from in its stead."""

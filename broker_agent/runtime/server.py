@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from broker_agent.doors.frames import take_output
 from broker_agent.process_settings import RuntimeSettings
 from broker_agent.runtime.connections import ClientConnection
 from broker_agent.runtime.observing.inspection import InspectionGuard, InspectionService
@@ -90,7 +91,7 @@ class RpcServer:
         try:
             await connection.serve(
                 lambda raw: agent.on_client_bytes(connection_id, raw),
-                lambda: agent.core.take_output(connection_id, bytes_max),
+                lambda: take_output(agent.core, connection_id, bytes_max),
                 self._first_reads,
             )
         except InputFailedError:

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Subscribe
 from dynatops.v1.overlay_pb2 import (
     Fetched,
@@ -58,7 +59,7 @@ def test_frames_from_clients(seed: int) -> None:
         raw = random_message(rng, ClientFrame).SerializeToString()
         if i % 2:
             raw = mutated(rng, raw)
-        broker.keep(broker.core.on_client_bytes(ConnectionId("x"), raw, broker.now_s))
+        broker.keep(on_client_bytes(broker.core, ConnectionId("x"), raw, broker.now_s))
         broker.run(0.05)
         answered += len(broker.hear("x"))
         if broker.is_closing("x"):

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_agent.core.keeping.journal import Changes, Stored
+from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece
 from broker_agent.runtime.disk.session_store import FILE_NAME, SessionStore, SessionStoreError
 from dynatops.v1.client_pb2 import Cursor
-from dynatops.v1.overlay_pb2 import TermSeq
+from dynatops.v1.overlay_pb2 import Run, TermSeq
 from dynatops.v1.storage_pb2 import SessionRecord
 from simulator.disk import SimulatedDisk
 
@@ -39,7 +40,13 @@ def any_changes(rng: Random) -> Changes:
     changes.confirmed = {name: rng.randrange(8) for name in some(NAMES)}
     for name in some(NAMES):
         for serial in range(rng.randrange(5), rng.randrange(5, 10)):
-            piece = Piece(rng.randbytes(9), rng.randrange(3), serial, rng.choice(TOPICS), 0.0)
+            piece = Piece(
+                Content(Run(events=rng.randbytes(9))),
+                rng.randrange(3),
+                serial,
+                rng.choice(TOPICS),
+                0.0,
+            )
             changes.pieces.append((name, piece))
     changes.cursors = {topic: any_cursor(rng) for topic in some(TOPICS)}
     own = [(name, topic) for name in NAMES for topic in some(TOPICS)]
@@ -83,7 +90,7 @@ class TestTrouble:
         store = SessionStore(tmp_path)
         wrong = changes_of("ann")
         # No serial: the pieces come after the session.
-        wrong.pieces.append(("ann", Piece(b"", 0, None, "a", 0.0)))  # type: ignore[arg-type]
+        wrong.pieces.append(("ann", Piece(Content(), 0, None, "a", 0.0)))  # type: ignore[arg-type]
         with pytest.raises(SessionStoreError):
             store.write(wrong)
         assert store.read() == Stored()

@@ -21,6 +21,7 @@ from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.doors.frames import take_output
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -147,7 +148,7 @@ class LoneBroker:
 
     def hear_all(self, client: str) -> list[ServerMessage]:
         messages: list[ServerMessage] = []
-        while raw := self.core.take_output(ConnectionId(client), 1 << 20):
+        while raw := take_output(self.core, ConnectionId(client), 1 << 20):
             messages += ServerFrame.FromString(raw).messages
         return messages
 

@@ -25,6 +25,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.tree.trees.Trees._refreshes
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
+        broker_agent.core.sessions.content.Content._encoded
         dynatops.kit.background.Supervisor._tasks
         dynatops.kit.observing.logs.JsonFormatter._always
         dynatops.kit.observing.logs.OncePerMinute._said
@@ -33,7 +34,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.advice.SelectionAdvice.clients
         broker_agent.core.selection.advice.SelectionAdvice.topics
         broker_agent.core.reading.delivery._Selection._attributes
-        broker_agent.core.reading.delivery._Selection._pieces
+        broker_agent.core.reading.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
         broker_agent.core.keeping.journal.Stored.cursors
         broker_agent.core.keeping.journal.Stored.own_cursors

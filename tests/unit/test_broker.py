@@ -8,6 +8,7 @@ import pytest
 
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId, SendFrame, Stopped
+from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import ClientFrame, Echo, ErrorCode, Filter, Hello, Subscribe
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, Ping
 from overlay.peers import Peer
@@ -49,7 +50,7 @@ class TestGreeting:
 
     def test_garbage_is_answered(self, broker: LoneBroker) -> None:
         broker.keep(broker.core.open_connection(ConnectionId("ann"), broker.now_s))
-        broker.keep(broker.core.on_client_bytes(ConnectionId("ann"), b"\xff", 0.0))
+        broker.keep(on_client_bytes(broker.core, ConnectionId("ann"), b"\xff", 0.0))
         code, message = goodbye(broker.hear("ann"))
         assert code == ErrorCode.ERROR_CODE_PROTOCOL
         assert "UTF-8" in message
@@ -64,7 +65,7 @@ class TestGreeting:
     def test_an_unknown_session_is_ignored(self, broker: LoneBroker) -> None:
         frame = ClientFrame()
         assert broker.core.on_client_frame(ConnectionId("nobody"), frame, 0.0) == []
-        assert broker.core.take_output(ConnectionId("nobody"), 100) == b""
+        assert not broker.core.take_output(ConnectionId("nobody"), 100)
 
 
 class TestTopics:

@@ -9,15 +9,8 @@ import pytest
 
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
-from broker_agent.core.frame_bounds import (
-    CLIENT_FRAME,
-    EVENTS,
-    LINK_FRAME,
-    FrameError,
-    Shape,
-    check_parts,
-    read_client_frame,
-)
+from broker_agent.core.frame_bounds import EVENTS, LINK_FRAME, FrameError, Shape, check_parts
+from broker_agent.doors.frames import CLIENT_FRAME, on_client_bytes, read_client_frame
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -139,7 +132,7 @@ class TestFrames:
     def test_a_stranger_that_says_nothing_is_ended(self) -> None:
         broker = LoneBroker()
         broker.keep(broker.core.open_connection(CLIENT, 0.0))
-        broker.keep(broker.core.on_client_bytes(CLIENT, b"", 0.0))
+        broker.keep(on_client_bytes(broker.core, CLIENT, b"", 0.0))
         assert goodbye(broker.hear("ann"))[1] == "the first message must be Hello"
 
     @pytest.mark.parametrize("is_named", [True, False])
@@ -149,7 +142,7 @@ class TestFrames:
             broker.connect("ann")
         else:
             broker.keep(broker.core.open_connection(CLIENT, 0.0))
-        broker.keep(broker.core.on_client_bytes(CLIENT, b"\x0a\x00" * 101, 0.0))
+        broker.keep(on_client_bytes(broker.core, CLIENT, b"\x0a\x00" * 101, 0.0))
         code, message = goodbye(broker.hear("ann"))
         assert code == ErrorCode.ERROR_CODE_PROTOCOL
         assert message == "a frame has more than 100 parts"

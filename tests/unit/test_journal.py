@@ -6,6 +6,7 @@ import pytest
 
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId, SaveNow
+from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import (
     Cursor,
     ErrorCode,
@@ -335,7 +336,7 @@ class TestEnding:
     def test_sessions_that_end_are_removed(self, broker: LoneBroker, how: str) -> None:
         kept(broker)
         if how == "wrong":
-            broker.keep(broker.core.on_client_bytes("ann", b"\xff", broker.now_s))  # type: ignore[arg-type]
+            broker.keep(on_client_bytes(broker.core, "ann", b"\xff", broker.now_s))  # type: ignore[arg-type]
         broker.disconnect("ann")
         if how == "clean":
             broker.connect("ann", clean=True)

@@ -19,6 +19,7 @@ FORBIDDEN = frozenset(
 PURE = (
     "overlay",
     "broker_agent/core",
+    "broker_agent/doors",
     "reconfig_manager/model",
     "reconfig_manager/monitor",
     "reconfig_manager/leader",

@@ -6,6 +6,7 @@ import pytest
 
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import CloseConnection, ConnectionId
+from broker_agent.doors.frames import take_output
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -167,6 +168,6 @@ class TestNotices:
         for i in range(1_000):
             lone.say("c2", subscribe=Subscribe(request=i, filters=[Filter(pattern="quake/nv")]))
             lone.unsubscribe("c2", "quake/nv")
-            ServerFrame.FromString(lone.core.take_output(ConnectionId("c2"), 1 << 20))
+            ServerFrame.FromString(take_output(lone.core, ConnectionId("c2"), 1 << 20))
         assert session.queued_pieces <= 40
         assert lone.core.counters.places_untold > 0

@@ -9,19 +9,21 @@ from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import digest_of
+from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.client_pb2 import (
     Cursor,
+    Echoed,
     ErrorCode,
     Filter,
     MissCause,
+    Missed,
     Received,
-    ServerFrame,
     ServerMessage,
     Subscribe,
     Welcome,
 )
-from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, SessionMoved, TermSeq
+from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, Run, SessionMoved, TermSeq
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.catalogue import announcement_of, shard_topic, shard_topics
 from overlay.history.topic_log import TopicLog
@@ -636,35 +638,37 @@ class TestQueue:
         return Session("s", "ann", 0, core_settings, connection=connection, expiry_s=60.0)
 
     def test_a_window_bounds_what_is_under_way(self) -> None:
-        session = self.session(session_window_bytes=100)
+        content = Content(Run(topic="t", events=bytes(60)))
+        session = self.session(session_window_bytes=3 * content.nbytes // 2)
         for i in range(10):
-            session.offer("t", bytes(60), 1, float(i))
-        # The piece that fills the window goes out; the next do not.
-        assert len(session.take(60, 10.0)) == 60
-        assert len(session.take(60, 10.0)) == 60
-        assert session.take(60, 10.0) == b""
+            session.offer("t", content, 1, float(i))
+        # The content that fills the window goes out; the next do not.
+        assert session.take_output(content.nbytes, 10.0) == [content]
+        assert session.take_output(content.nbytes, 10.0) == [content]
+        assert session.take_output(content.nbytes, 10.0) == []
         assert session.received(Received(serial=1))
-        assert len(session.take(60, 10.0)) == 60
+        assert session.take_output(content.nbytes, 10.0) == [content]
 
     def test_what_waited_too_long_is_counted(self) -> None:
         session = self.session()
         session.detach(0.0)
         for i in range(5):
-            session.offer("t", b"", 2, float(i))
+            session.offer("t", Content(), 2, float(i))
         assert session.expire(3.0) == 6
         assert session.queued_events == 4
         session.attach(ConnectionId("d"), 2, 9.0)
-        session.offer("t", b"", 1, 9.0)
-        messages = ServerFrame.FromString(session.take(1_000, 9.0)).messages
-        assert [(m.missed.cause, m.missed.count) for m in messages if m.HasField("missed")] == [
+        session.offer("t", Content(), 1, 9.0)
+        bodies = [body for content in session.take_output(1_000, 9.0) for body in content.bodies]
+        assert [(body.cause, body.count) for body in bodies if isinstance(body, Missed)] == [
             (MissCause.MISS_CAUSE_EXPIRED, 6)
         ]
 
     def test_answers_do_not_outlive_their_connection(self) -> None:
         session = self.session()
-        session.say(ServerMessage())
-        session.offer("t", b"x", 1, 0.0)
+        event = Content(Run(topic="t", events=b"x"))
+        session.say(Echoed())
+        session.offer("t", event, 1, 0.0)
         session.detach(1.0)
-        session.say(ServerMessage())
+        session.say(Echoed())
         session.attach(ConnectionId("d"), 2, 9.0)
-        assert session.take(1_000, 2.0) == b"x"
+        assert session.take_output(1_000, 2.0) == [event]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
-from broker_agent.core.sessions.redelivery import Piece, piece_of, with_marks
+from broker_agent.core.sessions.content import Content
+from broker_agent.core.sessions.redelivery import Piece, with_marks
 from dynatops.client.core.taking import Taking
 from dynatops.client.core.work import Work, WorkItem, WorkLimits
 from dynatops.client.subscription import Event, EventQueue
@@ -12,9 +13,8 @@ from dynatops.kit.filters import Filter
 from dynatops.v1.client_pb2 import (
     EventMark,
     Received,
+    Redelivered,
     SerialRange,
-    ServerFrame,
-    ServerMessage,
 )
 from dynatops.v1.overlay_pb2 import Run
 from simulator.disk import SimulatedDisk
@@ -192,7 +192,7 @@ class TestTakingInPart:
 class TestMarks:
     def piece(self, count: int) -> Piece:
         run = Run(topic=TOPIC, term=5, first_seq=1, count=count, events=events(*[b"x"] * count))
-        return Piece(piece_of(ServerMessage(run=run)), count, 4, TOPIC, 0.0)
+        return Piece(Content(run), count, 4, TOPIC, 0.0)
 
     def test_are_written_into_the_piece_again_and_again(self) -> None:
         piece = with_marks(
@@ -200,19 +200,23 @@ class TestMarks:
         )
         assert piece is not None
         assert piece.events == 2
-        redelivered, run = ServerFrame.FromString(piece.data).messages
-        assert [(m.first, m.deliveries) for m in redelivered.redelivered.marks] == [(3, 2)]
-        assert (run.run.partial, list(run.run.selected)) == (True, [0, 3])
+        redelivered, run = piece.content.bodies
+        assert isinstance(redelivered, Redelivered)
+        assert isinstance(run, Run)
+        assert [(m.first, m.deliveries) for m in redelivered.marks] == [(3, 2)]
+        assert (run.partial, list(run.selected)) == (True, [0, 3])
         piece = with_marks(piece, [EventMark(first=0, last=0)])
         assert piece is not None
-        redelivered, run = ServerFrame.FromString(piece.data).messages
-        assert list(run.run.selected) == [3]
-        assert [(m.first, m.deliveries) for m in redelivered.redelivered.marks] == [(3, 2)]
+        redelivered, run = piece.content.bodies
+        assert isinstance(redelivered, Redelivered)
+        assert isinstance(run, Run)
+        assert list(run.selected) == [3]
+        assert [(m.first, m.deliveries) for m in redelivered.marks] == [(3, 2)]
         assert with_marks(piece, [EventMark(first=0, last=(1 << 32) - 1)]) is None
 
     def test_of_what_cannot_be_read_change_nothing(self) -> None:
         run = Run(topic=TOPIC, count=(1 << 32) - 1, events=b"\xff")
-        piece = Piece(piece_of(ServerMessage(run=run)), 1, 4, TOPIC, 0.0)
+        piece = Piece(Content(run), 1, 4, TOPIC, 0.0)
         assert with_marks(piece, [EventMark(first=0, last=9)]) is piece
 
 

@@ -20,7 +20,7 @@ from broker_agent.core.effects import (
 from broker_agent.core.publishing.publishing import Publishing
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
-from dynatops.v1.client_pb2 import Echo, Echoed, ErrorCode, Received, ServerMessage
+from dynatops.v1.client_pb2 import Echo, Echoed, ErrorCode, Received
 
 
 class Flow:
@@ -47,7 +47,7 @@ class Flow:
             self.wake(session)
 
     def on_echo(self, session: Session, message: Echo, now_s: float) -> None:
-        session.say(ServerMessage(echoed=Echoed(request=message.request)))
+        session.say(Echoed(request=message.request))
         self.wake(session)
 
     # ---- reading --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from broker_agent.core.rights.publisher_ids import (
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
 from dynatops.lake.fields import CLOSE, LEAVE, OPEN, RESUME
-from dynatops.v1.client_pb2 import ClientMessage, ErrorCode, Hello, ServerMessage, Welcome
+from dynatops.v1.client_pb2 import ClientMessage, ErrorCode, Hello, Welcome
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, PeerMessage, SessionMoved
 
 CLIENT_PROTOCOL = 1
@@ -191,7 +191,7 @@ class Reception:
             expiry_s=int(session.expiry_s),
             publisher=session.publisher,
         )
-        session.say_first(ServerMessage(welcome=welcome))
+        session.say_first(welcome)
         self._outbox.do(Wake(connection))
 
     def _alternatives(self) -> list[str]:

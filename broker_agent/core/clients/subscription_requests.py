@@ -12,7 +12,7 @@ from broker_agent.core.reading.filter_requests import cursors_of, present_filter
 from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.selection.cluster import Cluster
 from broker_agent.core.sessions.session import Session
-from dynatops.v1.client_pb2 import ServerMessage, Subscribe, Unsubscribe, Unsubscribed
+from dynatops.v1.client_pb2 import Subscribe, Unsubscribe, Unsubscribed
 
 
 class SubscriptionRequests:
@@ -54,7 +54,7 @@ class SubscriptionRequests:
         gone = present_filters(message.filters, session)
         follows_less = self._subscriptions.unsubscribe(session, gone, now_s)
         self._gate.count_filters(session)
-        session.say(ServerMessage(unsubscribed=Unsubscribed(request=message.request)))
+        session.say(Unsubscribed(request=message.request))
         if not session.redirected:
             self._cluster.redirect(session, (), now_s, follows_less=follows_less)
         self._flow.wake(session)

@@ -20,7 +20,7 @@ from broker_agent.core.hosting.rendezvous import RendezvousPoints
 from broker_agent.core.publishing.timings import Timings
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bounded import BoundedTable
-from dynatops.v1.client_pb2 import ErrorCode, Refused, ServerMessage
+from dynatops.v1.client_pb2 import ErrorCode, Refused
 from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Publication
 
 _RETRY_PAUSE_FACTOR_MAX = 5.0
@@ -142,7 +142,7 @@ class Publishing:
         if not stream.open:
             self._rest(key)
         if wants_to_know:
-            stream.session.say(ServerMessage(acknowledged=ack))
+            stream.session.say(ack)
         self._outbox.settled[stream.session] = None
 
     def tick(self, now_s: float) -> None:
@@ -195,5 +195,5 @@ class Publishing:
             code=code,
             message=message,
         )
-        session.say(ServerMessage(refused=refused))
+        session.say(refused)
         self._outbox.settled[session] = None

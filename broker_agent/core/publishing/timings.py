@@ -6,6 +6,7 @@ day, so it keeps a run for its driver when that asks for one: a sample, not ever
 
 from __future__ import annotations
 
+from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.observing.metrics import Histogram
 from dynatops.v1.overlay_pb2 import Run
@@ -24,10 +25,10 @@ class Timings:
         self._wants_run = False
         self._run: tuple[Run, float] | None = None
 
-    def taken(self, session: Session, bytes_max: int, now_s: float) -> bytes:
+    def taken(self, session: Session, bytes_max: int, now_s: float) -> list[Content]:
         """Take output from a session, noting for how long it had waited."""
         since_s = session.oldest_s
-        output = session.take(bytes_max, now_s)
+        output = session.take_output(bytes_max, now_s)
         if output and since_s is not None:
             self.queued_s.observe(now_s - since_s)
         return output

@@ -15,7 +15,7 @@ from broker_agent.core.effects import ConnectionId
 from broker_agent.core.reading.feeds import CursorKey
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter
-from dynatops.v1.client_pb2 import Cursor, ErrorCode, ServerMessage, Subscribed, TopicProblem
+from dynatops.v1.client_pb2 import Cursor, ErrorCode, Subscribed, TopicProblem
 
 _NOT_SAVED = (
     "this session is to be kept, and the broker cannot write it to its disk at present: try again, "
@@ -108,7 +108,7 @@ class Confirming:
         confirmation = Subscribed(
             request=request.number, problems=request.problems, positions=request.catalogue
         )
-        session.confirm(ServerMessage(subscribed=confirmation))
+        session.confirm(confirmation)
         return True
 
     def take_unsaved(self) -> list[UnconfirmedRequest]:

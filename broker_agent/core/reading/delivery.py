@@ -1,6 +1,6 @@
 """From a reader to sessions: each event once into the queue of every session that wants it.
 
-A run is serialised once for all who want all of it, and once more for each distinct condition on
+A run is one content for all who want all of it, and one more for each distinct condition on
 attributes. A session whose condition no event meets is sent nothing, but now and then how far the
 topic has got: its cursor must not fall out of what is retained. What cannot be read meets no
 condition, and might have: the session is told that it misses it.
@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from broker_agent.core.context import BrokerContext
 from broker_agent.core.reading.feeds import Feed
 from broker_agent.core.run_events import events_of
-from broker_agent.core.sessions.redelivery import piece_of
+from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, Value, attributes_of
 from dynatops.kit.repeats import RunPart
-from dynatops.v1.client_pb2 import MissCause, Missed, ServerFrame, ServerMessage
+from dynatops.v1.client_pb2 import MissCause, Missed
 from dynatops.v1.overlay_pb2 import Event, Events, Run
 
 # Events passed over until a session is told how far the topic is; a small part of what is retained.
@@ -32,24 +32,21 @@ class _Selection:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        # As `piece_of` it, copied once.
-        frame = ServerFrame()
-        frame.messages.add().run.CopyFrom(run)
-        self.whole = frame.SerializeToString()
+        self.whole = Content(run)
         self._events: Sequence[Event] | None = None
         self._attributes: list[Mapping[str, Value]] = []
-        self._pieces: dict[Condition, tuple[bytes, int]] = {}
+        self._contents: dict[Condition, tuple[Content, int]] = {}
         # Whether somebody wanted to know what is in it, and nobody can.
         self.is_unreadable = False
 
-    def of(self, condition: Condition) -> tuple[bytes, int]:
-        """The piece for whoever has this condition, and how many events are in it."""
-        found = self._pieces.get(condition)
+    def of(self, condition: Condition) -> tuple[Content, int]:
+        """What sessions with this condition get, and how many events are in it."""
+        found = self._contents.get(condition)
         if found is None:
-            found = self._pieces[condition] = self._select(condition)
+            found = self._contents[condition] = self._select(condition)
         return found
 
-    def _select(self, condition: Condition) -> tuple[bytes, int]:
+    def _select(self, condition: Condition) -> tuple[Content, int]:
         if self._events is None:
             events = events_of(self.run)
             self.is_unreadable = events is None
@@ -59,7 +56,7 @@ class _Selection:
         if self.is_unreadable:
             unreadable = MissCause.MISS_CAUSE_UNREADABLE
             missed = Missed(topic=run.topic, cause=unreadable, count=run.count)
-            return piece_of(ServerMessage(missed=missed)), 0
+            return Content(missed), 0
         selected = [
             offset
             for offset, attributes in enumerate(self._attributes)
@@ -73,7 +70,7 @@ class _Selection:
         partial.selected.extend(selected)
         chosen = Events(events=[events[i] for i in selected], attributed=bool(selected))
         partial.events = chosen.SerializeToString()
-        return piece_of(ServerMessage(run=partial)), len(selected)
+        return Content(partial), len(selected)
 
 
 class SessionDelivery:
@@ -99,13 +96,13 @@ class SessionDelivery:
                 if part.opened is not None and joined >= part.opened:
                     # A late event, from before this session subscribed.
                     continue
-                piece, count = selection.whole, run.count
+                content, count = selection.whole, run.count
                 if conditions and (condition := conditions.get(session)) is not None:
-                    piece, count = selection.of(condition)
+                    content, count = selection.of(condition)
                     must_tell = count or selection.is_unreadable or self._must_tell(session, run)
                     if not must_tell:
                         continue
-                outcome = session.offer(run.topic, piece, count, now_s)
+                outcome = session.offer(run.topic, content, count, now_s)
                 if outcome is None:
                     self._outbox.too_slow[session] = None
                 elif outcome:
@@ -133,16 +130,16 @@ class SessionDelivery:
         position = feed.reader.position
         if feed.beginning is None or feed.beginning[0] != position:
             beat = Run(topic=feed.topic, term=position[0], first_seq=position[1] + 1)
-            feed.beginning = (position, piece_of(ServerMessage(run=beat)))
+            feed.beginning = (position, Content(beat))
         if not session.tell_position(feed.topic, feed.beginning[1], now_s):
             self._counters.places_untold += 1
         self._outbox.touched[session] = None
 
     def tell_missed(self, feed: Feed, cause: MissCause.ValueType, count: int, now_s: float) -> None:
         missed = Missed(topic=feed.topic, cause=cause, count=count)
-        piece = piece_of(ServerMessage(missed=missed))
+        content = Content(missed)
         for session in feed.members:
-            session.tell_missed(missed, now_s, piece)
+            session.tell_missed(missed, now_s, content)
             self._outbox.touched[session] = None
 
     def forget(self, session: Session, topic: str) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.overlay_pb2 import TermSeq
 from overlay.history.reader import Cursor, TopicReader
@@ -41,7 +42,7 @@ class Feed:
     # Whether the rendezvous point has been asked for what comes after its start.
     asked: bool = False
     # What was said last about where it begins: many sessions come while the topic is quiet.
-    beginning: tuple[tuple[int, int], bytes] | None = None
+    beginning: tuple[tuple[int, int], Content] | None = None
 
 
 @dataclass(frozen=True, slots=True)

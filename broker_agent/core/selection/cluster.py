@@ -20,7 +20,7 @@ from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter
 from dynatops.kit.repeats import RunPart
-from dynatops.v1.client_pb2 import Redirect, ServerMessage
+from dynatops.v1.client_pb2 import Redirect
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.identifiers import key_of
@@ -97,7 +97,7 @@ class Cluster:
         choice = self.selection.choose(User(session.client_id, interests, held, avoided), now_s)
         session.redirected = choice.moves
         if choice.moves:
-            session.say(ServerMessage(redirect=_redirect(choice)))
+            session.say(_redirect(choice))
         return choice.moves
 
 

@@ -17,20 +17,18 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from dynatops.v1.client_pb2 import EventMark, Redelivered, ServerFrame, ServerMessage, Skipped
+from broker_agent.core.sessions.content import Content
+from dynatops.v1.client_pb2 import EventMark, Redelivered, Skipped
 from dynatops.v1.overlay_pb2 import Events, Run
 
 # In place of a topic: no topic has such a name.
 _SKIPPED = "\0"
 
 
-def piece_of(message: ServerMessage) -> bytes:
-    """The message as a frame of its own, which is also a piece of a longer one."""
-    return ServerFrame(messages=[message]).SerializeToString()
-
-
 class Piece(NamedTuple):
-    data: bytes
+    """An entry of a session's queue."""
+
+    content: Content
     events: int
     # Of a delivery; 0 for an answer in its place, which concerns one connection only.
     serial: int
@@ -45,16 +43,15 @@ class Piece(NamedTuple):
 
 def with_marks(piece: Piece, marks: Iterable[EventMark]) -> Piece | None:
     """The piece as its marks say; None if all of its events have been taken."""
-    messages = ServerFrame.FromString(piece.data).messages
-    run = next((message.run for message in messages if message.HasField("run")), None)
+    run = next((body for body in piece.content.bodies if isinstance(body, Run)), None)
     events = _events_of(run) if run is not None else None
     if run is None or events is None:
         # Nothing that a mark could be about, or nothing that can be read: it is sent as it is.
         return piece
     offsets = list(run.selected) if run.partial else list(range(run.count))
     handed: dict[int, int] = {}
-    for message in messages:
-        for mark in message.redelivered.marks:
+    for body in piece.content.bodies:
+        for mark in body.marks if isinstance(body, Redelivered) else ():
             handed.update(dict.fromkeys(range(mark.first, mark.last + 1), mark.deliveries))
     present = set(offsets)
     taken: set[int] = set()
@@ -78,12 +75,9 @@ def with_marks(piece: Piece, marks: Iterable[EventMark]) -> Piece | None:
         for offset in offsets
         if offset in left and offset in handed
     ]
-    data = b""
-    if again:
-        data = piece_of(ServerMessage(redelivered=Redelivered(marks=again)))
     rest = _without(run, events, offsets, taken) if taken else run
-    data += piece_of(ServerMessage(run=rest))
-    return piece._replace(data=data, events=len(left))
+    content = Content(Redelivered(marks=again), rest) if again else Content(rest)
+    return piece._replace(content=content, events=len(left))
 
 
 def _events_of(run: Run) -> Events | None:
@@ -124,5 +118,4 @@ def without_gaps(pieces: Iterable[Piece], after: int, upto: int, now_s: float) -
 
 
 def _skipping(first: int, last: int, queued_s: float) -> Piece:
-    data = piece_of(ServerMessage(skipped=Skipped(count=last - first + 1)))
-    return Piece(data, 0, last, _SKIPPED, queued_s)
+    return Piece(Content(Skipped(count=last - first + 1)), 0, last, _SKIPPED, queued_s)

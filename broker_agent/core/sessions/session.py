@@ -3,8 +3,8 @@
     attached --connection lost--> detached --same client id--> attached
                                      `--expiry, or none wished for--> gone
 
-Output is kept as serialised pieces of `ServerFrame`s: pieces laid end to end are a frame again, so
-an event is serialised once however many sessions get it. Output has two lanes:
+What waits is kept as contents, which many sessions may share, in no encoding (`content`). There are
+two lanes:
 
     deliveries  runs of events, where topics begin, and what was missed: in order, numbered with
                 serials. A session that outlives its connections keeps them until the client says
@@ -33,7 +33,8 @@ from types import MappingProxyType
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.rights.access import Grant
-from broker_agent.core.sessions.redelivery import Piece, piece_of, with_marks, without_gaps
+from broker_agent.core.sessions.content import Answer, Content
+from broker_agent.core.sessions.redelivery import Piece, with_marks, without_gaps
 from dynatops.kit.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import (
     Cursor,
@@ -43,11 +44,10 @@ from dynatops.v1.client_pb2 import (
     MissCause,
     Missed,
     Received,
-    ServerFrame,
-    ServerMessage,
     SlowPolicy,
+    Subscribed,
 )
-from dynatops.v1.overlay_pb2 import TermSeq
+from dynatops.v1.overlay_pb2 import Run, TermSeq
 
 # Words on single events are written into their pieces when there are so many of them.
 _MARKS_MAX = 1_000
@@ -143,7 +143,7 @@ class Session:
         self._marked = 0
         # Serials on disk whose pieces are no longer what they are there.
         self.changed: set[int] | None = None
-        self._answers: list[bytes] | None = None
+        self._answers: list[Content] | None = None
         self.answers_bytes = 0
         # Events missed since the subscriber was last told, by topic, cause, and whether it is known
         # how many.
@@ -255,7 +255,7 @@ class Session:
             left = list(without_gaps(left, self.acknowledged, self.serial, now_s))
         self._pieces = left or None
         self._events = sum(piece.events for piece in self._pieces or ())
-        self._bytes = sum(len(piece.data) for piece in self._pieces or ())
+        self._bytes = sum(piece.content.nbytes for piece in self._pieces or ())
 
     def received(self, message: Received) -> bool:
         """The application took deliveries; whether that makes room to send."""
@@ -267,7 +267,7 @@ class Session:
             self._sent, self._sent_bytes = None, 0
         elif sent and sent[0].serial <= serial:
             taken = bisect_right(sent, serial, key=_serial_of)
-            self._sent_bytes -= sum(len(piece.data) for piece in sent[:taken])
+            self._sent_bytes -= sum(piece.content.nbytes for piece in sent[:taken])
             del sent[:taken]
         if message.beyond or message.marks:
             self._received_beyond(message)
@@ -281,7 +281,7 @@ class Session:
             stop = bisect_right(sent, taken.last, key=_serial_of)
             for piece in sent[start:stop]:
                 self._note_changed(piece.serial)
-                self._sent_bytes -= len(piece.data)
+                self._sent_bytes -= piece.content.nbytes
             del sent[start:stop]
         for mark in message.marks:
             if self._marks is None:
@@ -301,13 +301,13 @@ class Session:
             if at == len(sent) or sent[at].serial != serial:
                 continue
             piece = with_marks(sent[at], said)
-            self._sent_bytes -= len(sent[at].data)
+            self._sent_bytes -= sent[at].content.nbytes
             self._note_changed(serial)
             if piece is None:
                 del sent[at]
             else:
                 sent[at] = piece
-                self._sent_bytes += len(piece.data)
+                self._sent_bytes += piece.content.nbytes
 
     def _note_changed(self, serial: int) -> None:
         if serial <= self.saved:
@@ -360,7 +360,7 @@ class Session:
             self.acknowledged = stored[0].serial - 1
         for piece in without_gaps(stored, self.acknowledged, 0, 0.0):
             self._queue.append(piece)
-            self._bytes += len(piece.data)
+            self._bytes += piece.content.nbytes
             self._events += piece.events
             self.serial = self.saved = piece.serial
         if not self._pieces:
@@ -376,39 +376,38 @@ class Session:
             self._pieces = []
         return self._pieces
 
-    def say(self, message: ServerMessage) -> None:
-        """An answer. Nothing more is said to a connection that was given up because nobody reads
-        it."""
+    def say(self, answer: Answer) -> None:
+        """Nothing more is said to a connection that was given up because nobody reads it."""
         if not self.closing and self.connection is not None:
-            self._answer(piece_of(message))
+            self._answer(Content(answer))
 
-    def say_first(self, message: ServerMessage) -> None:
+    def say_first(self, answer: Answer) -> None:
         """The first answer on a connection, when nothing is under way."""
-        data = piece_of(message)
-        self._queue.insert(0, Piece(data, 0, 0, "", 0.0))
-        self._bytes += len(data)
+        content = Content(answer)
+        self._queue.insert(0, Piece(content, 0, 0, "", 0.0))
+        self._bytes += content.nbytes
 
-    def _answer(self, data: bytes) -> None:
+    def _answer(self, content: Content) -> None:
         if self.given_up or self.has_unread_too_much:
             return
         if self._answers is None and self._has_window_for_all:
-            self._append(data, 0, "", 0.0, serial=0)
+            self._append(content, 0, "", 0.0, serial=0)
             return
         if self._answers is None:
             self._answers = []
-        self._answers.append(data)
-        self.answers_bytes += len(data) + _ENTRY_BYTES
+        self._answers.append(content)
+        self.answers_bytes += content.nbytes + _ENTRY_BYTES
 
     @property
     def has_unread_too_much(self) -> bool:
         """Whether answers wait past their bound: the connection is to end."""
         return self.answers_bytes > self._settings.session_answers_bytes_max
 
-    def confirm(self, message: ServerMessage) -> None:
-        """Subscribed: where its topics begin is said before, or with it."""
+    def confirm(self, subscribed: Subscribed) -> None:
+        """Where its topics begin is said before, or with it."""
         if self._answers is not None or not self._has_window_for_all:
-            message.subscribed.positions.extend(self._positions())
-        self.say(message)
+            subscribed.positions.extend(self._positions())
+        self.say(subscribed)
 
     @property
     def _has_window_for_all(self) -> bool:
@@ -427,30 +426,28 @@ class Session:
             if piece.events:
                 begun.add(piece.topic)
             elif piece.serial and piece.topic not in begun:
-                for message in ServerFrame.FromString(piece.data).messages:
-                    run = message.run
-                    if message.HasField("run") and run.count == 0:
-                        stamp = TermSeq(term=run.term, seq=run.first_seq - 1)
-                        yield Cursor(topic=run.topic, seen=[stamp])
+                for body in piece.content.bodies:
+                    if isinstance(body, Run) and body.count == 0:
+                        stamp = TermSeq(term=body.term, seq=body.first_seq - 1)
+                        yield Cursor(topic=body.topic, seen=[stamp])
 
-    def tell_position(self, topic: str, piece: bytes, now_s: float) -> bool:
+    def tell_position(self, topic: str, beginning: Content, now_s: float) -> bool:
         """Where a topic begins, in its place among the events. False if there are too many of these
         already: whoever goes elsewhere without it is told more there than it asked for."""
         if self.closing:
             return True
         if not self._has_room_for_notice:
             return False
-        self._deliver(piece, 0, topic, now_s)
+        self._deliver(beginning, 0, topic, now_s)
         return True
 
-    def tell_missed(self, missed: Missed, now_s: float, piece: bytes = b"") -> None:
+    def tell_missed(self, missed: Missed, now_s: float, content: Content | None = None) -> None:
         """What it does not get, in its place among the events; summed up if there is too much of
-        that. `piece` is the message as it is sent."""
+        that. `content`: the same, where others are told it, too."""
         if self.closing:
             return
         if self._has_room_for_notice:
-            piece = piece or piece_of(ServerMessage(missed=missed))
-            self._deliver(piece, 0, missed.topic, now_s)
+            self._deliver(content or Content(missed), 0, missed.topic, now_s)
         else:
             self._note_untold(missed.topic, missed.cause, missed.count)
 
@@ -464,17 +461,17 @@ class Session:
             and self._bytes < 2 * settings.session_queue_bytes_max
         )
 
-    def _deliver(self, data: bytes, events: int, topic: str, now_s: float) -> None:
+    def _deliver(self, content: Content, events: int, topic: str, now_s: float) -> None:
         self.serial += 1
-        self._append(data, events, topic, now_s, serial=self.serial)
+        self._append(content, events, topic, now_s, serial=self.serial)
 
-    def offer(self, topic: str, piece: bytes, events: int, now_s: float) -> bool | None:
+    def offer(self, topic: str, content: Content, events: int, now_s: float) -> bool | None:
         """Queue events; False if they were dropped, None if the session is too slow to go on."""
         if self.closing:
             return False
         if (
             self._events + events > self._settings.session_queue_events_max
-            or self._bytes + len(piece) > self._settings.session_queue_bytes_max
+            or self._bytes + content.nbytes > self._settings.session_queue_bytes_max
         ) and self._pieces:
             if self._closes_when_slow:
                 return None
@@ -483,16 +480,16 @@ class Session:
         if self._untold is not None:
             self._tell_dropped(now_s, topic)
         self.serial += 1
-        self._append(piece, events, topic, now_s, serial=self.serial)
+        self._append(content, events, topic, now_s, serial=self.serial)
         self.delivered += events
         return True
 
-    def take(self, bytes_max: int, now_s: float) -> bytes:
-        """Remove and return output, a whole frame; at least one piece if there is any."""
-        answers = b""
+    def take_output(self, bytes_max: int, now_s: float) -> list[Content]:
+        """Remove and return output, about so much; at least one content if there is any."""
+        answers: list[Content] = []
         if self._answers is not None:
             answers = self._take_answers(bytes_max)
-            bytes_max = max(0, bytes_max - len(answers))
+            bytes_max = max(0, bytes_max - sum(answer.nbytes for answer in answers))
         if self._untold is not None and not self._events:
             self._tell_dropped(now_s)
         pieces = self._pieces
@@ -505,19 +502,19 @@ class Session:
             taken = self._take_some(pieces, bytes_max)
         if self.is_kept:
             self._note_sent(taken)
-        return answers + b"".join([piece.data for piece in taken])
+        return [*answers, *[piece.content for piece in taken]]
 
-    def _take_answers(self, bytes_max: int) -> bytes:
+    def _take_answers(self, bytes_max: int) -> list[Content]:
         answers = self._answers or []
         if self.answers_bytes <= bytes_max:
             self._answers, self.answers_bytes = None, 0
-            return b"".join(answers)
-        # Not all at once: a frame is to stay short.
+            return answers
+        # Not all at once: what is sent together is to stay short.
         size = count = 0
-        while count < len(answers) and (not count or size + len(answers[count]) <= bytes_max):
-            size += len(answers[count])
+        while count < len(answers) and (not count or size + answers[count].nbytes <= bytes_max):
+            size += answers[count].nbytes
             count += 1
-        taken = b"".join(answers[:count])
+        taken = answers[:count]
         del answers[:count]
         self.answers_bytes -= size + count * _ENTRY_BYTES
         return taken
@@ -525,10 +522,10 @@ class Session:
     def _take_some(self, pieces: list[Piece], bytes_max: int) -> list[Piece]:
         count = size = 0
         for piece in pieces:
-            if count and size + len(piece.data) > bytes_max:
+            if count and size + piece.content.nbytes > bytes_max:
                 break
             count += 1
-            size += len(piece.data)
+            size += piece.content.nbytes
             self._events -= piece.events
         taken = pieces[:count]
         del pieces[:count]
@@ -540,7 +537,7 @@ class Session:
     def _note_sent(self, taken: list[Piece]) -> None:
         """Deliveries are kept until the application has them."""
         deliveries = [piece for piece in taken if piece.serial]
-        self._sent_bytes += sum([len(piece.data) for piece in deliveries])
+        self._sent_bytes += sum([piece.content.nbytes for piece in deliveries])
         if self._sent is not None:
             self._sent += deliveries
         elif deliveries:
@@ -555,7 +552,7 @@ class Session:
         for piece in old:
             # The client counts from here on.
             self.acknowledged = max(piece.serial, self.acknowledged)
-            self._bytes -= len(piece.data)
+            self._bytes -= piece.content.nbytes
             self._events -= piece.events
             if piece.events:
                 self._note_dropped(piece.topic, MissCause.MISS_CAUSE_EXPIRED, piece.events)
@@ -569,19 +566,21 @@ class Session:
         if self.closing:
             return
         goodbye = Goodbye(code=code, message=message, alternatives=alternatives)
-        self.say(ServerMessage(goodbye=goodbye))
+        self.say(goodbye)
         self.closing = True
 
     def end_unread(self, code: ErrorCode.ValueType, message: str) -> None:
         """Say only goodbye to a connection that does not read; the session is not over with it."""
         goodbye = Goodbye(code=code, message=message)
-        data = piece_of(ServerMessage(goodbye=goodbye))
-        self._answers, self.answers_bytes = [data], len(data)
+        content = Content(goodbye)
+        self._answers, self.answers_bytes = [content], content.nbytes
         self.given_up = True
 
-    def _append(self, data: bytes, events: int, topic: str, now_s: float, *, serial: int) -> None:
-        self._queue.append(Piece(data, events, serial, topic, now_s))
-        self._bytes += len(data)
+    def _append(
+        self, content: Content, events: int, topic: str, now_s: float, *, serial: int
+    ) -> None:
+        self._queue.append(Piece(content, events, serial, topic, now_s))
+        self._bytes += content.nbytes
         self._events += events
 
     def _note_dropped(self, topic: str, cause: MissCause.ValueType, events: int) -> None:

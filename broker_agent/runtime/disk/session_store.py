@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from broker_agent.core.keeping.journal import Changes, Stored
 from broker_agent.core.sessions.redelivery import Piece
+from broker_agent.doors.frames import decode, encode
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.storage_pb2 import SessionRecord
 
@@ -159,7 +160,7 @@ class SessionStore:
             for origin_id, serial, topic, events, data in self._rows(
                 "SELECT id, serial, topic, events, data FROM pieces ORDER BY id, serial"
             ):
-                piece = Piece(data, events, serial, topic, 0.0)
+                piece = Piece(decode(data), events, serial, topic, 0.0)
                 stored.pieces.setdefault(origin_id, []).append(piece)
             for topic, cursor in self._rows("SELECT topic, cursor FROM cursors"):
                 stored.cursors[topic] = Cursor.FromString(cursor)
@@ -192,7 +193,10 @@ class SessionStore:
         many("DELETE FROM pieces WHERE id = ? AND serial = ?", changes.taken)
         many(
             "INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?)",
-            [(name, p.serial, p.topic, p.events, p.data) for name, p in changes.pieces],
+            [
+                (name, p.serial, p.topic, p.events, p.content.encoded(encode))
+                for name, p in changes.pieces
+            ],
         )
         many(
             "DELETE FROM cursors WHERE topic = ?",
