@@ -75,6 +75,17 @@ class Constants(BaseModel):
         return MovingCost(self.a, self.b, self.c)
 
 
+class ManagerFacts(BaseModel):
+    """What managers tell each other about themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    manager_id: str
+    # Where it listens for brokers, and the URL of its HTTP side.
+    agents: str = ""
+    http: str = ""
+
+
 class LeaderState(BaseModel):
     """What a new leader reads."""
 
@@ -174,6 +185,9 @@ Item = TypeVar("Item")
 
 # ---- the store -----------------------------------------------------------------------------------
 
+# Beyond it numbers in the scripts of a store's server are not exact.
+FENCE_MAX = (1 << 53) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
@@ -183,9 +197,8 @@ class Page(Generic[Item]):
 
 
 class Store(Protocol):
-    """Every write raises StoreAway if the store does not answer.
-
-    Fenced ones raise Deposed if the fence is not the newest given out.
+    """Everything raises StoreAway if the store does not answer; what was written then may have
+    arrived. Fenced writes raise Deposed if the fence is not the newest given out.
     """
 
     async def acquire(self, me: str, ttl_s: float, fence_min: int = 0) -> int | None:
@@ -197,6 +210,14 @@ class Store(Protocol):
     async def release(self, me: str, fence: int) -> None: ...
 
     async def leader(self) -> tuple[str, int] | None: ...
+
+    async def announce(self, facts: ManagerFacts, ttl_s: float) -> None:
+        """For `managers`, until the time is over."""
+        ...
+
+    async def managers(self) -> list[ManagerFacts]:
+        """Those that live, by name."""
+        ...
 
     async def read_state(self) -> LeaderState: ...
 
@@ -210,10 +231,14 @@ class Store(Protocol):
 
     async def keep_rates(self, fence: int, rates: Mapping[str, float], at_s: float) -> None: ...
 
+    async def placement(self) -> Placement: ...
+
+    async def policy(self) -> VersionedPolicy: ...
+
     async def plan(self, plan_id: str) -> Plan | None: ...
 
     async def plans(self, cursor: str | None, limit: int) -> Page[Plan]:
-        """The newest first."""
+        """The newest first; a ValueError says that no page begins at the cursor."""
         ...
 
     async def append_audit(self, entry: AuditEntry, key: str = "", *, again: bool = False) -> None:
@@ -221,7 +246,7 @@ class Store(Protocol):
         ...
 
     async def audit(self, cursor: str | None, limit: int) -> Page[AuditEntry]:
-        """The newest first."""
+        """The newest first; a ValueError says that no page begins at the cursor."""
         ...
 
     async def plan_for_key(self, key: str) -> str | None:
@@ -229,5 +254,5 @@ class Store(Protocol):
         ...
 
     async def remember_key(self, key: str, plan_id: str, ttl_s: float) -> str:
-        """The plan that has the key: this one, or who came first."""
+        """The plan that has the key: this one, or the one that came first."""
         ...

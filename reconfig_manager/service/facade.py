@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from dynatops.metrics import Family
 from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Effects, Manager, proposed
-from reconfig_manager.model.plan import Placement, Plan, PlanState
+from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import Busy, RefusalError, StoreAway, UnknownPlan
 from reconfig_manager.ports import (
@@ -100,12 +100,6 @@ class CoreDriver(Protocol):
         ...
 
 
-class ReadStore(Store, Protocol):
-    async def placement(self) -> Placement: ...
-
-    async def policy(self) -> VersionedPolicy: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Costed:
     at_s: float
@@ -120,7 +114,7 @@ class _Costed:
 
 class ManagerFacade:
     def __init__(
-        self, driver: CoreDriver, store: ReadStore, broadcast: Broadcast, settings: RestSettings
+        self, driver: CoreDriver, store: Store, broadcast: Broadcast, settings: RestSettings
     ) -> None:
         self._driver = driver
         self._store = store

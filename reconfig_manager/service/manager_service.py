@@ -27,6 +27,7 @@ from dynatops.tls import TlsFileError
 from dynatops.tokens_file import TokensError
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.refusals import StoreAway
+from reconfig_manager.ports import ManagerFacts
 from reconfig_manager.process_settings import ManagerProcessSettings, default_manager_id
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
@@ -39,7 +40,7 @@ from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.solvers.warm_up import warm_up_model
 from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer
 from reconfig_manager.store.leadership import Leadership, LeadershipHost
-from reconfig_manager.store.redis_store import ManagerFacts, RedisStore, StoreSettingsError, connect
+from reconfig_manager.store.redis_store import RedisStore, StoreSettingsError, connect
 
 log = logging.getLogger(__name__)
 

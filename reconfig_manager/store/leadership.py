@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from dynatops.log_operations import DEPOSED, LEADING, STORE_AWAY, STORE_BACK
 from reconfig_manager.model.refusals import Deposed, StoreAway
+from reconfig_manager.ports import FENCE_MAX, ManagerFacts, Store
 from reconfig_manager.process_settings import LeadershipSettings
-from reconfig_manager.store.redis_store import FENCE_MAX, ManagerFacts, RedisStore
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class LeadershipHost:
 class Leadership:
     def __init__(
         self,
-        store: RedisStore,
+        store: Store,
         settings: LeadershipSettings,
         facts: ManagerFacts,
         host: LeadershipHost,

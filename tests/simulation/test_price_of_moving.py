@@ -44,7 +44,7 @@ class ManagedNet(StepNet):
         plan = rotation(office, nodes, BROKERS, now_s, topics=TOPICS, moving_cost=price)
         leader.carry_out(plan)
         self.run(10.0)
-        plan = self.managers.store.plans[plan.id]
+        plan = self.managers.store.kept.plans[plan.id]
         assert plan.state is PlanState.COMMITTED
         return plan
 

@@ -42,8 +42,8 @@ from reconfig_manager.rest.settings import RestSettings
 from reconfig_manager.service.facade import ManagerFacade
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
+from reconfig_manager.store.memory import MemoryStore
 from tests.support.managed import FakeBroker
-from tests.support.memory_store import MemoryStore
 
 START_S = 1_760_000_000.0
 TTL_S = 1e9

@@ -35,6 +35,7 @@ from reconfig_manager.ports import (
     Solve,
     Tell,
 )
+from reconfig_manager.store.memory import at_once
 from tests.support.managed import REPAIR_MESSAGES, STATE_MESSAGES
 from tests.support.workday import SETTINGS, Workday
 
@@ -44,7 +45,7 @@ QUICK = SolverOptions(iterations_max=40, budget_s=60.0)
 def morning(constants: Constants | None = None, **changes: Any) -> Workday:
     """Enough is known to plan from."""
     day = Workday(Policy(**{"solver": QUICK, **changes}))
-    day.store.constants = constants or Constants()
+    day.store.kept.constants = constants or Constants()
     day.begin()
     day.run(1200.0)
     return day
@@ -55,7 +56,7 @@ def propose(day: Workday, **request: Any) -> Plan:
     plan = proposed(effects)
     assert plan is not None
     day.do(effects)
-    return day.store.plans[plan.id]
+    return day.store.kept.plans[plan.id]
 
 
 def audited(day: Workday) -> list[tuple[str, str, str, str]]:
@@ -98,7 +99,7 @@ class TestProposing:
         day = morning()
         plan = propose(day)
         day.do(day.manager.approve(plan.id, "bob", "do it", day.now_s))
-        plan = day.store.plans[plan.id]
+        plan = day.store.kept.plans[plan.id]
         assert (plan.state, plan.approved_by) == (PlanState.COMMITTED, "bob")
         assert audited(day)[1:] == [
             ("bob", "approve", plan.id, "accepted"),
@@ -153,7 +154,7 @@ class TestProposing:
         day = morning()
         plan = propose(day)
         day.run(SETTINGS.proposal_ttl_s + 60.0)
-        assert day.store.plans[plan.id].state is PlanState.EXPIRED
+        assert day.store.kept.plans[plan.id].state is PlanState.EXPIRED
 
     def test_off_means_dry_runs_only(self) -> None:
         day = morning(mode=Mode.OFF)
@@ -169,7 +170,7 @@ class TestDeciding:
         day = morning()
         plan = propose(day)
         day.do(day.manager.cancel(plan.id, "bob", "no need", day.now_s))
-        plan = day.store.plans[plan.id]
+        plan = day.store.kept.plans[plan.id]
         assert (plan.state, plan.note) == (PlanState.CANCELLED, "cancelled by bob: no need")
         with pytest.raises(IllegalTransition):
             day.manager.cancel(plan.id, "bob", "", day.now_s)
@@ -183,7 +184,7 @@ class TestDeciding:
             day.manager.approve(plan.id, "bob", "", day.now_s)
         cancelling = day.manager.cancel(plan.id, "bob", "", day.now_s)
         day.do([*effects, *cancelling])
-        assert day.store.plans[plan.id].state is PlanState.CANCELLED
+        assert day.store.kept.plans[plan.id].state is PlanState.CANCELLED
 
     def test_of_an_unknown_plan(self) -> None:
         day = morning()
@@ -230,7 +231,7 @@ class TestPolicy:
         day.store.away = False
         day.run(60.0)
         assert day.manager.office.policy.version == 1
-        assert day.store.policy.policy == policy
+        assert day.store.kept.policy.policy == policy
         assert audited(day) == [("root", "set_policy", "policy", "accepted")]
 
     def test_is_not_overwritten_unread(self) -> None:
@@ -246,7 +247,7 @@ class TestPolicy:
             day.do(day.manager.set_policy(Policy(beta=beta), "root", "", day.now_s))
         day.store.away = False
         day.run(60.0)
-        assert (day.store.policy.version, day.store.policy.policy.beta) == (2, 0.3)
+        assert (day.store.kept.policy.version, day.store.kept.policy.policy.beta) == (2, 0.3)
 
 
 class TestLeading:
@@ -275,7 +276,7 @@ class TestLeading:
         approved = open_one.became(PlanState.APPROVED, day.now_s, "").model_copy(
             update={"id": "p1-9"}
         )
-        state = day.store.read()
+        state = at_once(day.store.read_state())
         unsolved = computed[0].model_copy(update={"prediction": None, "id": "p1-8"})
         state = state.model_copy(update={"plans": (open_one, unsolved, approved)})
         manager = Manager(SETTINGS, "m2")

@@ -200,6 +200,6 @@ class TestCalibration:
         world = World(8)
         world.begin(4)
         world.run(5.0)
-        assert world.store.constants.plans == 1
+        assert world.store.kept.constants.plans == 1
         world.elect()
         assert world.manager.office.constants.plans == 1

@@ -22,6 +22,7 @@ CORES = [
     *(path for folder in MANAGER_CORE for path in sorted((MANAGER / folder).glob("*.py"))),
     *(MANAGER / f"{name}.py" for name in ("manager", "ports", "settings")),
     MANAGER / "placement" / "decision.py",
+    MANAGER / "store" / "memory.py",
     *sorted((ROOT / "broker_agent" / "core").glob("*.py")),
     ROOT / "dynatops" / "client" / "core.py",
     ROOT / "dynatops" / "topics.py",
