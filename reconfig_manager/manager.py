@@ -14,12 +14,18 @@ drives it in real time, the simulator in virtual time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 from dynatops.v1.manager_pb2 import LoadReport, Registration, StepReply
 from reconfig_manager.execution.conducting import Conductor
 from reconfig_manager.leader.office import POLICY, Office, audit
 from reconfig_manager.model.network import figures
+from reconfig_manager.model.notices import (
+    BrokerGone,
+    BrokerRegistered,
+    LeadershipLost,
+    LeadershipTaken,
+    PolicyChanged,
+)
 from reconfig_manager.model.plan import CostFigures, Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
@@ -33,10 +39,10 @@ from reconfig_manager.ports import (
     KeepRates,
     LeaderState,
     ManagerEffect,
+    Notify,
     ProposalRequest,
     Record,
     Solve,
-    Tell,
 )
 from reconfig_manager.settings import ManagerSettings
 
@@ -78,7 +84,7 @@ class Manager:
             office.monitor.advise(self._advice)
         led = self._led = _Leading(office, now_s)
         return [
-            Tell({"type": "leader", "manager": self.me, "fence": fence, "at_s": now_s}),
+            Notify(LeadershipTaken(self.me, fence, now_s)),
             *led.proposals.left_behind(now_s),
             *led.conductor.take_over(now_s),
         ]
@@ -88,7 +94,7 @@ class Manager:
         if self._led is None:
             return []
         self._led = None
-        return [Tell({"type": "deposed", "manager": self.me, "at_s": now_s})]
+        return [Notify(LeadershipLost(self.me, now_s))]
 
     def _leading(self) -> _Leading:
         if self._led is None:
@@ -129,7 +135,7 @@ class Manager:
         if admission.new:
             office.monitor.forget(agent.broker_id)
             office.meter.forget(agent.broker_id)
-            effects.append(_broker_event(agent.broker_id, "registered", now_s))
+            effects.append(Notify(BrokerRegistered(agent.broker_id, now_s)))
         return [*effects, *conductor.registered(admission, now_s)]
 
     def report(self, agent: AgentId, report: LoadReport, now_s: float) -> Effects:
@@ -246,8 +252,7 @@ class Manager:
         if record.policy is not None:
             office.policy = record.policy
             led.process.start_again(now_s, office.rules)
-            event = record.policy.model_dump(mode="json")
-            effects.append(Tell({"type": "policy", **event, "at_s": now_s}))
+            effects.append(Notify(PolicyChanged(record.policy, now_s)))
         plan = record.plan
         if plan is None:
             return effects
@@ -276,7 +281,7 @@ class Manager:
         for member in office.members.sweep(now_s):
             office.monitor.forget(member.broker_id)
             office.meter.forget(member.broker_id)
-            effects.append(_broker_event(member.broker_id, "gone", now_s))
+            effects.append(Notify(BrokerGone(member.broker_id, now_s)))
         office.monitor.tick(now_s)
         effects += office.journal.due(now_s)
         effects += led.conductor.tick(now_s)
@@ -318,7 +323,7 @@ class Manager:
 
     def _check_event(self, led: _Leading) -> Effects:
         last = led.process.last
-        return [Tell({"type": "check", **asdict(last)})] if last else []
+        return [Notify(last)] if last else []
 
     # ---- to look at ------------------------------------------------------------------------------
 
@@ -336,10 +341,6 @@ def proposed(effects: Effects) -> Plan | None:
         if isinstance(effect, Record) and effect.plan is not None:
             return effect.plan
     return None
-
-
-def _broker_event(broker_id: str, state: str, now_s: float) -> Tell:
-    return Tell({"type": "broker", "broker": broker_id, "state": state, "at_s": now_s})
 
 
 __all__ = ["PROCESS_ACTOR", "Manager", "proposed"]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dynatops.v1.manager_pb2 import Step
+from reconfig_manager.model.notices import Notice
 from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import SolverOptions, VersionedPolicy
 from reconfig_manager.placement.decision import MovingCost
@@ -159,10 +160,10 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """For whoever watches: `type` and what belongs to it, as JSON."""
+class Notify:
+    """For whoever watches: the event stream, the log, metrics."""
 
-    event: dict[str, Any]
+    notice: Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +177,11 @@ class Outranked:
     above it, if nobody else leads."""
 
     fence: int
+    # This one: the store has lost its past.
+    past_lost: bool = False
 
 
-ManagerEffect = SendStep | Solve | Record | KeepRates | Drop | Tell | Audit | Outranked
+ManagerEffect = SendStep | Solve | Record | KeepRates | Drop | Notify | Audit | Outranked
 
 
 Item = TypeVar("Item")

@@ -23,12 +23,12 @@ from reconfig_manager.ports import (
     Drop,
     KeepRates,
     ManagerEffect,
+    Notify,
     Outranked,
     ProposalRequest,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
 from reconfig_manager.settings import ManagerSettings
 from reconfig_manager.store.memory import MemoryStore, at_once
@@ -176,7 +176,7 @@ class SimulatedManager:
                         stream.close()
                 case Outranked(fence=fence):
                     self._step_back(fence)
-                case KeepRates() | Tell() | Audit():
+                case KeepRates() | Notify() | Audit():
                     pass
 
     def _send(self, agent: AgentId, step: Step) -> None:

@@ -167,7 +167,7 @@ class Conductor:
         if fence <= self._outranked_by:
             return []
         self._outranked_by = fence
-        return [Outranked(fence)]
+        return [Outranked(fence, past_lost=fence == self._office.fence)]
 
     def cancel(self, plan: Plan, actor: str, reason: str, now_s: float) -> list[ManagerEffect]:
         """Before the commit point only; raises IllegalTransition."""

@@ -133,7 +133,7 @@ class Broadcast:
     def __len__(self) -> int:
         return len(self._watchers)
 
-    def tell(self, event: Mapping[str, Any]) -> None:
+    def publish(self, event: Mapping[str, Any]) -> None:
         """`type` is the kind of event."""
         self.told += 1
         text = write_json(event)

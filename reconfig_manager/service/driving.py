@@ -20,6 +20,7 @@ from dynatops.background import BackgroundError, Supervisor
 from dynatops.metrics import Family, Histogram, families
 from dynatops.v1.manager_pb2 import Attended, LoadReport, Registration, StepReply
 from reconfig_manager.manager import Effects, Manager
+from reconfig_manager.model.notices import event_of
 from reconfig_manager.model.refusals import Deposed, StoreAway, StoreError
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.ports import (
@@ -29,17 +30,18 @@ from reconfig_manager.ports import (
     Drop,
     KeepRates,
     ManagerEffect,
+    Notify,
     Outranked,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
 from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.service.advice_ages import AdviceAges
 from reconfig_manager.service.agents import AgentServer
-from reconfig_manager.service.chronicle import Chronicle
+from reconfig_manager.service.operation_log import log_command, log_notice
+from reconfig_manager.service.plan_metrics import PlanMetrics
 from reconfig_manager.service.process_figures import METRICS
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.service.solving import SolverProcess
@@ -99,7 +101,7 @@ class ManagerDriver:
         self._tried: AuditEntry | None = None
         self._tried_key = ""
         self._ticked_s = 0.0
-        self.chronicle: Chronicle = Chronicle()
+        self.plan_metrics: PlanMetrics = PlanMetrics()
         self.lag_s: Histogram = Histogram(_LAG_BOUNDS_S)
         self.audit_lost: int = 0
         self.writes_failed: int = 0
@@ -197,7 +199,7 @@ class ManagerDriver:
         self._perform(self.manager.report(agent, report, self.now_s()))
 
     def on_reply(self, agent: AgentId, reply: StepReply) -> None:
-        self.chronicle.note_reply(reply)
+        self.plan_metrics.count_pause(reply)
         self._perform(self.manager.reply(agent, reply, self.now_s()))
 
     def on_gone(self, agent: AgentId) -> None:
@@ -222,7 +224,6 @@ class ManagerDriver:
         waiting: list[asyncio.Future[None]] | None = None,
     ) -> None:
         for effect in effects:
-            self.chronicle.note(effect)
             match effect:
                 case SendStep(agent=agent, step=step):
                     if self.leadership.fence == self._fence:
@@ -235,12 +236,15 @@ class ManagerDriver:
                     self._keep_rates(effect)
                 case Drop(agent=agent, reason=reason):
                     self.agents.drop(agent, reason)
-                case Tell(event=event):
-                    self._broadcast.tell(event)
+                case Notify(notice=notice):
+                    log_notice(self.manager.me, notice)
+                    self.plan_metrics.count_notice(notice)
+                    self._broadcast.publish(event_of(notice))
                 case Audit(entry=entry):
+                    log_command(self.manager.me, entry)
                     self._audit(entry)
-                case Outranked(fence=fence):
-                    lost = " (the store has lost its past)" if fence == self._fence else ""
+                case Outranked(fence=fence, past_lost=past_lost):
+                    lost = " (the store has lost its past)" if past_lost else ""
                     log.warning("a broker obeys fence %d already%s: leading again", fence, lost)
                     self.leadership.outranked(fence)
 

@@ -51,8 +51,8 @@ from reconfig_manager.rest.views import (
     TopicView,
     TreeView,
 )
-from reconfig_manager.service.chronicle import tell_command
 from reconfig_manager.service.figures import Sight, figures_of
+from reconfig_manager.service.operation_log import log_command
 from reconfig_manager.service.survey import (
     FRESH_S,
     Survey,
@@ -326,7 +326,7 @@ class ManagerFacade:
             outcome=outcome,
             detail=detail,
         )
-        tell_command(self._driver.manager.me, entry)
+        log_command(self._driver.manager.me, entry)
         await self._store.append_audit(entry)
 
     # ---- this manager ----------------------------------------------------------------------------

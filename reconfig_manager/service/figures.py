@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from dynatops.metrics import Family, Metric, Reading, counter, families, gauge, one_of
 from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.notices import CheckOutcome
 from reconfig_manager.model.plan import Phase, PlanState
 from reconfig_manager.model.policy import Mode
-from reconfig_manager.planning.process import CheckOutcome
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.service.survey import Survey
 

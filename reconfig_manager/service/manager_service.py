@@ -147,7 +147,6 @@ class ManagerService:
         driver.agents.address = self.address
         self.manager_id = settings.manager_id or default_manager_id(port)
         driver.manager = Manager(settings.manager, self.manager_id)
-        driver.chronicle.me = self.manager_id
         facade = ManagerFacade(driver, self.store, self._broadcast, settings.rest)
         self._rest = RestServer(create_app(facade, settings.rest), settings.rest)
         # Until then it is asked about leadership by nobody.

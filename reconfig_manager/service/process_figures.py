@@ -43,36 +43,40 @@ EXECUTION: Figures = [
         "plans_ended",
         "Plans that came to their end under this manager, by state.",
         lambda d: {
-            state.lower(): float(d.chronicle.ended[state]) for state in PlanState if state.over
+            state.lower(): float(d.plan_metrics.ended[state]) for state in PlanState if state.over
         },
         "state",
     ),
     histogram(
         "dynatops_plan_phase_seconds",
         "How long plans were in each phase.",
-        lambda d: {phase.lower(): kept for phase, kept in d.chronicle.phase_s.items()},
+        lambda d: {phase.lower(): kept for phase, kept in d.plan_metrics.phase_s.items()},
         "phase",
     ),
     histogram(
         "dynatops_pause_seconds",
         "How long a broker held its clients back for a plan.",
-        lambda d: d.chronicle.pause_s,
+        lambda d: d.plan_metrics.pause_s,
     ),
-    _c("brokers_moved", "Brokers that committed plans moved.", lambda d: d.chronicle.brokers_moved),
+    _c(
+        "brokers_moved",
+        "Brokers that committed plans moved.",
+        lambda d: d.plan_metrics.brokers_moved,
+    ),
     _c(
         "plan_messages",
         "Messages that plans took, the manager's and the brokers'.",
-        lambda d: d.chronicle.messages,
+        lambda d: d.plan_metrics.messages,
     ),
     _g(
         "plan_benefit_ratio",
         "Of the plan measured last: benefit, measured by predicted.",
-        lambda d: _if_known(d.chronicle.benefit_ratio),
+        lambda d: _if_known(d.plan_metrics.benefit_ratio),
     ),
     _g(
         "plan_messages_ratio",
         "Of the plan measured last: messages, counted by predicted; eq. 11 allows 1.",
-        lambda d: _if_known(d.chronicle.messages_ratio),
+        lambda d: _if_known(d.plan_metrics.messages_ratio),
     ),
     _g("solver_ready", "The solver is warm.", lambda d: d.solver.ready.is_set()),
     _g("solver_waiting", "Problems that wait for the solver.", lambda d: d.solver.waiting),

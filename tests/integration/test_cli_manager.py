@@ -139,7 +139,7 @@ def test_watching_prints_lines_where_there_is_no_screen(terminal: Terminal) -> N
 
     async def happen(watchers: int) -> None:
         await until(lambda: len(driver.broadcast) == watchers)
-        driver.broadcast.tell({"type": "broker", "broker": "b3", "state": "gone"})
+        driver.broadcast.publish({"type": "broker", "broker": "b3", "state": "gone"})
 
     for as_json in (False, True):
         # A stream that nobody reads any more ends with the manager's next word.

@@ -117,7 +117,7 @@ class TestEvents:
         async def go_on() -> None:
             broadcast.end("for this test")
             for number in range(3):
-                broadcast.tell({"type": "check", "number": number})
+                broadcast.publish({"type": "check", "number": number})
 
         manager.do(go_on())
         watch.until_its_end()

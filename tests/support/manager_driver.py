@@ -21,6 +21,7 @@ from dynatops.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.identifiers import key_of
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.notices import event_of
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.monitor.measuring import COUNTERS
@@ -30,11 +31,11 @@ from reconfig_manager.ports import (
     Drop,
     KeepRates,
     ManagerEffect,
+    Notify,
     Outranked,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
@@ -133,8 +134,8 @@ class ManagerDriver:
                 task = replace(effect.task, time_limit_s=min(SOLVER_S, effect.task.time_limit_s))
                 solution = SOLVERS[effect.algorithm](effect.problem, task)
                 return self.manager.solved(effect.plan_id, solution, self.clock_s)
-            case Tell():
-                self.broadcast.tell(effect.event)
+            case Notify():
+                self.broadcast.publish(event_of(effect.notice))
             case Audit():
                 await self.store.append_audit(effect.entry)
             case Drop() | KeepRates() | Outranked():

@@ -23,10 +23,10 @@ from reconfig_manager.ports import (
     Audit,
     KeepRates,
     ManagerEffect,
+    Notify,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
@@ -100,7 +100,7 @@ class Workday:
                 case Solve(plan_id, problem, task, algorithm):
                     answer = self.solver_fails or SOLVERS[algorithm](problem, task)
                     waiting.extend(manager.solved(plan_id, answer, self.now_s))
-                case Audit() | Tell() | KeepRates():
+                case Audit() | Notify() | KeepRates():
                     pass
                 case _:
                     raise AssertionError(effect)

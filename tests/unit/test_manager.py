@@ -29,11 +29,11 @@ from reconfig_manager.ports import (
     Drop,
     KeepRates,
     LeaderState,
+    Notify,
     ProposalRequest,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
 from reconfig_manager.store.memory import at_once
 from tests.support.managed import REPAIR_MESSAGES, STATE_MESSAGES
@@ -87,7 +87,7 @@ class TestProposing:
         day = morning()
         day.store.away = True
         effects = day.manager.propose(ProposalRequest(), day.now_s)
-        assert [type(effect) for effect in effects] == [Record, Tell, Audit]
+        assert [type(effect) for effect in effects] == [Record, Notify, Audit]
         day.do(effects)
         assert not any(isinstance(effect, Solve) for effect in day.effects)
         day.store.away = False

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from reconfig_manager.model.notices import CheckOutcome, ProcessChecked
 from reconfig_manager.model.plan import Origin, PlanState
 from reconfig_manager.model.policy import (
     DAY_S,
@@ -17,8 +18,7 @@ from reconfig_manager.model.policy import (
     SolverOptions,
 )
 from reconfig_manager.placement.problem import Objective
-from reconfig_manager.planning.process import CheckOutcome
-from reconfig_manager.ports import Solve, Tell
+from reconfig_manager.ports import Notify, Solve
 from tests.support.workday import START_S, Workday
 
 HOUR_S = 3600.0
@@ -31,11 +31,11 @@ def auto(**changes: Any) -> Policy:
 
 def outcomes(day: Workday) -> list[str]:
     return [
-        str(effect.event["outcome"])
+        str(effect.notice.outcome)
         for effect in day.effects
-        if isinstance(effect, Tell)
-        and effect.event["type"] == "check"
-        and effect.event["outcome"] != "solving"
+        if isinstance(effect, Notify)
+        and isinstance(effect.notice, ProcessChecked)
+        and effect.notice.outcome is not CheckOutcome.SOLVING
     ]
 
 
