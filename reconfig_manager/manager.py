@@ -5,6 +5,7 @@
     propose, approve, cancel, set_policy   people; a refusal is raised (`refusals.py`)
     solved, recorded, not_recorded         how effects ended
     tick                                   time passes; several times a second
+    status, topics_status                  what watchers are shown, as values (`status.py`)
 
 It does nothing unless it leads. Under a leadership, `Office` holds what is known, `Proposals` has
 the plans until they are approved, `Conductor` from then on, `Process` is Algorithm 3. The service
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from dynatops.v1.manager_pb2 import LoadReport, Registration, StepReply
 from reconfig_manager.execution.conducting import Conductor
 from reconfig_manager.leader.office import POLICY, Office, audit
-from reconfig_manager.model.network import figures
+from reconfig_manager.model.network import Model
 from reconfig_manager.model.notices import (
     BrokerGone,
     BrokerRegistered,
@@ -26,9 +27,10 @@ from reconfig_manager.model.notices import (
     LeadershipTaken,
     PolicyChanged,
 )
-from reconfig_manager.model.plan import CostFigures, Plan, PlanState
+from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
+from reconfig_manager.monitor.members import Member
 from reconfig_manager.monitor.monitor import RateAdvice
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.planning.process import Found, Process
@@ -45,6 +47,7 @@ from reconfig_manager.ports import (
     Solve,
 )
 from reconfig_manager.settings import ManagerSettings
+from reconfig_manager.status import BrokerStatus, LeaderStatus, ManagerStatus, TopicsStatus
 
 Effects = list[ManagerEffect]
 # What the process has solved is no plan yet.
@@ -100,24 +103,6 @@ class Manager:
         if self._led is None:
             raise NotLeading
         return self._led
-
-    @property
-    def office(self) -> Office:
-        """What is known, to look at; raises NotLeading."""
-        return self._leading().office
-
-    @property
-    def process(self) -> Process:
-        return self._leading().process
-
-    @property
-    def executing(self) -> Plan | None:
-        return self._leading().conductor.executing
-
-    @property
-    def catching_up(self) -> list[str]:
-        """Brokers that are being told of a plan that went on without them."""
-        return self._leading().conductor.catching_up
 
     # ---- brokers ---------------------------------------------------------------------------------
 
@@ -228,6 +213,12 @@ class Manager:
         name = subject or (plan.id if plan else "")
         return [*effects, audit(now_s, actor, action, name, reason, "accepted")]
 
+    def take_refusals(self) -> Effects:
+        """Audit entries of refused commands; without this they come with the next tick."""
+        office = self._leading().office
+        refusals, office.outbox = office.outbox, []
+        return refusals
+
     # ---- how effects ended -----------------------------------------------------------------------
 
     def solved(self, plan_id: str, solution: Solution | str, now_s: float) -> Effects:
@@ -277,7 +268,7 @@ class Manager:
         if self._led is None:
             return []
         led, office = self._led, self._led.office
-        effects, office.outbox = office.outbox, []
+        effects = self.take_refusals()
         for member in office.members.sweep(now_s):
             office.monitor.forget(member.broker_id)
             office.meter.forget(member.broker_id)
@@ -325,14 +316,82 @@ class Manager:
         last = led.process.last
         return [Notify(last)] if last else []
 
-    # ---- to look at ------------------------------------------------------------------------------
+    # ---- read-only -------------------------------------------------------------------------------
 
-    def cost(self, now_s: float) -> CostFigures:
-        """Of the present placement, in messages for T_free; raises ModelTooThin."""
-        led = self._leading()
-        model = led.office.model(led.office.rules, now_s)
-        problem = led.proposals.problem(model, led.office.rules)
-        return figures(problem.model.evaluate(problem.place))
+    def status(self, now_s: float) -> ManagerStatus:
+        if self._led is None:
+            return ManagerStatus(self.me)
+        led, office = self._led, self._led.office
+        leader = LeaderStatus(
+            at_s=now_s,
+            fence=office.fence,
+            placement=office.placement,
+            policy=office.policy,
+            constants=office.constants,
+            brokers=tuple(_broker_status(office, member) for member in office.members),
+            plans=tuple(office.plans.values()),
+            executing=led.conductor.executing,
+            catching_up=tuple(led.conductor.catching_up),
+            store_behind=office.journal.behind,
+            last_check=led.process.last,
+            next_check_s=led.process.next_s,
+            streak=led.process.streak,
+        )
+        return ManagerStatus(self.me, leader)
+
+    def topics_status(self, now_s: float) -> TopicsStatus:
+        """Raises NotLeading."""
+        office = self._leading().office
+        problem = ""
+        try:
+            office.model(office.rules, now_s)
+        except ModelTooThin as thin:
+            problem = str(thin)
+        monitor = office.monitor
+        return TopicsStatus(
+            at_s=now_s,
+            fence=office.fence,
+            rates=monitor.rates(),
+            requests=monitor.request_rates(),
+            subscribers=monitor.subscriptions_by_topic(),
+            model_problem=problem,
+            completeness=monitor.completeness(office.members, now_s),
+            periods=monitor.periods,
+        )
+
+    def subscribers(self, topic: str) -> frozenset[str]:
+        """Brokers in the topic's tree for their own sake. Raises NotLeading."""
+        return frozenset(self._leading().office.monitor.subscribers(topic))
+
+    def plan(self, plan_id: str) -> Plan:
+        """One at hand. Raises UnknownPlan and NotLeading."""
+        return self._leading().office.plan(plan_id)
+
+    def model(self, now_s: float) -> Model:
+        """What it would plan from now. Raises ModelTooThin and NotLeading."""
+        office = self._leading().office
+        return office.model(office.rules, now_s)
+
+    @property
+    def leader_state(self) -> Office:
+        """For the simulator and tests, which write plans of their own. Raises NotLeading."""
+        return self._leading().office
+
+
+def _broker_status(office: Office, member: Member) -> BrokerStatus:
+    load = office.monitor.load(member.broker_id)
+    return BrokerStatus(
+        placed=member.placed,
+        node_id=member.node_id,
+        epoch=member.epoch,
+        labels=dict(member.labels),
+        attached=member.attached,
+        frozen_by=member.frozen_by,
+        heard_s=load.heard_s if load else None,
+        sessions=load.sessions if load else 0,
+        topics=load.topics if load else 0,
+        subscriptions=load.subscriptions if load else 0,
+    )
 
 
 def proposed(effects: Effects) -> Plan | None:

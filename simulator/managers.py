@@ -152,7 +152,7 @@ class SimulatedManager:
 
     def carry_out(self, plan: Plan) -> None:
         """One that was made by hand."""
-        self._perform(self.core.office.write(plan))
+        self._perform(self.core.leader_state.write(plan))
         self._perform(self.core.approve(plan.id, "simulator", "a run", self._now_s))
 
     def cancel(self, plan_id: str) -> None:

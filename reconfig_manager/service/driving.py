@@ -42,7 +42,7 @@ from reconfig_manager.service.advice_ages import AdviceAges
 from reconfig_manager.service.agents import AgentServer
 from reconfig_manager.service.operation_log import log_command, log_notice
 from reconfig_manager.service.plan_metrics import PlanMetrics
-from reconfig_manager.service.process_figures import METRICS
+from reconfig_manager.service.process_metrics import METRICS
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.service.solving import SolverProcess
 from reconfig_manager.store.leadership import Leadership
@@ -356,6 +356,6 @@ class ManagerDriver:
         problem = self.leadership.problem
         return {"store": problem} if problem else {}
 
-    def figures(self) -> list[Family]:
-        """Those that `rest` does not know of."""
+    def metrics(self) -> list[Family]:
+        """Those of the process."""
         return families(METRICS, self)

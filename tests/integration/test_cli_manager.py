@@ -131,7 +131,7 @@ def test_the_policy(terminal: Terminal) -> None:
     assert "mode = auto" in terminal.type("policy", "set", "mode=auto", "t_free_s=1800", *REASON)
     found = terminal.json("policy", "show")
     assert (found["version"], found["policy"]["t_free_s"]) == (1, 1800)
-    assert terminal.manager.driver.manager.office.rules.t_free_s == 1800
+    assert terminal.manager.driver.manager.leader_state.rules.t_free_s == 1800
 
 
 def test_watching_prints_lines_where_there_is_no_screen(terminal: Terminal) -> None:

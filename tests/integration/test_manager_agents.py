@@ -63,7 +63,7 @@ class TestAgents:
                 async with attending([agent]):
                     await all_attached(service, 1)
                     agent.epoch, agent.registration_version = 6, 1
-                    members = service.driver.manager.office.members
+                    members = service.driver.manager.leader_state.members
 
                     def is_told() -> bool:
                         # As brokers do with each tick: the manager may not have answered yet.

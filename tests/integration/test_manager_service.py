@@ -146,7 +146,7 @@ class TestPlans:
             async with managing(server.url) as service:
                 # Nobody was ever asked: it is rolled back at once, or when it is too late.
                 await until(lambda: service.leads)
-                plan = service.driver.manager.office.plan("p0")
+                plan = service.driver.manager.leader_state.plan("p0")
                 assert plan.phase is Phase.ROLLING_BACK or plan.state is PlanState.ROLLED_BACK
 
         run(tmp_path, scenario)
@@ -159,7 +159,7 @@ async def planning(service: ManagerService, brokers: int = 8) -> AsyncIterator[l
     agents = [FakeAgent(f"b{i}", [service.address]) for i in range(brokers)]
     async with attending(agents):
         await all_attached(service, brokers)
-        office = service.driver.manager.office
+        office = service.driver.manager.leader_state
         await until(lambda: office.monitor.periods >= 2)
         await until(service.driver.solver.ready.is_set, timeout_s=60)
         yield agents

@@ -37,7 +37,7 @@ class ManagedNet(StepNet):
         """So many brokers take each other's places, as a plan with its price."""
         leader = self.managers.leader
         assert leader is not None
-        office = leader.core.office
+        office = leader.core.leader_state
         nodes = {name: self.node_of(name) for name in self.names[:movers]}
         price = office.constants.moving().of(BROKERS, TOPICS, movers)
         now_s = self.scheduler.now_s

@@ -100,7 +100,7 @@ class ManagerDriver:
     def problems(self) -> dict[str, str]:
         return {"store": "no answer"} if self.store.away else {}
 
-    def figures(self) -> list[Family]:
+    def metrics(self) -> list[Family]:
         up = Sample(float(not self.store.away))
         return [Family("dynatops_store_up", "gauge", "Whether the store answers.", (up,))]
 
@@ -199,7 +199,7 @@ class ManagerDriver:
 
     @property
     def plans(self) -> list[Plan]:
-        return list(self.manager.office.plans.values())
+        return list(self.manager.leader_state.plans.values())
 
 
 def load_report(number: int, counters: Mapping[str, int], *, first: bool) -> LoadReport:

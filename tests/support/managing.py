@@ -215,7 +215,7 @@ class World:
         if not manager.leads:
             return
         self.before_record(record)
-        fence = manager.office.fence
+        fence = manager.leader_state.fence
         fails = self.store_away or self.rng.random() < self.mishaps.unwritten
         arrives = not fails or (not self.store_away and self.rng.random() < 0.5)
 
@@ -266,8 +266,8 @@ class World:
     def rotation(self, movers: int) -> Plan:
         """A plan by which the first brokers take each other's places, ready to be approved."""
         nodes = {name: self.brokers[name].node_id for name in sorted(self.brokers)[:movers]}
-        plan = rotation(self.manager.office, nodes, len(self.brokers), self.now_s)
-        self.do(self.manager.office.write(plan))
+        plan = rotation(self.manager.leader_state, nodes, len(self.brokers), self.now_s)
+        self.do(self.manager.leader_state.write(plan))
         return plan
 
     def begin(self, movers: int = 3) -> Plan:

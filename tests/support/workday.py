@@ -30,6 +30,7 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
+from reconfig_manager.status import LeaderStatus
 from reconfig_manager.store.memory import MemoryStore, at_once
 from tests.support.managed import FakeBroker
 from tests.support.manager_store import lead_next
@@ -92,7 +93,7 @@ class Workday:
                     waiting.extend(manager.reply(agent, reply, self.now_s))
                 case Record(token):
                     try:
-                        at_once(self.store.write(manager.office.fence, effect))
+                        at_once(self.store.write(manager.leader_state.fence, effect))
                     except StoreAway:
                         waiting.extend(manager.not_recorded(token, self.now_s))
                     else:
@@ -155,6 +156,12 @@ class Workday:
         )
         place = [geometry.index_of(broker.node_id) for broker in self.brokers.values()]
         return CostModel(geometry, demand, Prices()).evaluate(np.array(place, dtype=np.int32))
+
+    @property
+    def status(self) -> LeaderStatus:
+        status = self.manager.status(self.now_s).leader
+        assert status is not None
+        return status
 
     # ---- plans -----------------------------------------------------------------------------------
 

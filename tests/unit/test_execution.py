@@ -223,7 +223,7 @@ class TestTheStoreIsAway:
         def lose_the_answer(record: Record) -> None:
             written = record.plan
             if written is not None and written.phase is Phase.RESTORING and not world.store_away:
-                at_once(world.store.write(world.manager.office.fence, record))
+                at_once(world.store.write(world.manager.leader_state.fence, record))
                 world.store_away = True
 
         world.before_record = lose_the_answer
@@ -346,7 +346,7 @@ def test_a_broker_that_has_obeyed_a_higher_fence() -> None:
     world.brokers["b2"].fence = 7
     world.elect()
     world.run(2.0)
-    assert world.manager.office.fence == 8
+    assert world.manager.leader_state.fence == 8
     plan = world.rotation(2)
     world.do(world.manager.approve(plan.id, "alice", "", world.now_s))
     assert finish(world, plan).state is PlanState.COMMITTED

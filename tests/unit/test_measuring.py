@@ -202,4 +202,4 @@ class TestCalibration:
         world.run(5.0)
         assert world.store.kept.constants.plans == 1
         world.elect()
-        assert world.manager.office.constants.plans == 1
+        assert world.manager.leader_state.constants.plans == 1

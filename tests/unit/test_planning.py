@@ -118,7 +118,7 @@ class TestTheProcess:
         day.begin()
         day.run(1.1 * HOUR_S)
         (plan,) = day.of(PlanState.COMMITTED)
-        assert day.manager.process.next_s >= plan.changed_s + HOUR_S
+        assert day.status.next_check_s >= plan.changed_s + HOUR_S
 
     def test_a_candidate_is_solved_once_and_then_only_looked_at(self) -> None:
         day = Workday(auto(hysteresis_periods=3))
@@ -189,7 +189,7 @@ class TestTheProcess:
         day.solver_fails = "out of memory"
         day.begin()
         day.run(1.1 * HOUR_S)
-        last = day.manager.process.last
+        last = day.status.last_check
         assert last is not None
         assert (last.outcome, last.explanation) == (CheckOutcome.UNSOLVED, "out of memory")
 
@@ -197,9 +197,9 @@ class TestTheProcess:
         day = Workday(auto(hysteresis_periods=2))
         day.begin()
         day.run(1.1 * HOUR_S)
-        assert day.manager.process.streak == 1
+        assert day.status.streak == 1
         day.do(day.manager.set_policy(auto(hysteresis_periods=2), "root", "", day.now_s))
-        assert day.manager.process.streak == 0
+        assert day.status.streak == 0
 
 
 class TestPolicy:

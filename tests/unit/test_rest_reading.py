@@ -76,7 +76,7 @@ class TestViews:
             assert tree["topic"] == topic
             geometry = RingGeometry(b.node_id for b in driver.brokers.values())
             hosts = {geometry.index_of(b.node_id): b.broker_id for b in driver.brokers.values()}
-            subscribing = set(driver.manager.office.monitor.subscribers(topic))
+            subscribing = set(driver.manager.leader_state.monitor.subscribers(topic))
             shape = geometry.tree(
                 geometry.successor_of(key_of(topic)),
                 [node for node, broker in hosts.items() if broker in subscribing],

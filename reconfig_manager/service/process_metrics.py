@@ -18,7 +18,7 @@ from reconfig_manager.service.agents import AgentCounters
 if TYPE_CHECKING:
     from reconfig_manager.service.driving import ManagerDriver
 
-Figures = list[Metric["ManagerDriver"]]
+Metrics = list[Metric["ManagerDriver"]]
 
 
 def _g(
@@ -38,7 +38,7 @@ def _if_known(value: float | None) -> Reading:
     return value if value is not None else dict[str, float]()
 
 
-EXECUTION: Figures = [
+EXECUTION: Metrics = [
     _c(
         "plans_ended",
         "Plans that came to their end under this manager, by state.",
@@ -84,7 +84,7 @@ EXECUTION: Figures = [
     _c("solver_failures", "Of the solver's process.", lambda d: d.solver.failures),
 ]
 
-STORE: Figures = [
+STORE: Metrics = [
     _g("store_up", "Whether the store answers.", lambda d: not d.leadership.problem),
     _g("managers", "Managers that live.", lambda d: len(d.leadership.managers)),
     _c("store_failures", "Questions to the store without an answer.", lambda d: d.store.failures),
@@ -92,9 +92,9 @@ STORE: Figures = [
     _c("audit_lost", "Audit entries lost.", lambda d: d.audit_lost),
 ]
 
-AGENTS: Figures = [*counters_of(AgentCounters, "dynatops_", lambda d: d.agents.counters)]
+AGENTS: Metrics = [*counters_of(AgentCounters, "dynatops_", lambda d: d.agents.counters)]
 
-ADVICE: Figures = [
+ADVICE: Metrics = [
     _g(
         "advice_present",
         "Whether there is advice of an analytics job in Redis.",
@@ -125,7 +125,7 @@ ADVICE: Figures = [
     _c("rates_failures", "Times that advised rates could not be read.", lambda d: d.rates.failures),
 ]
 
-PROCESS: Figures = [
+PROCESS: Metrics = [
     _g(
         "manager_info",
         "1, with the manager's id and version.",
@@ -141,4 +141,4 @@ PROCESS: Figures = [
     ),
 ]
 
-METRICS: Figures = [*EXECUTION, *STORE, *AGENTS, *ADVICE, *PROCESS]
+METRICS: Metrics = [*EXECUTION, *STORE, *AGENTS, *ADVICE, *PROCESS]
