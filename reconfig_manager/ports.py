@@ -36,7 +36,7 @@ class ProposalRequest(BaseModel):
 
     actor: str = "anonymous"
     reason: str = Field("", max_length=1000)
-    # Approved at once if the decision accepts it; otherwise a dry run, to be approved by somebody.
+    # Approved at once if the decision accepts it; otherwise a dry run, to be approved by a person.
     execute: bool = False
     options: SolverOptions | None = None
 
@@ -87,7 +87,7 @@ class ManagerFacts(BaseModel):
     http: str = ""
 
 
-class LeaderState(BaseModel):
+class StoredState(BaseModel):
     """What a new leader reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -161,7 +161,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """For whoever watches: the event stream, the log, metrics."""
+    """For the event stream, the log and metrics."""
 
     notice: Notice
 
@@ -222,7 +222,7 @@ class Store(Protocol):
         """Those that live, by name."""
         ...
 
-    async def read_state(self) -> LeaderState: ...
+    async def read_state(self) -> StoredState: ...
 
     async def write(self, fence: int, record: Record) -> None:
         """All of the record or nothing.

@@ -1,6 +1,6 @@
-"""What a manager says of itself to whoever looks: REST views, metrics, probes, tests.
+"""What a manager says of itself: to REST views, metrics, probes and tests.
 
-Values, made by `Manager.status` and `Manager.topics_status` and never changed: nobody who reads
+Values, made by `Manager.status` and `Manager.topics_status` and never changed: nothing that reads
 them reaches into the core. What is known of topics is apart, as putting it together takes long on
 large networks.
 """

@@ -14,6 +14,7 @@ import numpy as np
 
 from dynatops.v1.manager_pb2 import AgentFrame, Step, StepReply
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ManagerSettings
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import Deposed, RefusalError, StoreAway
 from reconfig_manager.placement.problem import PlacementProblem, Solution, SolverRun, Task
@@ -30,7 +31,6 @@ from reconfig_manager.ports import (
     SendStep,
     Solve,
 )
-from reconfig_manager.settings import ManagerSettings
 from reconfig_manager.store.memory import MemoryStore, at_once
 from simulator.uplinks import KEEPALIVE_S, RECONNECT_S, SimulatedStream, SimulatedUplink
 

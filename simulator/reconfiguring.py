@@ -15,10 +15,10 @@ from random import Random
 from typing import TextIO
 
 from overlay.identifiers import show_node
+from reconfig_manager.model.core_settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import SolverOptions
 from reconfig_manager.ports import ProposalRequest
-from reconfig_manager.settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from simulator.managers import Managers, SimulatedManager
 from simulator.network import Weather
 from simulator.run import SimulatedRun, Verdict

@@ -1,8 +1,8 @@
-"""What happened under a manager, for whoever watches: the event stream, the log, metrics.
+"""What happened under a manager: for the event stream, the log and metrics.
 
 A notice is among the effects of the core, once for each thing that happened, and says all of it:
-nobody who reads it needs to remember, or to compare with, what there was before. `event_of` is the
-one place where a notice becomes what `GET /v1/events` carries.
+nothing that reads it needs to remember, or to compare with, what there was before. `event_of` is
+the one place where a notice becomes what `GET /v1/events` carries.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class PlacedNode(_PlanPart):
 
 
 class Placement(_PlanPart):
-    """Who hosts which node since a plan was committed. Brokers that came later are not in it."""
+    """Which broker hosts which node since a plan was committed; later brokers are not in it."""
 
     epoch: int = 0
     plan_id: str = ""
@@ -264,7 +264,7 @@ class Execution(_PlanPart):
     fence: int
     manager: str
     started_s: float
-    # Everybody who is sent RCFG_INIT, and who is to host what.
+    # Every broker that is sent RCFG_INIT, and which node each mover is to host.
     participants: tuple[Participant, ...] = ()
     moved: tuple[PlacedNode, ...] = ()
     # Where the moved nodes were: what is restored by rolling back.

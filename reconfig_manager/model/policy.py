@@ -151,11 +151,11 @@ class MaintenanceWindow(Written):
         start, end = _seconds(self.start), _seconds(self.end)
         if end <= start:
             end += DAY_S
-        return (self._on(day) and start <= second < end) or (
-            self._on(day - 1) and second + DAY_S < end
+        return (self._is_on(day) and start <= second < end) or (
+            self._is_on(day - 1) and second + DAY_S < end
         )
 
-    def _on(self, day: int) -> bool:
+    def _is_on(self, day: int) -> bool:
         return WEEK_DAYS[(day + EPOCH_WEEK_DAY) % len(WEEK_DAYS)] in self.days
 
 

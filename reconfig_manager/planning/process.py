@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from overlay.cost_kernels import Ints
-from reconfig_manager.model.network import Model, figures
+from reconfig_manager.model.network import Model, cost_figures
 from reconfig_manager.model.notices import CheckOutcome, ProcessChecked
 from reconfig_manager.model.plan import Base, Move, Prediction
 from reconfig_manager.model.policy import Mode, Policy
@@ -62,8 +62,8 @@ def predict(
     moving = problem.moving
     return Prediction(
         algorithm=solution.algorithm,
-        cost_before=figures(before),
-        cost_after=figures(after),
+        cost_before=cost_figures(before),
+        cost_after=cost_figures(after),
         benefit=decision.benefit,
         moving_cost=decision.moving_cost,
         threshold=decision.threshold,

@@ -15,14 +15,14 @@ from dynatops.accepting import ConnectionTable
 from dynatops.metrics import Metric, counter, gauge
 from reconfig_manager.rest.access import Tokens, check_host
 from reconfig_manager.rest.problems import RETRY_AFTER_S, ProblemError, response_of
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 
 # Probes and the schema tell no secrets.
 OPEN_PATHS = frozenset({"/v1/healthz", "/v1/readyz", "/v1/openapi.json"})
 
 
 class CallerTraffic:
-    """Figures about requests."""
+    """What is counted of requests."""
 
     def __init__(self) -> None:
         # By method and status.
@@ -108,7 +108,7 @@ class Gatekeeper:
             return
         if body is None:
             return
-        # Who passes the request on needs it, when the endpoint has had it.
+        # Forwarding needs it, when the endpoint has had it.
         scope.setdefault("state", {})["body"] = body
         await self._app(scope, _replayed(body, receive), send)
 
@@ -140,7 +140,7 @@ class Gatekeeper:
         if length in ("", "0") and "transfer-encoding" not in headers:
             return b""
         if scope["path"] in OPEN_PATHS:
-            # Nobody reads one: whoever sends it needs no token, and may take long.
+            # It is not read: its sender needs no token, and may take long.
             return b""
         parts: list[bytes] = []
         size = 0

@@ -27,7 +27,7 @@ from reconfig_manager.rest.problems import (
 )
 from reconfig_manager.rest.reading import figures, network, process, stored
 from reconfig_manager.rest.requests import ElsewhereError, known_parameters, settings_of
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.rest.watching import events
 
 PREFIX = "/v1"

@@ -1,4 +1,4 @@
-"""Events for whoever watches, each watcher with a queue of its own, bounded.
+"""Events for watchers, each with a queue of its own, bounded.
 
 A watcher that is too slow loses its stream, not single events: it is told `overflow`, and comes
 back. One that comes back names the last event it has seen, and goes on there if that is still kept;

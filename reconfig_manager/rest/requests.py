@@ -15,7 +15,7 @@ from reconfig_manager.model.refusals import NotLeading
 from reconfig_manager.ports import Page
 from reconfig_manager.rest.access import caller_of, check_role
 from reconfig_manager.rest.facade import Caller, Facade, PageRequest
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.rest.views import PageView
 
 # Of what was wrong with parameters.

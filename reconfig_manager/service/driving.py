@@ -36,13 +36,13 @@ from reconfig_manager.ports import (
     SendStep,
     Solve,
 )
-from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.service.advice_ages import AdviceAges
 from reconfig_manager.service.agents import AgentServer
 from reconfig_manager.service.operation_log import log_command, log_notice
 from reconfig_manager.service.plan_metrics import PlanMetrics
 from reconfig_manager.service.process_metrics import METRICS
+from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.service.solving import SolverProcess
 from reconfig_manager.store.leadership import Leadership
@@ -61,7 +61,7 @@ class _Write:
     record: Record
     # Of the leadership that it belongs to.
     fence: int
-    # Somebody who waits for it.
+    # A caller that waits for it.
     done: asyncio.Future[None] | None
 
 
@@ -170,7 +170,7 @@ class ManagerDriver:
         self._fence = None
         self._perform(self.manager.depose(self.now_s()))
         self.agents.dismiss()
-        self.solver.forget()
+        self.solver.drop_problems()
         self._broadcast.end(f"this manager leads no longer: {reason}")
         # Their fence is over: they end as soon as it is their turn.
         self._writes_stirred.set()
@@ -282,7 +282,7 @@ class ManagerDriver:
                 self._ended(write, None)
 
     def _ended(self, write: _Write, problem: StoreError | None) -> None:
-        """Tell the core, if it still is the one that asked; then whoever waits."""
+        """Tell the core, if it still is the one that asked; then the caller that waits."""
         effects: Effects = []
         if write.fence == self._fence:
             if problem is None:

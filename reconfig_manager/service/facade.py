@@ -48,7 +48,7 @@ from reconfig_manager.rest.facade import (
     PageRequest,
     UnknownCursorError,
 )
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.rest.views import (
     BrokerView,
     ClusterView,
@@ -78,7 +78,7 @@ FRESH_S = 2.0
 
 
 class CoreDriver(Protocol):
-    """Who drives the core: the service, or a test."""
+    """What drives the core: the service, or a test."""
 
     @property
     def manager(self) -> Manager: ...

@@ -14,7 +14,7 @@ from typing import Self
 from dynatops.version import VERSION
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
-from reconfig_manager.model.network import Model, figures
+from reconfig_manager.model.network import Model, cost_figures
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy
 from reconfig_manager.placement.decision import MovingCost, is_reconfigurable
@@ -250,7 +250,7 @@ def _cost_view(model: Model, rules: Policy, constants: Constants) -> CostView:
     return CostView(
         t_free_s=rules.t_free_s,
         delay_weight=rules.solver.delay_weight,
-        cost=figures(cost),
+        cost=cost_figures(cost),
         relays_per_event=cost.overhead / events if events else 0.0,
         threshold=rules.beta * most,
         reconfigurable=is_reconfigurable(

@@ -26,10 +26,10 @@ from reconfig_manager.ports import (
     FENCE_MAX,
     AuditEntry,
     Constants,
-    LeaderState,
     ManagerFacts,
     Page,
     Record,
+    StoredState,
 )
 from reconfig_manager.store.cursors import number_of, page_size
 
@@ -151,13 +151,13 @@ class MemoryStore:
 
     # ---- the leader's state ----------------------------------------------------------------------
 
-    async def read_state(self) -> LeaderState:
+    async def read_state(self) -> StoredState:
         kept = self._reach()
         newest = list(kept.plans)[-self._plans_read :]
         older = sorted(
             plan.id for plan in kept.plans.values() if not plan.state.over and plan.id not in newest
         )
-        return LeaderState(
+        return StoredState(
             plans=tuple(kept.plans[plan_id] for plan_id in (*older, *newest)),
             placement=kept.placement,
             policy=kept.policy,

@@ -33,15 +33,15 @@ from reconfig_manager.ports import (
     FENCE_MAX,
     AuditEntry,
     Constants,
-    LeaderState,
     ManagerFacts,
     Page,
     Record,
+    StoredState,
 )
-from reconfig_manager.process_settings import StoreSettings
 from reconfig_manager.store import scripts
 from reconfig_manager.store.asking import NoAnswer, ask
 from reconfig_manager.store.cursors import number_of, page_size
+from reconfig_manager.store.store_settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class RedisStore:
 
     # ---- the leader's state ----------------------------------------------------------------------
 
-    async def read_state(self) -> LeaderState:
+    async def read_state(self) -> StoredState:
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.smembers(self._key("open"))
             pipeline.zrevrange(self._key("order"), 0, self._plans_read - 1)
@@ -163,9 +163,9 @@ class RedisStore:
         ids = [*sorted(open_ids - set(newest)), *reversed(newest)]
         raw_plans = await self._raw_plans(ids)
 
-        def parse() -> LeaderState:
+        def parse() -> StoredState:
             kept = _unpack(rates)
-            return LeaderState(
+            return StoredState(
                 plans=tuple(_parse(Plan, raw) for raw in raw_plans),
                 placement=_parse(Placement, placement) if placement else Placement(),
                 policy=_parse_policy(policy),

@@ -13,7 +13,7 @@ import pytest
 from dynatops.cli.main import main
 from dynatops.cli.manager_client import ManagerClient
 from dynatops.cli.watch import Happening, picture
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served
 from tests.support.security import ENCRYPTED, pem, table

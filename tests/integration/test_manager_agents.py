@@ -19,8 +19,8 @@ from dynatops.v1.manager_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import NodeRef
 from reconfig_manager.ports import AgentId
-from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.service.agents import METHOD
+from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.store.embedded import EmbeddedServer
 from tests.support.agents import FakeAgent, attending, managing
 from tests.support.security import ENCRYPTED, MUTUAL, SECRET, TRUSTING, pem

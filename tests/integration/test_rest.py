@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from reconfig_manager.rest.app import create_app
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.rest.server import RestServer, ServeError
-from reconfig_manager.rest.settings import RestSettings
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served
 from tests.support.security import ENCRYPTED, pem, table

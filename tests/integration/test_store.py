@@ -13,12 +13,12 @@ from redis.asyncio import Redis
 
 from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.ports import AuditEntry, Record
-from reconfig_manager.process_settings import StoreSettings
 from reconfig_manager.store.embedded import EmbeddedServer
 from reconfig_manager.store.redis_store import (
     RedisStore,
     StoreSettingsError,
 )
+from reconfig_manager.store.store_settings import StoreSettings
 from tests.support.manager_store import (
     PROGRAMS,
     TTL_S,

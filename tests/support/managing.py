@@ -12,8 +12,9 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
-from reconfig_manager.leader.office import Office
+from reconfig_manager.leader.leader_state import LeaderState
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ExecutionSettings, ManagerSettings
 from reconfig_manager.model.plan import (
     CostFigures,
     ModelFacts,
@@ -32,7 +33,6 @@ from reconfig_manager.ports import (
     Record,
     SendStep,
 )
-from reconfig_manager.settings import ExecutionSettings, ManagerSettings
 from reconfig_manager.store.memory import MemoryStore, at_once
 from tests.support.managed import FakeBroker
 from tests.support.manager_store import lead_next
@@ -63,7 +63,7 @@ class Mishaps:
 
 
 def rotation(
-    office: Office,
+    state: LeaderState,
     nodes: dict[str, int],
     brokers: int,
     now_s: float,
@@ -75,12 +75,12 @@ def rotation(
     hosted = [show_node(node_id) for node_id in nodes.values()]
     figures = CostFigures(overhead=1e6, delay=0.0, total=1e6)
     return Plan(
-        id=office.new_plan_id(),
+        id=state.new_plan_id(),
         created_s=now_s,
         changed_s=now_s,
         expires_s=now_s + 3600,
         options=SolverOptions(),
-        base=office.base(),
+        base=state.base(),
         model=ModelFacts(
             completeness=1.0,
             brokers=brokers,

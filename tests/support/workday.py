@@ -15,6 +15,7 @@ from overlay.cost import Cost, CostModel, Demand, Prices
 from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import StoreAway
@@ -28,7 +29,6 @@ from reconfig_manager.ports import (
     SendStep,
     Solve,
 )
-from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.status import LeaderStatus
 from reconfig_manager.store.memory import MemoryStore, at_once

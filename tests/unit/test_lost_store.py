@@ -75,11 +75,11 @@ def test_nothing_is_begun_once_it_is_known() -> None:
     world = moved()
     world.store.kept = KeptState()
     world.elect()
-    office = world.manager.leader_state
+    leader_state = world.manager.leader_state
     for broker in world.brokers.values():
         world.manager.register(broker.agent, broker.registration(), world.now_s)
     plan = begin(world)
     world.run(0.2, lambda: plan.id in world.store.kept.plans and world.stored(plan).state.over)
-    assert world.manager.leader_state is office
+    assert world.manager.leader_state is leader_state
     assert world.stored(plan).state is PlanState.EXPIRED
     assert "the store has lost its past: b0 has obeyed fence 1" in world.stored(plan).note

@@ -28,12 +28,12 @@ from reconfig_manager.ports import (
     Constants,
     Drop,
     KeepRates,
-    LeaderState,
     Notify,
     ProposalRequest,
     Record,
     SendStep,
     Solve,
+    StoredState,
 )
 from reconfig_manager.service.status_views import cost_work
 from reconfig_manager.status import ManagerStatus
@@ -320,8 +320,8 @@ class TestLeading:
 
     def test_epochs_are_never_used_twice(self) -> None:
         for state in (
-            LeaderState(epoch=7),
-            LeaderState(placement=Placement(epoch=7)),
+            StoredState(epoch=7),
+            StoredState(placement=Placement(epoch=7)),
         ):
             manager = Manager(SETTINGS, "m1")
             manager.lead(1, state, 0.0)
@@ -331,7 +331,7 @@ class TestLeading:
         day = morning()
         kept = [effect for effect in day.effects if isinstance(effect, KeepRates)]
         assert len(kept) > 10
-        state = LeaderState(rates=dict(kept[-1].rates), rates_at_s=day.now_s)
+        state = StoredState(rates=dict(kept[-1].rates), rates_at_s=day.now_s)
         manager = Manager(SETTINGS, "m2")
         manager.lead(2, state, day.now_s)
         assert manager.leader_state.monitor.rates() == kept[-1].rates

@@ -20,7 +20,7 @@ CORES = [
     # `compiled` keeps compiled code on disk; it decides nothing.
     *sorted(set((ROOT / "overlay").glob("*.py")) - {ROOT / "overlay" / "compiled.py"}),
     *(path for folder in MANAGER_CORE for path in sorted((MANAGER / folder).glob("*.py"))),
-    *(MANAGER / f"{name}.py" for name in ("manager", "ports", "settings", "status")),
+    *(MANAGER / f"{name}.py" for name in ("manager", "ports", "status")),
     MANAGER / "placement" / "decision.py",
     MANAGER / "store" / "memory.py",
     *sorted((ROOT / "broker_agent" / "core").glob("*.py")),

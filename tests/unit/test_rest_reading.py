@@ -13,7 +13,7 @@ from overlay.geometry import RingGeometry
 from overlay.identifiers import key_of
 from reconfig_manager.rest import problems
 from reconfig_manager.rest.admission import OPEN_PATHS
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from tests.support.manager_driver import (
     ManagerDriver,
     is_problem,

@@ -7,6 +7,7 @@ said since; all of it is dropped when the lease is lost.
 from __future__ import annotations
 
 from reconfig_manager.leader.journal import LeaderJournal
+from reconfig_manager.model.core_settings import ManagerSettings
 from reconfig_manager.model.network import Model
 from reconfig_manager.model.notices import PlanChanged
 from reconfig_manager.model.plan import Base, Placement, Plan, PlanState
@@ -19,20 +20,19 @@ from reconfig_manager.ports import (
     Audit,
     AuditEntry,
     Constants,
-    LeaderState,
     ManagerEffect,
     Notify,
     Record,
+    StoredState,
 )
-from reconfig_manager.settings import ManagerSettings
 
 # Of the parts of the store that are not plans.
 POLICY, CONSTANTS = "policy", "constants"
 
 
-class Office:
+class LeaderState:
     def __init__(
-        self, settings: ManagerSettings, me: str, fence: int, state: LeaderState, now_s: float
+        self, settings: ManagerSettings, me: str, fence: int, state: StoredState, now_s: float
     ) -> None:
         self.settings = settings
         self.me = me
