@@ -17,8 +17,8 @@ from dynatops.cli.manager_client import ManagerClient, ManagerProblem, Unreachab
 from dynatops.cli.plan_text import describe_plan, headline, when
 from dynatops.cli.terminal import OVER_THE_LINE, write_control
 from dynatops.strict_json import write_json
+from reconfig_manager.solvers import ALGORITHMS
 
-ALGORITHMS = ("refine", "dynatops-greedy", "ssbr-greedy", "lsap")
 _PATH = "/v1/reconfigurations"
 _OVER = frozenset({"COMMITTED", "ROLLED_BACK", "REJECTED", "CANCELLED", "EXPIRED"})
 # REJECTED is an answer: staying is better.

@@ -228,7 +228,7 @@ class TestPolicy:
             ({"t_free_s": 3.0}, "budget_s must be shorter"),
             ({"windows": [{"days": ["monday"]}]}, "unknown day 'monday'"),
             ({"windows": [{"start": "25:00"}]}, "pattern"),
-            ({"solver": {"algorithm": "magic"}}, "one of refine"),
+            ({"solver": {"algorithm": "magic"}}, "one of ssbr-greedy"),
             ({"solver": {"algorithm": "lsap", "max_moves": 3}}, "cannot limit how many"),
             ({"solver": {"algorithm": "ssbr-greedy", "objective": "net"}}, "minds cost alone"),
             ({"unknown": 1}, "Extra inputs"),
