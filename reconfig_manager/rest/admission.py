@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,9 +17,6 @@ from dynatops.metrics import Metric, counter, gauge
 from reconfig_manager.rest.access import Tokens, check_host
 from reconfig_manager.rest.problems import RETRY_AFTER_S, ProblemError, response_of
 from reconfig_manager.rest.rest_settings import RestSettings
-
-# Probes and the schema tell no secrets.
-OPEN_PATHS = frozenset({"/v1/healthz", "/v1/readyz", "/v1/openapi.json"})
 
 
 class CallerTraffic:
@@ -76,9 +74,16 @@ TRAFFIC: list[Metric[CallerTraffic]] = [
 
 class Gatekeeper:
     def __init__(
-        self, app: ASGIApp, settings: RestSettings, tokens: Tokens, traffic: CallerTraffic
+        self,
+        app: ASGIApp,
+        settings: RestSettings,
+        tokens: Tokens,
+        traffic: CallerTraffic,
+        open_paths: Collection[str],
     ) -> None:
+        """Open paths tell no secrets: they take no token, and no place among the others."""
         self._app = app
+        self._open_paths = open_paths
         self._settings = settings
         self.tokens = tokens
         self._traffic = traffic
@@ -116,7 +121,7 @@ class Gatekeeper:
         headers = Headers(scope=scope)
         if not self.tokens.asked_for and not self._settings.insecure:
             check_host(headers.get("host", ""))
-        if scope["path"] not in OPEN_PATHS:
+        if scope["path"] not in self._open_paths:
             if self._traffic.under_way > self._settings.requests_max:
                 raise ProblemError(
                     503,
@@ -139,7 +144,7 @@ class Gatekeeper:
             raise too_large
         if length in ("", "0") and "transfer-encoding" not in headers:
             return b""
-        if scope["path"] in OPEN_PATHS:
+        if scope["path"] in self._open_paths:
             # It is not read: its sender needs no token, and may take long.
             return b""
         parts: list[bytes] = []

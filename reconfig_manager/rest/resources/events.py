@@ -30,10 +30,10 @@ _EVENT = {
     },
 }
 
-events = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
+router = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
 
 
-@events.get(
+@router.get(
     "/events",
     response_class=StreamingResponse,
     responses={
