@@ -13,6 +13,9 @@ no. EXPIRED: too old, or brokers have moved since. While EXECUTING a plan has a 
         |          |      ^
         +----------+--> ROLLING_BACK      commit point
 
+`TRANSITIONS` and `PHASES` have every arrow, also those of a new leader that begins a phase again;
+docs/images/plan.svg is drawn from them.
+
 The commit point is the write of phase RESTORING together with the placement: before it a new leader
 rolls back, after it goes on. `phase` keeps the last one when the plan is over. Plans are values:
 `became` and `entered` give changed copies, each with a higher `version`. Times are in seconds since

@@ -18,11 +18,12 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
-from reconfig_manager.model.plan import PHASES, TRANSITIONS, Phase, PlanState
+from reconfig_manager.model.plan import PHASES, TRANSITIONS, Execution, Phase, PlanState
 from reconfig_manager.model.refusals import Busy, IllegalTransition, StalePlan
 from reconfig_manager.ports import Audit, Record, SendStep
 from reconfig_manager.store.memory import at_once
 from tests.support.managed import FakeBroker
+from tests.support.manager_store import plan
 from tests.support.managing import SETTINGS, Mishaps, World, finish, over, reached
 
 ALL = [RCFG_INIT, RCFG_TREE_RESTORE, RCFG_FINISH]
@@ -356,6 +357,35 @@ class TestTables:
     def test_every_state_and_phase_has_its_row(self) -> None:
         assert set(TRANSITIONS) == set(PlanState)
         assert set(PHASES) == {None, *Phase}
+
+    def test_every_state_but_the_first_can_be_reached_and_none_follows_itself(self) -> None:
+        reached = {following for followers in TRANSITIONS.values() for following in followers}
+        assert reached == set(PlanState) - {PlanState.PROPOSED}
+        assert {following for followers in PHASES.values() for following in followers} == set(Phase)
+        assert all(state not in followers for state, followers in TRANSITIONS.items())
+
+    @pytest.mark.parametrize("state", PlanState)
+    @pytest.mark.parametrize("following", PlanState)
+    def test_a_plan_goes_where_its_table_says(self, state: PlanState, following: PlanState) -> None:
+        there = plan(state=state)
+        if following in TRANSITIONS[state]:
+            assert there.became(following, 2.0, "").state is following
+            return
+        with pytest.raises(IllegalTransition):
+            there.became(following, 2.0, "")
+
+    @pytest.mark.parametrize("phase", [None, *Phase])
+    @pytest.mark.parametrize("following", Phase)
+    def test_a_phase_is_entered_as_its_table_says(
+        self, phase: Phase | None, following: Phase
+    ) -> None:
+        execution = Execution(epoch=1, fence=1, manager="m1", started_s=1.0)
+        there = plan(state=PlanState.EXECUTING, phase=phase, execution=execution)
+        if following in PHASES[phase]:
+            assert there.entered(following, 2.0, 1, "m1").phase is following
+            return
+        with pytest.raises(IllegalTransition):
+            there.entered(following, 2.0, 1, "m1")
 
     def test_only_ends_are_over(self) -> None:
         assert [state for state in PlanState if not state.over] == [
