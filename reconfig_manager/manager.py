@@ -250,11 +250,10 @@ class Manager:
         if plan.state is PlanState.APPROVED:
             effects += led.executor.approved(plan, now_s)
         effects += led.proposals.recorded(plan)
-        before_s = led.executor.reconfigured_s
-        effects += led.executor.recorded(record, now_s)
-        if led.executor.reconfigured_s != before_s:
+        recorded = led.executor.recorded(record, now_s)
+        if recorded.is_ended:
             led.process.start_again(now_s, leader.rules)
-        return effects
+        return [*effects, *recorded.effects]
 
     def not_recorded(self, token: int, now_s: float) -> Effects:
         """The store did not take it, or nobody knows: it is written again soon."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dynatops.v1.manager_pb2 import StepReply
 from reconfig_manager.execution.catching_up import CatchingUp
@@ -26,6 +27,13 @@ class _Measuring:
     plan_id: str
     since_s: float
     until_s: float
+
+
+class RecordedPlan(NamedTuple):
+    """What follows from a record, and whether an execution is over with it."""
+
+    effects: list[ManagerEffect]
+    is_ended: bool = False
 
 
 class PlanExecutor:
@@ -98,12 +106,14 @@ class PlanExecutor:
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def recorded(self, record: Record, now_s: float) -> list[ManagerEffect]:
+    def recorded(self, record: Record, now_s: float) -> RecordedPlan:
         coordinator, plan = self._coordinator, record.plan
         if coordinator is None or plan is None or plan.id != coordinator.plan.id:
-            return []
+            return RecordedPlan([])
         effects = self._effects_of(coordinator.recorded(plan.version, now_s))
-        return [*effects, *self._ended(coordinator, now_s)] if coordinator.over else effects
+        if not coordinator.over:
+            return RecordedPlan(effects)
+        return RecordedPlan([*effects, *self._ended(coordinator, now_s)], is_ended=True)
 
     def registered(self, admission: Admission, now_s: float) -> list[ManagerEffect]:
         member = admission.member

@@ -71,7 +71,7 @@ def _outcome(readings: ManagerReadings) -> Reading:
 LEADERSHIP: Metrics = [
     _g("leading", "Whether this manager leads.", lambda s: s.status.leader is not None),
     _g("watchers", "Open streams of events.", lambda s: len(s.broadcast)),
-    counter("dynatops_events_total", "Events told to watchers.", lambda s: s.broadcast.told),
+    counter("dynatops_events_total", "Events told to watchers.", lambda s: s.broadcast.published),
     counter(
         "dynatops_watcher_overflows_total",
         "Streams of events ended because they were too slow.",

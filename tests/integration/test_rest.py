@@ -121,7 +121,7 @@ class TestEvents:
 
         manager.do(go_on())
         watch.until_its_end()
-        last = f"m1-{broadcast.told - 2}"
+        last = f"m1-{broadcast.published - 2}"
         again = Watch(manager.url, last)
         numbers = [json.loads(again.next("event")["data"])["number"] for _ in range(2)]
         assert numbers == [1, 2]
