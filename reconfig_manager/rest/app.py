@@ -13,9 +13,7 @@ from starlette.exceptions import HTTPException
 from dynatops.version import VERSION
 from reconfig_manager.model.refusals import NotLeading, RefusalError, StoreError
 from reconfig_manager.rest.access import Tokens, bearer
-from reconfig_manager.rest.admission import CallerTraffic, Gatekeeper
 from reconfig_manager.rest.facade import Facade
-from reconfig_manager.rest.forwarding import forwarded
 from reconfig_manager.rest.problems import (
     Problem,
     ProblemError,
@@ -32,6 +30,8 @@ from reconfig_manager.rest.requests import (
 )
 from reconfig_manager.rest.resources import OPEN_RESOURCES, RESOURCES
 from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.rest.serving.admission import CallerTraffic, Gatekeeper
+from reconfig_manager.rest.serving.forwarding import forwarded
 
 PREFIX = "/v1"
 SCHEMA_PATH = f"{PREFIX}/openapi.json"

@@ -37,11 +37,11 @@ from reconfig_manager.ports import (
     Solve,
 )
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.service.advice_ages import AdviceAges
 from reconfig_manager.service.agents import AgentServer
-from reconfig_manager.service.operation_log import log_command, log_notice
-from reconfig_manager.service.plan_metrics import PlanMetrics
-from reconfig_manager.service.process_metrics import METRICS
+from reconfig_manager.service.observing.advice_ages import AdviceAges
+from reconfig_manager.service.observing.operation_log import log_command, log_notice
+from reconfig_manager.service.observing.plan_metrics import PlanMetrics
+from reconfig_manager.service.observing.process_metrics import METRICS
 from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.service.solving import SolverProcess

@@ -57,8 +57,8 @@ from reconfig_manager.rest.views import (
     TopicView,
     TreeView,
 )
-from reconfig_manager.service.metrics import ManagerReadings, families_of
-from reconfig_manager.service.operation_log import log_command
+from reconfig_manager.service.observing.metrics import ManagerReadings, families_of
+from reconfig_manager.service.observing.operation_log import log_command
 from reconfig_manager.service.status_views import (
     Topics,
     broker_page,

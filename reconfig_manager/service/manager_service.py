@@ -30,11 +30,11 @@ from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.ports import ManagerFacts
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.rest.server import RestServer, ServeError
-from reconfig_manager.service.advice_ages import AdviceAges
+from reconfig_manager.rest.serving.server import RestServer, ServeError
 from reconfig_manager.service.agents import AgentServer
 from reconfig_manager.service.driving import ManagerDriver
 from reconfig_manager.service.facade import ManagerFacade
+from reconfig_manager.service.observing.advice_ages import AdviceAges
 from reconfig_manager.service.process_settings import ManagerProcessSettings, default_manager_id
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.solvers.warm_up import warm_up_model

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from dynatops.advice_keys import JOB_TABLES, RATES_KEY, SELECTION_KEY, head_key
-from reconfig_manager.service.advice_ages import AdviceAges, Head
+from reconfig_manager.service.observing.advice_ages import AdviceAges, Head
 from tests.support.manager_store import storing
 
 pytestmark = pytest.mark.xdist_group("redis")

@@ -16,7 +16,7 @@ import pytest
 
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.rest_settings import RestSettings
-from reconfig_manager.rest.server import RestServer, ServeError
+from reconfig_manager.rest.serving.server import RestServer, ServeError
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served
 from tests.support.security import ENCRYPTED, pem, table

@@ -29,8 +29,8 @@ from reconfig_manager.model.plan import (
 )
 from reconfig_manager.model.policy import Mode, Policy, VersionedPolicy
 from reconfig_manager.ports import AuditEntry
-from reconfig_manager.service.operation_log import log_command, log_notice
-from reconfig_manager.service.plan_metrics import PlanMetrics
+from reconfig_manager.service.observing.operation_log import log_command, log_notice
+from reconfig_manager.service.observing.plan_metrics import PlanMetrics
 from tests.support.manager_store import plan
 
 

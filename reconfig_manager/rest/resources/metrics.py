@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from dynatops.metrics import CONTENT_TYPE, families, render
-from reconfig_manager.rest.admission import TRAFFIC, CallerTraffic
 from reconfig_manager.rest.problems import problems
 from reconfig_manager.rest.requests import Manager, Viewing
+from reconfig_manager.rest.serving.admission import TRAFFIC, CallerTraffic
 
 router = APIRouter(tags=["manager"])
 

@@ -16,8 +16,8 @@ from dynatops.accepting import AcceptedConnection, Acceptor, ConnectionTable
 from dynatops.addresses import split_address
 from dynatops.background import Supervisor
 from dynatops.tls import Tls, TlsFileError
-from reconfig_manager.rest.connections import HttpConnection
 from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.rest.serving.connections import HttpConnection
 
 _STOP_S = 3
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104
