@@ -5,24 +5,33 @@
     propose, approve, cancel, set_policy   people; a refusal is raised (`refusals.py`)
     solved, recorded, not_recorded         how effects ended
     tick                                   time passes; several times a second
+    status, topics_status                  what watchers are shown, as values (`status.py`)
 
-It does nothing unless it leads. Under a leadership, `Office` holds what is known, `Proposals` has
-the plans until they are approved, `Conductor` from then on, `Process` is Algorithm 3. The service
-drives it in real time, the simulator in virtual time.
+It does nothing unless it leads. Under a leadership, `LeaderState` holds what is known, `Proposals`
+has the plans until they are approved, `PlanExecutor` from then on, `Process` is Algorithm 3. The
+service drives it in real time, the simulator in virtual time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 
 from dynatops.v1.manager_pb2 import LoadReport, Registration, StepReply
-from reconfig_manager.execution.conducting import Conductor
-from reconfig_manager.leader.office import POLICY, Office, audit
-from reconfig_manager.model.network import figures
-from reconfig_manager.model.plan import CostFigures, Plan, PlanState
+from reconfig_manager.execution.plan_executor import PlanExecutor
+from reconfig_manager.leader.leader_state import POLICY, LeaderState, audit
+from reconfig_manager.model.core_settings import ManagerSettings
+from reconfig_manager.model.network import Model
+from reconfig_manager.model.notices import (
+    BrokerGone,
+    BrokerRegistered,
+    LeadershipLost,
+    LeadershipTaken,
+    PolicyChanged,
+)
+from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
+from reconfig_manager.monitor.members import Member
 from reconfig_manager.monitor.monitor import RateAdvice
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.planning.process import Found, Process
@@ -31,14 +40,14 @@ from reconfig_manager.ports import (
     AgentId,
     Drop,
     KeepRates,
-    LeaderState,
     ManagerEffect,
+    Notify,
     ProposalRequest,
     Record,
     Solve,
-    Tell,
+    StoredState,
 )
-from reconfig_manager.settings import ManagerSettings
+from reconfig_manager.status import BrokerStatus, LeaderStatus, ManagerStatus, TopicsStatus
 
 Effects = list[ManagerEffect]
 # What the process has solved is no plan yet.
@@ -48,12 +57,12 @@ CHECK = "check"
 class _Leading:
     """The parts of one leadership."""
 
-    def __init__(self, office: Office, now_s: float) -> None:
-        self.office = office
-        self.proposals = Proposals(office)
-        self.conductor = Conductor(office)
-        self.process = Process(now_s, office.rules, self.conductor.reconfigured_s)
-        self.keep_rates_s = now_s + office.settings.keep_rates_s
+    def __init__(self, leader: LeaderState, now_s: float) -> None:
+        self.leader = leader
+        self.proposals = Proposals(leader)
+        self.executor = PlanExecutor(leader)
+        self.process = Process(now_s, leader.rules, self.executor.reconfigured_s)
+        self.keep_rates_s = now_s + leader.settings.keep_rates_s
         self.checks = 0
         self.check_id = ""
 
@@ -71,16 +80,16 @@ class Manager:
     def leads(self) -> bool:
         return self._led is not None
 
-    def lead(self, fence: int, state: LeaderState, now_s: float) -> Effects:
+    def lead(self, fence: int, state: StoredState, now_s: float) -> Effects:
         """It got the lease, and read the state after that."""
-        office = Office(self.settings, self.me, fence, state, now_s)
+        leader = LeaderState(self.settings, self.me, fence, state, now_s)
         if self._advice is not None:
-            office.monitor.advise(self._advice)
-        led = self._led = _Leading(office, now_s)
+            leader.monitor.advise(self._advice)
+        led = self._led = _Leading(leader, now_s)
         return [
-            Tell({"type": "leader", "manager": self.me, "fence": fence, "at_s": now_s}),
+            Notify(LeadershipTaken(self.me, fence, now_s)),
             *led.proposals.left_behind(now_s),
-            *led.conductor.take_over(now_s),
+            *led.executor.take_over(now_s),
         ]
 
     def depose(self, now_s: float) -> Effects:
@@ -88,30 +97,12 @@ class Manager:
         if self._led is None:
             return []
         self._led = None
-        return [Tell({"type": "deposed", "manager": self.me, "at_s": now_s})]
+        return [Notify(LeadershipLost(self.me, now_s))]
 
     def _leading(self) -> _Leading:
         if self._led is None:
             raise NotLeading
         return self._led
-
-    @property
-    def office(self) -> Office:
-        """What is known, to look at; raises NotLeading."""
-        return self._leading().office
-
-    @property
-    def process(self) -> Process:
-        return self._leading().process
-
-    @property
-    def executing(self) -> Plan | None:
-        return self._leading().conductor.executing
-
-    @property
-    def catching_up(self) -> list[str]:
-        """Brokers that are being told of a plan that went on without them."""
-        return self._leading().conductor.catching_up
 
     # ---- brokers ---------------------------------------------------------------------------------
 
@@ -119,39 +110,39 @@ class Manager:
         """Its first frame, and again when something in it has changed. A Drop says it is not in."""
         if self._led is None:
             return []
-        office, conductor = self._led.office, self._led.conductor
-        admission = office.members.register(agent, registration, now_s)
-        effects: Effects = conductor.obeyed(agent.broker_id, registration.fence)
+        leader, executor = self._led.leader, self._led.executor
+        admission = leader.members.register(agent, registration, now_s)
+        effects: Effects = executor.obeyed(agent.broker_id, registration.fence)
         if admission.member is None:
             return [Drop(agent, admission.problem)]
         if admission.replaced is not None:
             effects.append(Drop(admission.replaced, "the broker has opened another stream"))
         if admission.new:
-            office.monitor.forget(agent.broker_id)
-            office.meter.forget(agent.broker_id)
-            effects.append(_broker_event(agent.broker_id, "registered", now_s))
-        return [*effects, *conductor.registered(admission, now_s)]
+            leader.monitor.forget_broker(agent.broker_id)
+            leader.meter.forget_broker(agent.broker_id)
+            effects.append(Notify(BrokerRegistered(agent.broker_id, now_s)))
+        return [*effects, *executor.registered(admission, now_s)]
 
     def report(self, agent: AgentId, report: LoadReport, now_s: float) -> Effects:
-        if self._led is not None and self._led.office.members.by_agent(agent) is not None:
-            self._led.office.monitor.report(agent, report, now_s)
-            self._led.office.meter.report(agent.broker_id, report.counters, now_s)
+        if self._led is not None and self._led.leader.members.by_agent(agent) is not None:
+            self._led.leader.monitor.report(agent, report, now_s)
+            self._led.leader.meter.report(agent.broker_id, report.counters, now_s)
         return []
 
     def reply(self, agent: AgentId, reply: StepReply, now_s: float) -> Effects:
-        return self._led.conductor.reply(agent, reply, now_s) if self._led else []
+        return self._led.executor.reply(agent, reply, now_s) if self._led else []
 
     def gone(self, agent: AgentId, now_s: float) -> Effects:
         """Its stream ended; the broker may come back on another."""
         if self._led is not None:
-            self._led.office.members.ended(agent, now_s)
+            self._led.leader.members.ended(agent, now_s)
         return []
 
     def advise(self, rates: dict[str, float], at_s: float) -> Effects:
         """Publication rates computed by Spark, events/s by topic."""
         self._advice = RateAdvice(rates, at_s)
         if self._led is not None:
-            self._led.office.monitor.advise(self._advice)
+            self._led.leader.monitor.advise(self._advice)
         return []
 
     # ---- people ----------------------------------------------------------------------------------
@@ -177,9 +168,9 @@ class Manager:
         led = self._leading()
 
         def do() -> Effects:
-            plan = led.office.plan(plan_id)
+            plan = led.leader.plan(plan_id)
             if plan.state is PlanState.EXECUTING:
-                return led.conductor.cancel(plan, actor, reason, now_s)
+                return led.executor.cancel(plan, actor, reason, now_s)
             return led.proposals.cancel(plan, actor, reason, now_s)
 
         return self._command(do, "cancel", plan_id, actor, reason, now_s)
@@ -191,12 +182,12 @@ class Manager:
         led = self._leading()
 
         def do() -> Effects:
-            pending = led.office.journal.waits_for(POLICY)
-            current = (pending.policy if pending else None) or led.office.policy
+            pending = led.leader.journal.waits_for(POLICY)
+            current = (pending.policy if pending else None) or led.leader.policy
             if if_version is not None and if_version != current.version:
                 raise StalePolicy(if_version, current.version)
             following = VersionedPolicy(policy=policy, version=current.version + 1)
-            return [led.office.journal.write(POLICY, Record(0, policy=following))]
+            return [led.leader.journal.write(POLICY, Record(0, policy=following))]
 
         return self._command(do, "set_policy", "policy", actor, reason, now_s)
 
@@ -210,17 +201,23 @@ class Manager:
         now_s: float,
     ) -> Effects:
         """Refused or not, it is in the audit log; a refusal's entry comes with the next tick."""
-        office = self._leading().office
+        leader = self._leading().leader
         try:
             effects = do()
         except RefusalError as refusal:
             outcome = type(refusal).__name__
             entry = audit(now_s, actor, action, subject, reason, outcome, str(refusal))
-            office.outbox.append(entry)
+            leader.outbox.append(entry)
             raise
         plan = proposed(effects)
         name = subject or (plan.id if plan else "")
         return [*effects, audit(now_s, actor, action, name, reason, "accepted")]
+
+    def take_refusals(self) -> Effects:
+        """Audit entries of refused commands; without this they come with the next tick."""
+        leader = self._leading().leader
+        refusals, leader.outbox = leader.outbox, []
+        return refusals
 
     # ---- how effects ended -----------------------------------------------------------------------
 
@@ -230,40 +227,38 @@ class Manager:
             return []
         if plan_id != self._led.check_id:
             return self._led.proposals.solved(plan_id, solution, now_s)
-        process, rules = self._led.process, self._led.office.rules
+        process, rules = self._led.process, self._led.leader.rules
         return self._checked(self._led, process.solved(solution, rules, now_s), now_s)
 
     def recorded(self, token: int, now_s: float) -> Effects:
         if self._led is None:
             return []
-        led, office = self._led, self._led.office
-        record = office.journal.recorded(token)
+        led, leader = self._led, self._led.leader
+        record = leader.journal.recorded(token)
         if record is None:
             return []
         if record.placement is not None:
-            office.placement = record.placement
+            leader.placement = record.placement
         effects: Effects = []
         if record.policy is not None:
-            office.policy = record.policy
-            led.process.start_again(now_s, office.rules)
-            event = record.policy.model_dump(mode="json")
-            effects.append(Tell({"type": "policy", **event, "at_s": now_s}))
+            leader.policy = record.policy
+            led.process.start_again(now_s, leader.rules)
+            effects.append(Notify(PolicyChanged(record.policy, now_s)))
         plan = record.plan
         if plan is None:
             return effects
         if plan.state is PlanState.APPROVED:
-            effects += led.conductor.approved(plan, now_s)
+            effects += led.executor.approved(plan, now_s)
         effects += led.proposals.recorded(plan)
-        before_s = led.conductor.reconfigured_s
-        effects += led.conductor.recorded(record, now_s)
-        if led.conductor.reconfigured_s != before_s:
-            led.process.start_again(now_s, office.rules)
-        return effects
+        recorded = led.executor.recorded(record, now_s)
+        if recorded.is_ended:
+            led.process.start_again(now_s, leader.rules)
+        return [*effects, *recorded.effects]
 
     def not_recorded(self, token: int, now_s: float) -> Effects:
         """The store did not take it, or nobody knows: it is written again soon."""
         if self._led is not None:
-            self._led.office.journal.not_recorded(token, now_s)
+            self._led.leader.journal.not_recorded(token, now_s)
         return []
 
     # ---- time ------------------------------------------------------------------------------------
@@ -271,32 +266,32 @@ class Manager:
     def tick(self, now_s: float) -> Effects:
         if self._led is None:
             return []
-        led, office = self._led, self._led.office
-        effects, office.outbox = office.outbox, []
-        for member in office.members.sweep(now_s):
-            office.monitor.forget(member.broker_id)
-            office.meter.forget(member.broker_id)
-            effects.append(_broker_event(member.broker_id, "gone", now_s))
-        office.monitor.tick(now_s)
-        effects += office.journal.due(now_s)
-        effects += led.conductor.tick(now_s)
+        led, leader = self._led, self._led.leader
+        effects = self.take_refusals()
+        for member in leader.members.sweep(now_s):
+            leader.monitor.forget_broker(member.broker_id)
+            leader.meter.forget_broker(member.broker_id)
+            effects.append(Notify(BrokerGone(member.broker_id, now_s)))
+        leader.monitor.tick(now_s)
+        effects += leader.journal.due(now_s)
+        effects += led.executor.tick(now_s)
         effects += led.proposals.tick(now_s)
         effects += self._run_process(led, now_s)
         if now_s >= led.keep_rates_s:
             led.keep_rates_s = now_s + self.settings.keep_rates_s
-            effects.append(KeepRates(office.monitor.rates(), now_s))
+            effects.append(KeepRates(leader.monitor.rates(), now_s))
         return effects
 
     def _run_process(self, led: _Leading, now_s: float) -> Effects:
-        office, process, rules = led.office, led.process, led.office.rules
+        leader, process, rules = led.leader, led.process, led.leader.rules
         busy = any(
             plan.state in (PlanState.APPROVED, PlanState.EXECUTING)
-            for plan in office.plans.values()
+            for plan in leader.plans.values()
         )
         if busy or not process.due(now_s, rules):
             return []
         try:
-            model = office.model(rules, now_s)
+            model = leader.model(rules, now_s)
         except ModelTooThin as thin:
             process.too_thin(str(thin), now_s)
             return self._check_event(led)
@@ -305,7 +300,7 @@ class Manager:
         effects = self._checked(led, found, now_s)
         if process.wants is not None:
             led.checks += 1
-            led.check_id = f"{CHECK}{office.fence}-{led.checks}"
+            led.check_id = f"{CHECK}{leader.fence}-{led.checks}"
             options = rules.solver
             effects.append(Solve(led.check_id, problem, options.task(), options.algorithm))
         return effects
@@ -318,16 +313,84 @@ class Manager:
 
     def _check_event(self, led: _Leading) -> Effects:
         last = led.process.last
-        return [Tell({"type": "check", **asdict(last)})] if last else []
+        return [Notify(last)] if last else []
 
-    # ---- to look at ------------------------------------------------------------------------------
+    # ---- read-only -------------------------------------------------------------------------------
 
-    def cost(self, now_s: float) -> CostFigures:
-        """Of the present placement, in messages for T_free; raises ModelTooThin."""
-        led = self._leading()
-        model = led.office.model(led.office.rules, now_s)
-        problem = led.proposals.problem(model, led.office.rules)
-        return figures(problem.model.evaluate(problem.place))
+    def status(self, now_s: float) -> ManagerStatus:
+        if self._led is None:
+            return ManagerStatus(self.me)
+        led, leader = self._led, self._led.leader
+        shown = LeaderStatus(
+            at_s=now_s,
+            fence=leader.fence,
+            placement=leader.placement,
+            policy=leader.policy,
+            constants=leader.constants,
+            brokers=tuple(_broker_status(leader, member) for member in leader.members),
+            plans=tuple(leader.plans.values()),
+            executing=led.executor.executing,
+            catching_up=tuple(led.executor.catching_up),
+            store_behind=leader.journal.behind,
+            last_check=led.process.last,
+            next_check_s=led.process.next_s,
+            streak=led.process.streak,
+        )
+        return ManagerStatus(self.me, shown)
+
+    def topics_status(self, now_s: float) -> TopicsStatus:
+        """Raises NotLeading."""
+        leader = self._leading().leader
+        problem = ""
+        try:
+            leader.model(leader.rules, now_s)
+        except ModelTooThin as thin:
+            problem = str(thin)
+        monitor = leader.monitor
+        return TopicsStatus(
+            at_s=now_s,
+            fence=leader.fence,
+            rates=monitor.rates(),
+            requests=monitor.request_rates(),
+            subscribers=monitor.subscriptions_by_topic(),
+            model_problem=problem,
+            completeness=monitor.completeness(leader.members, now_s),
+            periods=monitor.periods,
+        )
+
+    def subscribers(self, topic: str) -> frozenset[str]:
+        """Brokers in the topic's tree for their own sake. Raises NotLeading."""
+        return frozenset(self._leading().leader.monitor.subscribers(topic))
+
+    def plan(self, plan_id: str) -> Plan:
+        """One at hand. Raises UnknownPlan and NotLeading."""
+        return self._leading().leader.plan(plan_id)
+
+    def model(self, now_s: float) -> Model:
+        """What it would plan from now. Raises ModelTooThin and NotLeading."""
+        leader = self._leading().leader
+        return leader.model(leader.rules, now_s)
+
+    @property
+    def leader_state(self) -> LeaderState:
+        """For the simulator and tests, which write plans of their own. Raises NotLeading."""
+        return self._leading().leader
+
+
+def _broker_status(leader: LeaderState, member: Member) -> BrokerStatus:
+    load = leader.monitor.load(member.broker_id)
+    return BrokerStatus(
+        placed=member.placed,
+        node_id=member.node_id,
+        epoch=member.epoch,
+        labels=dict(member.labels),
+        attached=member.attached,
+        frozen_by=member.frozen_by,
+        heard_s=load.heard_s if load else None,
+        sessions=load.sessions if load else 0,
+        topics=load.topics if load else 0,
+        subscriptions=load.subscriptions if load else 0,
+    )
 
 
 def proposed(effects: Effects) -> Plan | None:
@@ -336,10 +399,6 @@ def proposed(effects: Effects) -> Plan | None:
         if isinstance(effect, Record) and effect.plan is not None:
             return effect.plan
     return None
-
-
-def _broker_event(broker_id: str, state: str, now_s: float) -> Tell:
-    return Tell({"type": "broker", "broker": broker_id, "state": state, "at_s": now_s})
 
 
 __all__ = ["PROCESS_ACTOR", "Manager", "proposed"]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dynatops.v1.manager_pb2 import Step
+from reconfig_manager.model.notices import Notice
 from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import SolverOptions, VersionedPolicy
 from reconfig_manager.placement.decision import MovingCost
@@ -35,7 +36,7 @@ class ProposalRequest(BaseModel):
 
     actor: str = "anonymous"
     reason: str = Field("", max_length=1000)
-    # Approved at once if the decision accepts it; otherwise a dry run, to be approved by somebody.
+    # Approved at once if the decision accepts it; otherwise a dry run, to be approved by a person.
     execute: bool = False
     options: SolverOptions | None = None
 
@@ -75,7 +76,18 @@ class Constants(BaseModel):
         return MovingCost(self.a, self.b, self.c)
 
 
-class LeaderState(BaseModel):
+class ManagerFacts(BaseModel):
+    """What managers tell each other about themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    manager_id: str
+    # Where it listens for brokers, and the URL of its HTTP side.
+    agents: str = ""
+    http: str = ""
+
+
+class StoredState(BaseModel):
     """What a new leader reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -148,10 +160,10 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """For whoever watches: `type` and what belongs to it, as JSON."""
+class Notify:
+    """For the event stream, the log and metrics."""
 
-    event: dict[str, Any]
+    notice: Notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +177,19 @@ class Outranked:
     above it, if nobody else leads."""
 
     fence: int
+    # This one: the store has lost its past.
+    past_lost: bool = False
 
 
-ManagerEffect = SendStep | Solve | Record | KeepRates | Drop | Tell | Audit | Outranked
+ManagerEffect = SendStep | Solve | Record | KeepRates | Drop | Notify | Audit | Outranked
 
 
 Item = TypeVar("Item")
 
 # ---- the store -----------------------------------------------------------------------------------
+
+# Beyond it numbers in the scripts of a store's server are not exact.
+FENCE_MAX = (1 << 53) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +200,8 @@ class Page(Generic[Item]):
 
 
 class Store(Protocol):
-    """Every write raises StoreAway if the store does not answer.
-
-    Fenced ones raise Deposed if the fence is not the newest given out.
+    """Everything raises StoreAway if the store does not answer; what was written then may have
+    arrived. Fenced writes raise Deposed if the fence is not the newest given out.
     """
 
     async def acquire(self, me: str, ttl_s: float, fence_min: int = 0) -> int | None:
@@ -198,7 +214,15 @@ class Store(Protocol):
 
     async def leader(self) -> tuple[str, int] | None: ...
 
-    async def read_state(self) -> LeaderState: ...
+    async def announce(self, facts: ManagerFacts, ttl_s: float) -> None:
+        """For `managers`, until the time is over."""
+        ...
+
+    async def managers(self) -> list[ManagerFacts]:
+        """Those that live, by name."""
+        ...
+
+    async def read_state(self) -> StoredState: ...
 
     async def write(self, fence: int, record: Record) -> None:
         """All of the record or nothing.
@@ -210,10 +234,14 @@ class Store(Protocol):
 
     async def keep_rates(self, fence: int, rates: Mapping[str, float], at_s: float) -> None: ...
 
+    async def placement(self) -> Placement: ...
+
+    async def policy(self) -> VersionedPolicy: ...
+
     async def plan(self, plan_id: str) -> Plan | None: ...
 
     async def plans(self, cursor: str | None, limit: int) -> Page[Plan]:
-        """The newest first."""
+        """The newest first; a ValueError says that no page begins at the cursor."""
         ...
 
     async def append_audit(self, entry: AuditEntry, key: str = "", *, again: bool = False) -> None:
@@ -221,7 +249,7 @@ class Store(Protocol):
         ...
 
     async def audit(self, cursor: str | None, limit: int) -> Page[AuditEntry]:
-        """The newest first."""
+        """The newest first; a ValueError says that no page begins at the cursor."""
         ...
 
     async def plan_for_key(self, key: str) -> str | None:
@@ -229,5 +257,5 @@ class Store(Protocol):
         ...
 
     async def remember_key(self, key: str, plan_id: str, ttl_s: float) -> str:
-        """The plan that has the key: this one, or who came first."""
+        """The plan that has the key: this one, or the one that came first."""
         ...

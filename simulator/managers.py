@@ -14,6 +14,7 @@ import numpy as np
 
 from dynatops.v1.manager_pb2 import AgentFrame, Step, StepReply
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ManagerSettings
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import Deposed, RefusalError, StoreAway
 from reconfig_manager.placement.problem import PlacementProblem, Solution, SolverRun, Task
@@ -23,15 +24,14 @@ from reconfig_manager.ports import (
     Drop,
     KeepRates,
     ManagerEffect,
+    Notify,
     Outranked,
     ProposalRequest,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
-from reconfig_manager.settings import ManagerSettings
-from simulator.manager_store import SimulatedStore
+from reconfig_manager.store.memory import MemoryStore, at_once
 from simulator.uplinks import KEEPALIVE_S, RECONNECT_S, SimulatedStream, SimulatedUplink
 
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ class SimulatedManager:
     def _hold_lease(self) -> None:
         store, now_s = self.group.store, self._now_s
         if self.fence is not None:
-            store.renew(self.name, self.fence, LEASE_TTL_S, now_s)
+            at_once(store.renew(self.name, self.fence, LEASE_TTL_S))
             self._lease_until_s = now_s + LEASE_TTL_S
             return
-        fence = store.acquire(self.name, LEASE_TTL_S, now_s, self._fence_min)
+        fence = at_once(store.acquire(self.name, LEASE_TTL_S, self._fence_min))
         if fence is not None:
             self.fence, self._lease_until_s = fence, now_s + LEASE_TTL_S
             self.world.trace.note(f"{self.name} leads with fence {fence}")
-            self._perform(self.core.lead(fence, store.read_state(), now_s))
+            self._perform(self.core.lead(fence, at_once(store.read_state()), now_s))
 
     def _depose(self) -> None:
         if self.fence is None:
@@ -152,7 +152,7 @@ class SimulatedManager:
 
     def carry_out(self, plan: Plan) -> None:
         """One that was made by hand."""
-        self._perform(self.core.office.write(plan))
+        self._perform(self.core.leader_state.write(plan))
         self._perform(self.core.approve(plan.id, "simulator", "a run", self._now_s))
 
     def cancel(self, plan_id: str) -> None:
@@ -176,7 +176,7 @@ class SimulatedManager:
                         stream.close()
                 case Outranked(fence=fence):
                     self._step_back(fence)
-                case KeepRates() | Tell() | Audit():
+                case KeepRates() | Notify() | Audit():
                     pass
 
     def _send(self, agent: AgentId, step: Step) -> None:
@@ -200,7 +200,7 @@ class SimulatedManager:
         """The write reaches the store, whoever has died meanwhile."""
         problem: Exception | None = None
         try:
-            self.group.store.write(fence, record)
+            at_once(self.group.store.write(fence, record))
         except (Deposed, StoreAway) as error:
             problem = error
         if self.alive and self.fence == fence:
@@ -224,7 +224,7 @@ class SimulatedManager:
         self._fence_min = fence + 1
         if self.fence is not None:
             with contextlib.suppress(StoreAway):
-                self.group.store.release(self.name, self.fence)
+                at_once(self.group.store.release(self.name, self.fence))
             self._depose()
 
 
@@ -247,7 +247,7 @@ class Managers:
     def __init__(self, world: World, names: Iterable[str], settings: ManagerSettings) -> None:
         self.world = world
         self.settings = settings
-        self.store = SimulatedStore()
+        self.store = self._new_store()
         self.uplinks: dict[str, SimulatedUplink] = {}
         self.managers: dict[str, SimulatedManager] = {}
         # Called before each step is sent, and after each write: where tests strike.
@@ -264,6 +264,9 @@ class Managers:
         for broker in world.living():
             self.attach(broker)
 
+    def _new_store(self) -> MemoryStore:
+        return MemoryStore(lambda: self.world.scheduler.now_s)
+
     def start(self, name: str) -> SimulatedManager:
         self.world.trace.note(f"{name} starts")
         manager = self.managers[name] = SimulatedManager(self, name)
@@ -272,7 +275,7 @@ class Managers:
     def lose_store(self) -> None:
         """All that managers knew is gone: each starts again, beside an empty store."""
         self.world.trace.note("the store is lost")
-        self.store = SimulatedStore()
+        self.store = self._new_store()
         for name, manager in list(self.managers.items()):
             if manager.alive:
                 manager.crash()

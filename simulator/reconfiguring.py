@@ -15,10 +15,10 @@ from random import Random
 from typing import TextIO
 
 from overlay.identifiers import show_node
+from reconfig_manager.model.core_settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import SolverOptions
 from reconfig_manager.ports import ProposalRequest
-from reconfig_manager.settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from simulator.managers import Managers, SimulatedManager
 from simulator.network import Weather
 from simulator.run import SimulatedRun, Verdict
@@ -164,7 +164,7 @@ class Meddler:
         run.world.crash_broker(victim, noticed=self._rng.random() < 0.5)
 
     def _open_plan(self) -> Plan | None:
-        plans = self.managers.store.plans.values()
+        plans = self.managers.store.kept.plans.values()
         return next((plan for plan in plans if plan.state is PlanState.EXECUTING), None)
 
     def _break_network(self, mishap: Mishap, leader: str) -> None:
@@ -213,7 +213,7 @@ def check_reconfigurations(meddler: Meddler, run: SimulatedRun) -> list[str]:
             node = show_node(node_id)
             found.append(f"{node} is hosted by {hosts[node_id]} and {broker.broker_id}")
         hosts[node_id] = broker.broker_id
-    for plan in meddler.managers.store.plans.values():
+    for plan in meddler.managers.store.kept.plans.values():
         found += _check_plan(plan, meddler, run)
     return found
 
@@ -228,7 +228,7 @@ def _check_plan(plan: Plan, meddler: Meddler, run: SimulatedRun) -> list[str]:
     if plan.state is not PlanState.COMMITTED:
         return [f"plan {plan.id} is {plan.state}, but its placement was used"] if used else []
     found: list[str] = []
-    if plan.epoch == meddler.managers.store.placement.epoch:
+    if plan.epoch == meddler.managers.store.kept.placement.epoch:
         assert plan.execution is not None
         for placed in plan.execution.moved:
             broker = run.world.brokers.get(placed.broker_id)

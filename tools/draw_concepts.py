@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/concepts.md, as SVG.
+"""Draw the pictures of docs/concepts.md, and the states of a plan of docs/manager.md, as SVG.
 
 python tools/draw_concepts.py            write them
 python tools/draw_concepts.py --check    fail if what is committed is not current
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from overlay.identifiers import NodeId, first_node_id, key_of
 from overlay.placement.geometry import RingGeometry, TopicTreeShape
+from reconfig_manager.model.plan import PHASES, TRANSITIONS, Phase, PlanState
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "images"
 WIDTH = 720
@@ -305,6 +306,91 @@ def draw_steps() -> Drawing:
     return drawing
 
 
+# ---- the states of a plan ------------------------------------------------------------------------
+
+_STATE_SIZE, _PHASE_SIZE = (128.0, 34.0), (112.0, 34.0)
+_STATES = {
+    PlanState.PROPOSED: (24.0, 56.0),
+    PlanState.APPROVED: (206.0, 56.0),
+    PlanState.EXECUTING: (388.0, 56.0),
+    PlanState.COMMITTED: (568.0, 56.0),
+    PlanState.REJECTED: (24.0, 164.0),
+    PlanState.CANCELLED: (188.0, 164.0),
+    PlanState.EXPIRED: (352.0, 164.0),
+    PlanState.ROLLED_BACK: (568.0, 164.0),
+}
+_PHASES = {
+    Phase.FREEZING: (24.0, 310.0),
+    Phase.MOVING: (164.0, 310.0),
+    Phase.RESTORING: (304.0, 310.0),
+    Phase.REPAIRING: (444.0, 310.0),
+    Phase.FINISHING: (584.0, 310.0),
+    Phase.ROLLING_BACK: (164.0, 424.0),
+}
+
+
+def draw_plan() -> Drawing:
+    """Every arrow is one that the tables of the code allow, and none is left out."""
+    drawing = Drawing(500, "The states of a plan, and the phases of its execution")
+    drawing.text((24, 36), "a plan", kind="head")
+    for state, followers in TRANSITIONS.items():
+        for following in followers:
+            _draw_transition(drawing, _STATES[state], _STATES[following], _STATE_SIZE)
+    for state, at in _STATES.items():
+        fine = "green" if state is PlanState.COMMITTED else "plain"
+        drawing.box(at, _STATE_SIZE, fine if state.over else "blue", state.value)
+    drawing.text((24, 262), "while EXECUTING", kind="head")
+    for phase, later in PHASES.items():
+        for following in later if phase is not None else ():
+            _draw_transition(drawing, _PHASES[phase], _PHASES[following], _PHASE_SIZE)
+    for phase, at in _PHASES.items():
+        kind = "green" if phase.committed else "blue"
+        drawing.box(at, _PHASE_SIZE, "orange" if phase is Phase.ROLLING_BACK else kind, phase.value)
+    drawing.add("path", d="M290 280 V376", class_="to-orange strong dashed")
+    drawing.text((290, 272), "commit point", kind="small", anchor="middle")
+    drawing.text(
+        (444, 400),
+        "dashed: a new leader begins the phase",
+        "again; or the journal had lost a commit,",
+        "and a broker says that it is in use",
+        kind="small dim",
+    )
+    return drawing
+
+
+def _draw_transition(drawing: Drawing, begin: Point, end: Point, size: Point) -> None:
+    """To the right or down in a line; what goes back, or stays, in a dashed one around the box."""
+    width, height = size
+    middle = (begin[0] + width / 2, begin[1] + height / 2)
+    if begin[1] == end[1] and begin[0] < end[0]:
+        drawing.arrow((begin[0] + width, middle[1]), (end[0] - 4, middle[1]))
+    elif begin[1] < end[1]:
+        goal = (end[0] + width / 2, end[1] - 4)
+        # Those that come from the left arrive left of those from above.
+        shift = (begin[0] - end[0]) / 9
+        drawing.arrow((middle[0] - shift / 2, begin[1] + height), (goal[0] + shift, goal[1]))
+    elif begin[1] > end[1]:
+        x = end[0] + 24
+        drawing.arrow(
+            (begin[0] + width, middle[1]), (x, middle[1]), (x, end[1] + height + 4),
+            kind="to-plain dashed",
+        )  # fmt: skip
+    elif begin == end:
+        left, right, under = end[0] + width - 48, end[0] + width - 22, end[1] + height + 16
+        drawing.arrow(
+            (left, end[1] + height), (left, under), (right, under), (right, end[1] + height + 4),
+            kind="to-plain dashed",
+        )  # fmt: skip
+    else:
+        # Above the boxes, the farther the higher.
+        far = (begin[0] - end[0]) / 14
+        over, x = begin[1] - 10 - far, end[0] + width - 22 - far
+        drawing.arrow(
+            (middle[0], begin[1]), (middle[0], over), (x, over), (x, end[1] - 4),
+            kind="to-plain dashed",
+        )  # fmt: skip
+
+
 def draw_analytics() -> Drawing:
     drawing = Drawing(330, "From brokers to the lake, to Spark, to advice, and back")
     drawing.box((30, 40), (170, 90), "plain", "brokers", "serve; write what", "happens as Parquet")
@@ -341,6 +427,7 @@ DRAWINGS = {
     "node.svg": draw_node,
     "users.svg": draw_users,
     "steps.svg": draw_steps,
+    "plan.svg": draw_plan,
     "analytics.svg": draw_analytics,
 }
 

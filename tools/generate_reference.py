@@ -26,10 +26,10 @@ from broker_agent.runtime.peers.links import LinkCounters
 from dynatops.lake.counters import LakeCounters
 from overlay.counters import OverlayCounters
 from reconfig_manager.model.policy import Policy, SolverOptions
-from reconfig_manager.process_settings import describe_settings as describe_manager_settings
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.facade import Facade
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.service.process_settings import describe_settings as describe_manager_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNTERS = (

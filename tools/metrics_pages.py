@@ -15,10 +15,10 @@ from dynatops.kit.observing.log_operations import (
 )
 from dynatops.kit.observing.logs import Operation
 from dynatops.kit.observing.metrics import Metric
-from reconfig_manager.rest.admission import TRAFFIC
-from reconfig_manager.service.figures import LEADERSHIP, NETWORK, PLANS
-from reconfig_manager.service.process_figures import ADVICE, AGENTS, EXECUTION, STORE
-from reconfig_manager.service.process_figures import PROCESS as MANAGER_PROCESS
+from reconfig_manager.rest.serving.admission import TRAFFIC
+from reconfig_manager.service.observing.metrics import LEADERSHIP, NETWORK, PLANS
+from reconfig_manager.service.observing.process_metrics import ADVICE, AGENTS, EXECUTION, STORE
+from reconfig_manager.service.observing.process_metrics import PROCESS as MANAGER_PROCESS
 
 Section = tuple[str, Sequence[Metric[Any]]]
 MANAGER: tuple[Section, ...] = (

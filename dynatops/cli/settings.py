@@ -23,7 +23,7 @@ def add_commands(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.manager:
-        from reconfig_manager.process_settings import describe_settings
+        from reconfig_manager.service.process_settings import describe_settings
     else:
         from broker_agent.process_settings import describe_settings
 

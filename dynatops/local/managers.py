@@ -149,8 +149,8 @@ class LocalManagers:
 
     async def start(self, supervisor: Supervisor) -> None:
         """Until one leads. Raises ManagersError."""
-        from reconfig_manager.process_settings import ManagerProcessSettings  # noqa: PLC0415
         from reconfig_manager.service.manager_service import ManagerService, ManagerStartError  # noqa: PLC0415
+        from reconfig_manager.service.process_settings import ManagerProcessSettings  # noqa: PLC0415
 
         await self._store.start(supervisor)
         for i, name in enumerate(self._names):

@@ -1,9 +1,9 @@
 """Brokers that a plan left behind: each is told the outcome, step by step, once it is there again.
 
-Who uses a node that the newest placement gives to another (it was away past the commit point, or
-its process was restarted) restores, repairs and finishes. Who is frozen by a plan that is over
-learns how it ended. A broker that does not answer is repeated to for some time, then left: it thaws
-by itself, and is looked at again when it registers again.
+A broker that uses a node which the newest placement gives to another (it was away past the commit
+point, or its process was restarted) restores, repairs and finishes. A broker frozen by a plan that
+is over learns how it ended. A broker that does not answer is repeated to for some time, then left:
+it thaws by itself, and is checked again when it registers again.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dynatops.v1.manager_pb2 import (
     StepKind,
     StepReply,
 )
+from reconfig_manager.model.core_settings import ExecutionSettings
 from reconfig_manager.model.plan import PlacedNode, Placement
 from reconfig_manager.monitor.members import Member, Members
 from reconfig_manager.ports import AgentId, SendStep
-from reconfig_manager.settings import ExecutionSettings
 
 FORWARD = (RCFG_TREE_RESTORE, RCFG_TREE_REPAIR, RCFG_FINISH)
 BACK = (RCFG_ROLL_BACK,)
@@ -35,7 +35,7 @@ _FINE = frozenset({STEP_PROBLEM_UNSPECIFIED, STEP_PROBLEM_STALE, STEP_PROBLEM_NO
 
 
 @dataclass(slots=True)
-class _Lesson:
+class _CatchUp:
     incarnation: int
     plan_id: str
     epoch: int
@@ -51,15 +51,15 @@ class CatchingUp:
         self._settings = settings
         self._fence = fence
         self._members = members
-        self._lessons: dict[str, _Lesson] = {}
-        # A broker has obeyed somebody with this fence.
+        self._catch_ups: dict[str, _CatchUp] = {}
+        # A broker has obeyed a leader with this fence.
         self.outranked_by = 0
 
     @property
     def busy_with(self) -> list[str]:
-        return sorted(self._lessons)
+        return sorted(self._catch_ups)
 
-    def look_at(
+    def check_member(
         self,
         member: Member,
         placement: Placement,
@@ -72,33 +72,33 @@ class CatchingUp:
 
         `epoch_of_frozen` is that of the plan that it says it is frozen by, 0 if it is unknown.
         """
-        lesson = self._lesson_for(member, placement, epoch_of_frozen, straggler, now_s)
-        running = self._lessons.get(member.broker_id)
+        catch_up = self._catch_up_for(member, placement, epoch_of_frozen, straggler, now_s)
+        running = self._catch_ups.get(member.broker_id)
         if running is not None:
-            about = lesson or running
+            about = catch_up or running
             same = (running.incarnation, running.plan_id) == (member.incarnation, about.plan_id)
             # Restored, it says that it uses the placement; it has yet to repair and to finish.
             if same and running.plan_id == placement.plan_id:
                 return []
-            if same and lesson is not None:
+            if same and catch_up is not None:
                 return self._send(member, now_s)
-            del self._lessons[member.broker_id]
-        if lesson is None:
+            del self._catch_ups[member.broker_id]
+        if catch_up is None:
             return []
-        self._lessons[member.broker_id] = lesson
+        self._catch_ups[member.broker_id] = catch_up
         return self._send(member, now_s)
 
-    def _lesson_for(
+    def _catch_up_for(
         self,
         member: Member,
         placement: Placement,
         epoch_of_frozen: int,
         straggler: bool,
         now_s: float,
-    ) -> _Lesson | None:
+    ) -> _CatchUp | None:
         if member.frozen_by and member.frozen_by != placement.plan_id:
             epoch = epoch_of_frozen or member.epoch + 1
-            return _Lesson(member.incarnation, member.frozen_by, epoch, BACK, (), now_s)
+            return _CatchUp(member.incarnation, member.frozen_by, epoch, BACK, (), now_s)
         behind = straggler or is_left_behind(member, placement, self._members)
         if not member.frozen_by and not behind:
             return None
@@ -106,16 +106,16 @@ class CatchingUp:
         if member.broker_id not in {placed.broker_id for placed in placement.moved}:
             steps = (RCFG_TREE_RESTORE, RCFG_FINISH)
         moved = news_for(member, placement)
-        return _Lesson(member.incarnation, placement.plan_id, placement.epoch, steps, moved, now_s)
+        return _CatchUp(member.incarnation, placement.plan_id, placement.epoch, steps, moved, now_s)
 
     def reply(
         self, agent: AgentId, reply: StepReply, placement: Placement, now_s: float
     ) -> list[SendStep]:
-        lesson = self._lessons.get(agent.broker_id)
+        catch_up = self._catch_ups.get(agent.broker_id)
         member = self._members.by_agent(agent)
-        if lesson is None or member is None or reply.kind != lesson.steps[lesson.done]:
+        if catch_up is None or member is None or reply.kind != catch_up.steps[catch_up.done]:
             return []
-        if (reply.plan, reply.epoch) != (lesson.plan_id, lesson.epoch):
+        if (reply.plan, reply.epoch) != (catch_up.plan_id, catch_up.epoch):
             return []
         if reply.problem == STEP_PROBLEM_STALE and reply.fence > self._fence:
             self.outranked_by = max(self.outranked_by, reply.fence)
@@ -125,36 +125,36 @@ class CatchingUp:
             return []
         if reply.kind == RCFG_TREE_RESTORE:
             node_id = assigned_to(member, placement)
-            self._members.moved_to(member.broker_id, node_id, lesson.epoch)
-        lesson.done += 1
-        lesson.sent_s = float("-inf")
-        if lesson.done == len(lesson.steps):
+            self._members.moved_to(member.broker_id, node_id, catch_up.epoch)
+        catch_up.done += 1
+        catch_up.sent_s = float("-inf")
+        if catch_up.done == len(catch_up.steps):
             member.frozen_by = ""
-            del self._lessons[agent.broker_id]
+            del self._catch_ups[agent.broker_id]
             return []
         return self._send(member, now_s)
 
     def tick(self, now_s: float) -> list[SendStep]:
         sending: list[SendStep] = []
         for broker_id in self.busy_with:
-            lesson = self._lessons[broker_id]
+            catch_up = self._catch_ups[broker_id]
             member = self._members.get(broker_id)
-            over = now_s >= lesson.started_s + self._settings.complete_timeout_s
-            if member is None or member.incarnation != lesson.incarnation or over:
-                del self._lessons[broker_id]
-            elif now_s >= lesson.sent_s + self._settings.resend_s:
+            over = now_s >= catch_up.started_s + self._settings.complete_timeout_s
+            if member is None or member.incarnation != catch_up.incarnation or over:
+                del self._catch_ups[broker_id]
+            elif now_s >= catch_up.sent_s + self._settings.resend_s:
                 sending += self._send(member, now_s)
         return sending
 
     def _send(self, member: Member, now_s: float) -> list[SendStep]:
-        lesson = self._lessons[member.broker_id]
+        catch_up = self._catch_ups[member.broker_id]
         if not member.attached:
             return []
-        lesson.sent_s = now_s
-        kind = lesson.steps[lesson.done]
-        step = Step(fence=self._fence, plan=lesson.plan_id, epoch=lesson.epoch, kind=kind)
+        catch_up.sent_s = now_s
+        kind = catch_up.steps[catch_up.done]
+        step = Step(fence=self._fence, plan=catch_up.plan_id, epoch=catch_up.epoch, kind=kind)
         if kind == RCFG_TREE_RESTORE:
-            step.moved.extend(placed.ref(lesson.epoch) for placed in lesson.moved)
+            step.moved.extend(placed.ref(catch_up.epoch) for placed in catch_up.moved)
         self._members.note_told(member.broker_id)
         return [SendStep(member.agent, step)]
 
@@ -162,8 +162,8 @@ class CatchingUp:
 def is_left_behind(member: Member, placement: Placement, members: Members) -> bool:
     """It does not know of the newest placement, and uses a node that this gives to another.
 
-    Who was in the plan gave its node away. A process that came later may have taken the node since,
-    unless its host is there.
+    A broker that was in the plan gave its node away. A process that came later may have taken the
+    node since, unless its host is there.
     """
     if member.epoch >= placement.epoch:
         return False

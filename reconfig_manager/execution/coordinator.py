@@ -11,9 +11,9 @@
 
 Before the commit point anything that goes wrong leads to ROLLING_BACK: a refusal, a broker that is
 gone, the deadline, a cancellation, a new leader. After it there is only forward: commands are
-repeated to whoever has not answered and is still there. Who is gone, or out of time, is a
-straggler: it gets no later step here (its node is not the one it should use), and is caught up with
-later (`catching_up.py`).
+repeated to brokers that have not answered and are still there. One that is gone, or out of time,
+is a straggler: it gets no later step here (its node is not the one it should use), and is caught up
+with later (`catching_up.py`).
 
 A phase is recorded before it is acted on wherever a successor that reads an older one would do
 something else. That is up to the commit point. After it, and in rolling back, successors do the
@@ -46,10 +46,10 @@ from reconfig_manager.execution.steps import (
     placement_of,
 )
 from reconfig_manager.execution.tally import StepTally
+from reconfig_manager.model.core_settings import ExecutionSettings
 from reconfig_manager.model.plan import Execution, Phase, Placement, Plan, PlanState
 from reconfig_manager.monitor.members import Member, Members
 from reconfig_manager.ports import AgentId, SendStep
-from reconfig_manager.settings import ExecutionSettings
 
 # By when a phase past the commit point ends, as a share of complete_timeout_s.
 _SHARE: Mapping[Phase, float] = MappingProxyType(
@@ -66,7 +66,7 @@ class Write:
     placement: Placement | None = None
 
 
-Doing = SendStep | Write
+CoordinatorEffect = SendStep | Write
 
 
 @dataclass(slots=True)
@@ -85,9 +85,9 @@ class Coordinator:
     tally: StepTally = field(default_factory=StepTally)
     # The last state is recorded.
     over: bool = False
-    # A broker has obeyed somebody with this fence.
+    # A broker has obeyed a leader with this fence.
     outranked_by: int = 0
-    # Participants of whom no more is expected here.
+    # Participants of which no more is expected here.
     stragglers: dict[str, None] = field(default_factory=dict)
     # Participants and their incarnations; and the node that each mover is to have.
     _incarnations: dict[str, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Coordinator:
     _recorded: bool = False
     # The command of this phase, one object for all.
     _step: Step = field(default_factory=Step)
-    # Who has not answered in this phase, and when each was last told.
+    # Brokers that have not answered in this phase, and when each was last told.
     _waiting: dict[str, float] = field(default_factory=dict)
     # Since when brokers wait: from the first command, from the commit, from rolling back.
     _since_s: float = 0.0
@@ -108,15 +108,15 @@ class Coordinator:
 
     # ---- the two ways to begin -------------------------------------------------------------------
 
-    def begin(self, execution: Execution, now_s: float) -> list[Doing]:
-        """The plan is APPROVED; `execution` says who takes part and what moves (`prepare`)."""
+    def begin(self, execution: Execution, now_s: float) -> list[CoordinatorEffect]:
+        """The plan is APPROVED; `execution` has its brokers, and what moves (`prepare`)."""
         self.plan = self.plan.became(
             PlanState.EXECUTING, now_s, "brokers are being moved", execution=execution
         )
         self._remember(execution)
         return self._enter(Phase.FREEZING, now_s)
 
-    def take_over(self, now_s: float) -> list[Doing]:
+    def take_over(self, now_s: float) -> list[CoordinatorEffect]:
         """The plan was left by another leader in whatever phase its journal says."""
         execution = self._execution
         self._remember(execution)
@@ -134,7 +134,7 @@ class Coordinator:
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def recorded(self, version: int, now_s: float) -> list[Doing]:
+    def recorded(self, version: int, now_s: float) -> list[CoordinatorEffect]:
         if version != self.plan.version:
             return []
         self._recorded = True
@@ -143,7 +143,7 @@ class Coordinator:
             return []
         return [] if self._acting else self._act(now_s)
 
-    def reply(self, agent: AgentId, reply: StepReply, now_s: float) -> list[Doing]:
+    def reply(self, agent: AgentId, reply: StepReply, now_s: float) -> list[CoordinatorEffect]:
         if reply.plan != self.plan.id or reply.epoch != self._execution.epoch:
             return []
         self.tally.answered(reply, agent.broker_id)
@@ -158,7 +158,7 @@ class Coordinator:
             return []
         return self._answered(member, reply, now_s)
 
-    def _answered(self, member: Member, reply: StepReply, now_s: float) -> list[Doing]:
+    def _answered(self, member: Member, reply: StepReply, now_s: float) -> list[CoordinatorEffect]:
         phase, problem = self._phase, reply.problem
         fine = AS_GOOD_AS_DONE.get(phase, frozenset())
         if problem == STEP_PROBLEM_UNSPECIFIED or problem in fine:
@@ -180,11 +180,11 @@ class Coordinator:
             f"{member.broker_id} refused {command}: {reply.message[:200] or why}", now_s
         )
 
-    def registered(self, broker_id: str, now_s: float) -> list[Doing]:
+    def registered(self, broker_id: str, now_s: float) -> list[CoordinatorEffect]:
         """On a new stream: what was said on the old one may be lost."""
         return self._send(broker_id, now_s) if broker_id in self._waiting else []
 
-    def tick(self, now_s: float) -> list[Doing]:
+    def tick(self, now_s: float) -> list[CoordinatorEffect]:
         if self.plan.state is not PlanState.EXECUTING:
             return []
         if self._may_fail:
@@ -193,15 +193,15 @@ class Coordinator:
                 return self._roll_back(failure, now_s)
         if not self._acting:
             return []
-        doing = self._go_on_if_done(now_s)
-        if doing:
-            return doing
+        effects = self._go_on_if_done(now_s)
+        if effects:
+            return effects
         if now_s >= self._ends_s:
             return self._go_on(now_s)
         for broker_id, sent_s in list(self._waiting.items()):
             if now_s >= sent_s + self.settings.resend_s:
-                doing += self._send(broker_id, now_s)
-        return doing
+                effects += self._send(broker_id, now_s)
+        return effects
 
     @property
     def may_cancel(self) -> bool:
@@ -210,8 +210,8 @@ class Coordinator:
             self._phase in (Phase.FREEZING, Phase.MOVING)
         )
 
-    def cancel(self, who: str, reason: str, now_s: float) -> list[Doing]:
-        return self._roll_back(f"cancelled by {who}" + (f": {reason}" if reason else ""), now_s)
+    def cancel(self, actor: str, reason: str, now_s: float) -> list[CoordinatorEffect]:
+        return self._roll_back(f"cancelled by {actor}" + (f": {reason}" if reason else ""), now_s)
 
     def serves(self, broker_id: str) -> bool:
         """Whether this broker's steps come from here (else from `catching_up`)."""
@@ -237,7 +237,7 @@ class Coordinator:
             raise ValueError(f"plan {self.plan.id} has no phase")
         return phase
 
-    def _enter(self, phase: Phase, now_s: float) -> list[Doing]:
+    def _enter(self, phase: Phase, now_s: float) -> list[CoordinatorEffect]:
         before = self.plan.phase
         committing = phase is Phase.RESTORING and not (before and before.committed)
         if committing:
@@ -256,8 +256,8 @@ class Coordinator:
             return [write]
         return [write, *self._act(now_s)]
 
-    def _act(self, now_s: float) -> list[Doing]:
-        """Tell everyone whom this phase is for."""
+    def _act(self, now_s: float) -> list[CoordinatorEffect]:
+        """Tell all brokers that this phase is for."""
         phase = self._phase
         self._acting = True
         self._step = make_step(
@@ -271,12 +271,12 @@ class Coordinator:
             for participant in self._execution.participants
             if participant.broker_id in names and participant.broker_id not in self.stragglers
         }
-        doing: list[Doing] = []
+        effects: list[CoordinatorEffect] = []
         for broker_id in list(self._waiting):
-            doing += self._send(broker_id, now_s)
-        return doing if self._waiting else [*doing, *self._go_on(now_s)]
+            effects += self._send(broker_id, now_s)
+        return effects if self._waiting else [*effects, *self._go_on(now_s)]
 
-    def _send(self, broker_id: str, now_s: float) -> list[Doing]:
+    def _send(self, broker_id: str, now_s: float) -> list[CoordinatorEffect]:
         member = self._present(broker_id)
         if member is None or not member.attached:
             return []
@@ -285,26 +285,26 @@ class Coordinator:
         self.members.note_told(broker_id)
         return [SendStep(member.agent, self._step)]
 
-    def _go_on_if_done(self, now_s: float) -> list[Doing]:
+    def _go_on_if_done(self, now_s: float) -> list[CoordinatorEffect]:
         if any(not self._gone(broker_id, now_s) for broker_id in self._waiting):
             return []
         return self._go_on(now_s)
 
-    def _go_on(self, now_s: float) -> list[Doing]:
-        """Without those who have not answered: they are gone, or their time is up."""
+    def _go_on(self, now_s: float) -> list[CoordinatorEffect]:
+        """Without brokers that have not answered: they are gone, or their time is up."""
         self.stragglers.update(dict.fromkeys(self._waiting))
         following = NEXT.get(self._phase)
         return self._enter(following, now_s) if following else self._end(now_s)
 
     @property
     def _ends_s(self) -> float:
-        """When those who are silent are not waited for any more."""
+        """When brokers that are silent are not waited for any more."""
         phase = self._phase
         if phase is Phase.ROLLING_BACK:
             return self._since_s + self.settings.roll_back_timeout_s
         return self._since_s + self.settings.complete_timeout_s * _SHARE.get(phase, float("inf"))
 
-    def _end(self, now_s: float) -> list[Doing]:
+    def _end(self, now_s: float) -> list[CoordinatorEffect]:
         rolled_back = self._phase is Phase.ROLLING_BACK
         state = PlanState.ROLLED_BACK if rolled_back else PlanState.COMMITTED
         stragglers = tuple(sorted(self.stragglers))
@@ -350,7 +350,7 @@ class Coordinator:
         silent = list(self._waiting)
         return f"out of time while {self._phase.lower()}: {len(silent)} not ready ({silent[0]} ...)"
 
-    def _roll_back(self, why: str, now_s: float) -> list[Doing]:
+    def _roll_back(self, why: str, now_s: float) -> list[CoordinatorEffect]:
         if self._before_commit is not None:
             # Over a commit that may be there: newer than it.
             update = {"version": self.plan.version}
@@ -360,7 +360,7 @@ class Coordinator:
         self.stragglers.clear()
         return self._enter(Phase.ROLLING_BACK, now_s)
 
-    def _forward_after_all(self, now_s: float) -> list[Doing]:
+    def _forward_after_all(self, now_s: float) -> list[CoordinatorEffect]:
         """The journal said too little: a broker uses the placement, so it was committed."""
         self._only_forward = True
         self._update(failure="")
@@ -369,7 +369,7 @@ class Coordinator:
         self.plan = self.plan.model_copy(update={"note": note, "flags": flags})
         return self._enter(Phase.RESTORING, now_s)
 
-    # ---- who is there ----------------------------------------------------------------------------
+    # ---- which brokers are there -----------------------------------------------------------------
 
     def _present(self, broker_id: str) -> Member | None:
         """The participant, in the process that it was when the plan began."""

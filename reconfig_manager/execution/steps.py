@@ -1,4 +1,4 @@
-"""The commands of the protocol: which belongs to which phase, whom it is for, and what is in it."""
+"""The commands of the protocol: the phase and the brokers that each is for, and what is in it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def make_step(
 def prepare(
     plan: Plan, members: Members, *, epoch: int, fence: int, manager: str, now_s: float
 ) -> Execution:
-    """Who takes part: every broker, in the process that it is now."""
+    """The brokers that take part: every one, in the process that it is now."""
     moved = []
     former = []
     for move in plan.moves:

@@ -114,7 +114,7 @@ def make_model(snapshot: Snapshot) -> Model:
         weight = snapshot.rates[costly] * followers[costly]
         costly = np.sort(costly[np.argsort(-weight, kind="stable")[:most]])
         notes = (*notes, f"only the {most:,} topics that cost most are in the model")
-    # Topics in the order of their keys: numbers depend on who reported first.
+    # Topics in the order of their keys: numbers depend on which broker reported first.
     keys = np.array([key_of(snapshot.name_of(number)) for number in costly.tolist()], np.uint64)
     order = np.argsort(keys, kind="stable")
     costly, keys = costly[order], keys[order]
@@ -168,5 +168,5 @@ def _kept(numbers: Ints) -> Ints:
     return np.sort(numbers[numbers >= 0])
 
 
-def figures(cost: Cost) -> CostFigures:
+def cost_figures(cost: Cost) -> CostFigures:
     return CostFigures(overhead=cost.overhead, delay=cost.delay, total=cost.total)

@@ -13,6 +13,9 @@ no. EXPIRED: too old, or brokers have moved since. While EXECUTING a plan has a 
         |          |      ^
         +----------+--> ROLLING_BACK      commit point
 
+`TRANSITIONS` and `PHASES` have every arrow, also those of a new leader that begins a phase again;
+docs/images/plan.svg is drawn from them.
+
 The commit point is the write of phase RESTORING together with the placement: before it a new leader
 rolls back, after it goes on. `phase` keeps the last one when the plan is over. Plans are values:
 `became` and `entered` give changed copies, each with a higher `version`. Times are in seconds since
@@ -135,7 +138,7 @@ class PlacedNode(_PlanPart):
 
 
 class Placement(_PlanPart):
-    """Who hosts which node since a plan was committed. Brokers that came later are not in it."""
+    """Which broker hosts which node since a plan was committed; later brokers are not in it."""
 
     epoch: int = 0
     plan_id: str = ""
@@ -264,7 +267,7 @@ class Execution(_PlanPart):
     fence: int
     manager: str
     started_s: float
-    # Everybody who is sent RCFG_INIT, and who is to host what.
+    # Every broker that is sent RCFG_INIT, and which node each mover is to host.
     participants: tuple[Participant, ...] = ()
     moved: tuple[PlacedNode, ...] = ()
     # Where the moved nodes were: what is restored by rolling back.

@@ -16,13 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from reconfig_manager.placement.decision import BETA
 from reconfig_manager.placement.problem import Objective, Task
+from reconfig_manager.solvers import ALGORITHMS, DEFAULT_ALGORITHM, SOLVERS
 
 DAY_S = 86_400
 WEEK_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 # 1 January 1970 was a Thursday.
 EPOCH_WEEK_DAY = 3
-# Those that may run in a manager: `exact` and `reference` are for studies.
-ALGORITHMS = ("refine", "dynatops-greedy", "ssbr-greedy", "lsap")
 TimeOfDay = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 
 
@@ -68,7 +67,7 @@ class SolverOptions(Written):
     """How to look for a placement."""
 
     algorithm: str = Field(
-        "refine",
+        DEFAULT_ALGORITHM,
         description=f"One of {', '.join(ALGORITHMS)}.",
         json_schema_extra={"enum": list(ALGORITHMS)},
     )
@@ -108,14 +107,15 @@ class SolverOptions(Written):
 
     @model_validator(mode="after")
     def _are_for_the_algorithm(self) -> Self:
-        if self.max_moves is not None and self.algorithm != "refine":
+        solver = SOLVERS[self.algorithm]
+        if self.max_moves is not None and not solver.limits_moves:
             raise ValueError(f"{self.algorithm} cannot limit how many brokers move; refine can")
-        if self.objective is Objective.NET and self.algorithm == "ssbr-greedy":
-            raise ValueError("ssbr-greedy minds cost alone; dynatops-greedy minds moving")
+        if self.objective is Objective.NET and not solver.minds_moving:
+            raise ValueError(f"{self.algorithm} minds cost alone; dynatops-greedy minds moving")
         return self
 
     def task(self) -> Task:
-        best = Objective.COST if self.algorithm == "ssbr-greedy" else Objective.NET
+        best = Objective.NET if SOLVERS[self.algorithm].minds_moving else Objective.COST
         return Task(
             objective=self.objective or best,
             time_limit_s=self.budget_s,
@@ -151,11 +151,11 @@ class MaintenanceWindow(Written):
         start, end = _seconds(self.start), _seconds(self.end)
         if end <= start:
             end += DAY_S
-        return (self._on(day) and start <= second < end) or (
-            self._on(day - 1) and second + DAY_S < end
+        return (self._is_on(day) and start <= second < end) or (
+            self._is_on(day - 1) and second + DAY_S < end
         )
 
-    def _on(self, day: int) -> bool:
+    def _is_on(self, day: int) -> bool:
         return WEEK_DAYS[(day + EPOCH_WEEK_DAY) % len(WEEK_DAYS)] in self.days
 
 

@@ -67,7 +67,7 @@ class TopicNumbers:
     def name(self, number: int) -> str:
         return self._names[number]
 
-    def forget(self, number: int) -> None:
+    def forget_topic(self, number: int) -> None:
         del self._numbers[self._names[number]]
         self._free.append(number)
 
@@ -132,7 +132,7 @@ class Rates:
         """Topics without events for so many periods."""
         return np.nonzero(self._idle >= periods)[0].astype(np.int32)
 
-    def forget(self, number: int) -> None:
+    def forget_topic(self, number: int) -> None:
         self._estimates[number] = 0.0
         self._known[number] = False
         self._idle[number] = 0

@@ -1,6 +1,6 @@
 """Why the manager does not do what it was asked to, each reason a type with its fields.
 
-A refusal is an answer for whoever asked, not a fault: its text says what was wrong and what to do.
+A refusal is an answer for the caller, not a fault: its text says what was wrong and what to do.
 `Deposed` and `StoreAway` are the store's; they never reach a person as they are.
 """
 

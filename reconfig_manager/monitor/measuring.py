@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dynatops.v1.manager_pb2 import StepKind
+from reconfig_manager.model.core_settings import MeasuringSettings
 from reconfig_manager.model.plan import CostRate, Measurement, Plan
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.ports import Constants
-from reconfig_manager.settings import MeasuringSettings
 
 COUNTERS = (
     "stamped_events",
@@ -80,7 +80,7 @@ class Meter:
         while len(samples) > 2 and samples[1][0] <= now_s - self._keep_s:
             samples.popleft()
 
-    def forget(self, broker_id: str) -> None:
+    def forget_broker(self, broker_id: str) -> None:
         self._brokers.pop(broker_id, None)
 
     def between(

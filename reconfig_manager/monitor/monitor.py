@@ -17,6 +17,7 @@ import numpy as np
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.catalogue import is_system
 from overlay.placement.cost_kernels import Floats, Ints
+from reconfig_manager.model.core_settings import MonitorSettings
 from reconfig_manager.model.network import Model, Snapshot, make_model
 from reconfig_manager.model.plan import Base
 from reconfig_manager.model.policy import DelayIn, Policy, RatesFrom
@@ -24,7 +25,6 @@ from reconfig_manager.model.rates import Rates, TopicNumbers
 from reconfig_manager.model.refusals import ModelTooThin
 from reconfig_manager.monitor.members import Member, Members
 from reconfig_manager.ports import AgentId
-from reconfig_manager.settings import MonitorSettings
 
 _NOTHING: Ints = np.empty(0, dtype=np.int32)
 # Rates that are kept and shown; below, a topic had no event for long.
@@ -56,7 +56,7 @@ class RateAdvice:
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """For whoever looks."""
+    """What a broker reported of itself last."""
 
     heard_s: float
     topics: int
@@ -131,7 +131,7 @@ class Monitor:
             heard.subscribed = np.union1d(heard.subscribed, self._topics.numbers(wanted))
         self._subscriptions += len(heard.subscribed) - before
 
-    def forget(self, broker_id: str) -> None:
+    def forget_broker(self, broker_id: str) -> None:
         """It is gone, or another process now."""
         self._forget_subscriptions(broker_id)
         self._heard.pop(broker_id, None)
@@ -183,9 +183,9 @@ class Monitor:
                 self._topics.known(self._topics.name(number)) != number
             )
             if not free and not subscribed[number]:
-                self._topics.forget(number)
-                self._publications.forget(number)
-                self._requests.forget(number)
+                self._topics.forget_topic(number)
+                self._publications.forget_topic(number)
+                self._requests.forget_topic(number)
 
     # ---- what is known ---------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ and noise is another the next time. Then, within a maintenance window, it is exe
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 from overlay.placement.cost_kernels import Ints
-from reconfig_manager.model.network import Model, figures
+from reconfig_manager.model.network import Model, cost_figures
+from reconfig_manager.model.notices import CheckOutcome, ProcessChecked
 from reconfig_manager.model.plan import Base, Move, Prediction
 from reconfig_manager.model.policy import Mode, Policy
 from reconfig_manager.placement.decision import decide, is_reconfigurable
@@ -23,28 +23,6 @@ from reconfig_manager.placement.problem import PlacementProblem, Solution
 
 # How soon it is looked again at a model that was too thin, and for a window to open.
 SOON_S = 30.0
-
-
-class CheckOutcome(enum.StrEnum):
-    TOO_THIN = "too_thin"
-    COST_BELOW_THRESHOLD = "cost_below_threshold"
-    SOLVING = "solving"
-    UNSOLVED = "unsolved"
-    NOT_WORTH_IT = "not_worth_it"
-    # Good, and to be so for some more periods.
-    WAITING = "waiting"
-    OUTSIDE_WINDOWS = "outside_windows"
-    FOUND = "found"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """How the process went the last time."""
-
-    at_s: float
-    outcome: CheckOutcome
-    explanation: str
-    streak: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +62,8 @@ def predict(
     moving = problem.moving
     return Prediction(
         algorithm=solution.algorithm,
-        cost_before=figures(before),
-        cost_after=figures(after),
+        cost_before=cost_figures(before),
+        cost_after=cost_figures(after),
         benefit=decision.benefit,
         moving_cost=decision.moving_cost,
         threshold=decision.threshold,
@@ -120,7 +98,7 @@ class Process:
         self._streak = 0
         # A solver is at work on this.
         self._asked: tuple[Model, PlacementProblem] | None = None
-        self.last: Check | None = None
+        self.last: ProcessChecked | None = None
 
     def due(self, now_s: float, policy: Policy) -> bool:
         return policy.mode is not Mode.OFF and self._asked is None and now_s >= self._next_s
@@ -138,10 +116,10 @@ class Process:
         self._candidate, self._streak, self._asked = None, 0, None
         self._next_s = now_s + policy.t_free_s
 
-    def too_thin(self, why: str, now_s: float) -> Check:
+    def too_thin(self, why: str, now_s: float) -> ProcessChecked:
         """The period does not count: neither for a candidate nor against it."""
         self._next_s = now_s + SOON_S
-        return self._tell(now_s, CheckOutcome.TOO_THIN, why)
+        return self._note_outcome(now_s, CheckOutcome.TOO_THIN, why)
 
     def check(
         self, model: Model, problem: PlacementProblem, policy: Policy, now_s: float
@@ -160,10 +138,10 @@ class Process:
             before, problem.moving, problem.brokers, problem.topics, policy.beta
         ):
             why = f"the present cost of {before:,.0f} messages in T_free is too low to look further"
-            self._tell(now_s, CheckOutcome.COST_BELOW_THRESHOLD, why)
+            self._note_outcome(now_s, CheckOutcome.COST_BELOW_THRESHOLD, why)
             return None
         self._asked = (model, problem)
-        self._tell(now_s, CheckOutcome.SOLVING, "a better placement is being looked for")
+        self._note_outcome(now_s, CheckOutcome.SOLVING, "a better placement is being looked for")
         return None
 
     @property
@@ -175,7 +153,7 @@ class Process:
             return None
         (model, problem), self._asked = self._asked, None
         if isinstance(solution, str):
-            self._tell(now_s, CheckOutcome.UNSOLVED, solution)
+            self._note_outcome(now_s, CheckOutcome.UNSOLVED, solution)
             return None
         prediction = predict(model, problem, solution.place, policy, solution)
         if not is_worth_it(prediction, policy):
@@ -183,7 +161,7 @@ class Process:
             if prediction.accept:
                 share = prediction.benefit / prediction.cost_before.total
                 why = f"{why}, but that is only {share:.1%} of the present cost"
-            self._tell(now_s, CheckOutcome.NOT_WORTH_IT, why)
+            self._note_outcome(now_s, CheckOutcome.NOT_WORTH_IT, why)
             return None
         moves = model.moves(problem, solution.place)
         self._candidate = _Candidate(model.base, moves, solution)
@@ -195,16 +173,16 @@ class Process:
             # Once it is good for long enough it only waits for a window to open.
             self._streak = min(self._streak + 1, policy.hysteresis_periods)
             if self._streak < policy.hysteresis_periods:
-                self._tell(now_s, CheckOutcome.WAITING, why)
+                self._note_outcome(now_s, CheckOutcome.WAITING, why)
                 return None
             if not policy.may_act(now_s):
                 self._next_s = now_s + min(SOON_S, policy.t_free_s)
-                self._tell(now_s, CheckOutcome.OUTSIDE_WINDOWS, why)
+                self._note_outcome(now_s, CheckOutcome.OUTSIDE_WINDOWS, why)
                 return None
-        self._tell(now_s, CheckOutcome.FOUND, why)
+        self._note_outcome(now_s, CheckOutcome.FOUND, why)
         self._candidate, self._streak = None, 0
         return found
 
-    def _tell(self, now_s: float, outcome: CheckOutcome, why: str) -> Check:
-        self.last = Check(now_s, outcome, why, self._streak)
+    def _note_outcome(self, now_s: float, outcome: CheckOutcome, why: str) -> ProcessChecked:
+        self.last = ProcessChecked(now_s, outcome, why, self._streak)
         return self.last

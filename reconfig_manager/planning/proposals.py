@@ -3,14 +3,14 @@
 propose --> recorded --> solve --> decide --> PROPOSED with its prediction, or REJECTED
                                                  | approve (or `execute` asked for)
                                                  v
-                                              APPROVED --> recorded --> conducting.py
+                                              APPROVED --> recorded --> plan_executor.py
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reconfig_manager.leader.office import Office, audit
+from reconfig_manager.leader.leader_state import LeaderState, audit
 from reconfig_manager.model.network import Model
 from reconfig_manager.model.plan import TRANSITIONS, Origin, Plan, PlanState
 from reconfig_manager.model.policy import Mode, Policy, SolverOptions
@@ -24,22 +24,22 @@ PROCESS_ACTOR = "process"
 
 @dataclass(slots=True)
 class Proposals:
-    office: Office
+    leader: LeaderState
     # Plans that solvers are at work on, or are to be once the plan is recorded.
     _computing: dict[str, tuple[Model, PlacementProblem, Policy]] = field(default_factory=dict)
 
     def propose(self, request: ProposalRequest, now_s: float) -> list[ManagerEffect]:
-        office = self.office
+        leader = self.leader
         if request.execute:
             self._check_mode()
-        if len(office.open_proposals()) >= office.settings.proposals_max:
+        if len(leader.open_proposals()) >= leader.settings.proposals_max:
             raise Refused(
-                f"{office.settings.proposals_max} proposals are open: approve or cancel some"
+                f"{leader.settings.proposals_max} proposals are open: approve or cancel some"
             )
-        rules = office.rules
+        rules = leader.rules
         if request.options is not None:
             rules = rules.model_copy(update={"solver": request.options})
-        model = office.model(rules, now_s)
+        model = leader.model(rules, now_s)
         problem = self.problem(model, rules)
         plan = self._new(model, rules.solver, now_s).model_copy(
             update={
@@ -50,20 +50,20 @@ class Proposals:
             }
         )
         self._computing[plan.id] = (model, problem, rules)
-        return office.write(plan)
+        return leader.write(plan)
 
     def problem(self, model: Model, rules: Policy) -> PlacementProblem:
-        moving = self.office.constants.moving()
+        moving = self.leader.constants.moving()
         return model.problem(rules.t_free_s, rules.solver.delay_weight, moving)
 
     def _new(self, model: Model, options: SolverOptions, now_s: float) -> Plan:
-        office = self.office
+        leader = self.leader
         return Plan(
-            id=office.new_plan_id(),
-            mode=office.rules.mode,
+            id=leader.new_plan_id(),
+            mode=leader.rules.mode,
             created_s=now_s,
             changed_s=now_s,
-            expires_s=now_s + office.settings.proposal_ttl_s,
+            expires_s=now_s + leader.settings.proposal_ttl_s,
             options=options,
             base=model.base,
             model=model.facts,
@@ -79,17 +79,17 @@ class Proposals:
 
     def solved(self, plan_id: str, solution: Solution | str, now_s: float) -> list[ManagerEffect]:
         computing = self._computing.pop(plan_id, None)
-        plan = self.office.plans.get(plan_id)
+        plan = self.leader.plans.get(plan_id)
         if computing is None or plan is None or plan.state is not PlanState.PROPOSED:
             return []
         model, problem, rules = computing
         if isinstance(solution, str):
             note = f"the solver failed: {solution}"
-            return self.office.write(plan.became(PlanState.REJECTED, now_s, note))
+            return self.leader.write(plan.became(PlanState.REJECTED, now_s, note))
         prediction = predict(model, problem, solution.place, rules, solution)
         moves = model.moves(problem, solution.place)
         if not prediction.accept:
-            return self.office.write(
+            return self.leader.write(
                 plan.became(
                     PlanState.REJECTED,
                     now_s,
@@ -101,25 +101,25 @@ class Proposals:
         note = f"{prediction.explanation}; to be approved"
         plan = plan.changed(now_s, prediction=prediction, moves=moves, note=note)
         if not plan.execute:
-            return self.office.write(plan)
+            return self.leader.write(plan)
         obstacle = self._obstacle(plan)
         if obstacle is not None:
             note = f"not executed: {obstacle}"
-            return self.office.write(plan.model_copy(update={"note": note}))
+            return self.leader.write(plan.model_copy(update={"note": note}))
         return self._approved(plan, plan.actor, now_s)
 
     # ---- of the process --------------------------------------------------------------------------
 
     def found(self, found: Found, now_s: float) -> list[ManagerEffect]:
         """The process found a placement: propose it, and under `auto` approve it."""
-        office = self.office
+        leader = self.leader
         effects: list[ManagerEffect] = []
-        for other in office.open_proposals():
+        for other in leader.open_proposals():
             if other.origin is Origin.PROCESS:
                 effects += self._expire(other, "the process has found another", now_s)
-        auto = office.rules.mode is Mode.AUTO
+        auto = leader.rules.mode is Mode.AUTO
         prediction = found.prediction
-        plan = self._new(found.model, office.rules.solver, now_s).model_copy(
+        plan = self._new(found.model, leader.rules.solver, now_s).model_copy(
             update={
                 "origin": Origin.PROCESS,
                 "actor": PROCESS_ACTOR,
@@ -136,12 +136,12 @@ class Proposals:
         effects.append(audit(now_s, PROCESS_ACTOR, "propose", plan.id, plan.reason, "accepted"))
         if auto and obstacle is None:
             return [*effects, *self._approved(plan, PROCESS_ACTOR, now_s)]
-        return [*effects, *office.write(plan)]
+        return [*effects, *leader.write(plan)]
 
     # ---- decisions -------------------------------------------------------------------------------
 
     def approve(self, plan_id: str, actor: str, now_s: float) -> list[ManagerEffect]:
-        plan = self.office.plan(plan_id)
+        plan = self.leader.plan(plan_id)
         if plan.state is not PlanState.PROPOSED:
             allowed = TRANSITIONS[plan.state]
             raise IllegalTransition(plan.id, plan.state, PlanState.APPROVED, allowed)
@@ -155,36 +155,36 @@ class Proposals:
 
     def _approved(self, plan: Plan, actor: str, now_s: float) -> list[ManagerEffect]:
         note = f"approved by {actor}"
-        return self.office.write(plan.became(PlanState.APPROVED, now_s, note, approved_by=actor))
+        return self.leader.write(plan.became(PlanState.APPROVED, now_s, note, approved_by=actor))
 
     def _check_mode(self) -> None:
-        if self.office.rules.mode is Mode.OFF:
+        if self.leader.rules.mode is Mode.OFF:
             raise Refused("the policy is `off`: nothing is executed")
 
     def _obstacle(self, plan: Plan) -> Busy | StalePlan | Refused | None:
         """Why the plan cannot be executed as things are."""
-        office = self.office
-        for other in office.plans.values():
+        leader = self.leader
+        for other in leader.plans.values():
             if other.state in (PlanState.APPROVED, PlanState.EXECUTING) and other.id != plan.id:
                 return Busy(other.id)
-        why = office.changed_since(plan.base)
+        why = leader.changed_since(plan.base)
         if why:
             return StalePlan(plan.id, why)
-        why = office.members.unready()
+        why = leader.members.unready()
         return Refused(f"brokers cannot be moved now: {why}") if why else None
 
     def cancel(self, plan: Plan, actor: str, reason: str, now_s: float) -> list[ManagerEffect]:
-        """Raises IllegalTransition; of one that is being executed, see conducting.py."""
+        """Raises IllegalTransition; of one that is being executed, see plan_executor.py."""
         self._computing.pop(plan.id, None)
         note = f"cancelled by {actor}" + (f": {reason}" if reason else "")
-        return self.office.write(plan.became(PlanState.CANCELLED, now_s, note))
+        return self.leader.write(plan.became(PlanState.CANCELLED, now_s, note))
 
     # ---- time ------------------------------------------------------------------------------------
 
     def left_behind(self, now_s: float) -> list[ManagerEffect]:
         """Under a new leader: what the one before did not bring to an end."""
         effects: list[ManagerEffect] = []
-        for plan in list(self.office.plans.values()):
+        for plan in list(self.leader.plans.values()):
             unsolved = plan.state is PlanState.PROPOSED and plan.prediction is None
             if unsolved or plan.state is PlanState.APPROVED:
                 when = "while it was computed" if unsolved else "before it began"
@@ -193,11 +193,11 @@ class Proposals:
 
     def tick(self, now_s: float) -> list[ManagerEffect]:
         effects: list[ManagerEffect] = []
-        for plan in self.office.open_proposals():
+        for plan in self.leader.open_proposals():
             if now_s >= plan.expires_s:
                 effects += self._expire(plan, "nobody approved it in time", now_s)
         return effects
 
     def _expire(self, plan: Plan, why: str, now_s: float) -> list[ManagerEffect]:
         self._computing.pop(plan.id, None)
-        return self.office.write(plan.became(PlanState.EXPIRED, now_s, why))
+        return self.leader.write(plan.became(PlanState.EXPIRED, now_s, why))

@@ -16,7 +16,7 @@ from reconfig_manager.rest.problems import ProblemError
 ANYONE = Caller("anonymous", Role.ADMIN)
 _SCHEME = "bearer "
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="dynatops"'}
-# For the schema; `Gatekeeper` (admission.py) does the work before anything else is looked at.
+# For the schema; `Gatekeeper` (serving/admission.py) does the work, before all else.
 bearer = HTTPBearer(
     auto_error=False,
     scheme_name="token",

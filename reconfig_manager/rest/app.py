@@ -13,10 +13,7 @@ from starlette.exceptions import HTTPException
 from dynatops.version import VERSION
 from reconfig_manager.model.refusals import NotLeading, RefusalError, StoreError
 from reconfig_manager.rest.access import Tokens, bearer
-from reconfig_manager.rest.admission import CallerTraffic, Gatekeeper
-from reconfig_manager.rest.commanding import commands
 from reconfig_manager.rest.facade import Facade
-from reconfig_manager.rest.forwarding import forwarded
 from reconfig_manager.rest.problems import (
     Problem,
     ProblemError,
@@ -25,13 +22,24 @@ from reconfig_manager.rest.problems import (
     on_refusal,
     response_of,
 )
-from reconfig_manager.rest.reading import figures, network, process, stored
-from reconfig_manager.rest.requests import ElsewhereError, known_parameters, settings_of
-from reconfig_manager.rest.settings import RestSettings
-from reconfig_manager.rest.watching import events
+from reconfig_manager.rest.requests import (
+    ElsewhereError,
+    known_parameters,
+    paths_of,
+    settings_of,
+)
+from reconfig_manager.rest.resources import OPEN_RESOURCES, RESOURCES
+from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.rest.serving.admission import CallerTraffic, Gatekeeper
+from reconfig_manager.rest.serving.forwarding import forwarded
 
 PREFIX = "/v1"
 SCHEMA_PATH = f"{PREFIX}/openapi.json"
+# Asked without a token, and answered whatever else goes on.
+OPEN_PATHS = frozenset(
+    [SCHEMA_PATH]
+    + [f"{PREFIX}{path}" for resource in OPEN_RESOURCES for path in paths_of(resource.router)]
+)
 _DESCRIPTION = """\
 Watches a network of brokers, finds better placements of them, and moves them there. Errors are
 problems (RFC 9457) with a `code`. Lists come in pages; follow `next_cursor`. Managers that follow
@@ -57,11 +65,14 @@ def create_app(facade: Facade, settings: RestSettings) -> FastAPI:
     app.state.tokens = tokens
     app.state.traffic = traffic = CallerTraffic()
     guarded = APIRouter(prefix=PREFIX, dependencies=[Security(bearer)])
-    for router in (network, events, stored, commands, figures):
-        guarded.include_router(router)
+    for resource in RESOURCES:
+        guarded.include_router(resource.router)
     app.include_router(guarded)
-    app.include_router(process, prefix=PREFIX)
-    app.add_middleware(Gatekeeper, settings=settings, tokens=tokens, traffic=traffic)
+    for resource in OPEN_RESOURCES:
+        app.include_router(resource.router, prefix=PREFIX)
+    app.add_middleware(
+        Gatekeeper, settings=settings, tokens=tokens, traffic=traffic, open_paths=OPEN_PATHS
+    )
     for kind in (RefusalError, StoreError, ProblemError):
         app.add_exception_handler(kind, on_refusal)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, StrictBool, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from reconfig_manager.model.policy import DelayIn, Policy, SolverOptions, Written
 from reconfig_manager.placement.problem import Objective
+from reconfig_manager.solvers import ALGORITHMS, SOLVERS
 
 REASON_MAX = 1_000
 
@@ -15,6 +24,19 @@ Reason = Annotated[
     str,
     StringConstraints(min_length=1, max_length=REASON_MAX, pattern=r"\S"),
     Field(description="What this is for; kept with the plan and in the audit log."),
+]
+
+
+def _known(name: str) -> str:
+    if name not in ALGORITHMS:
+        raise ValueError(f"should be one of {', '.join(ALGORITHMS)}")
+    return name
+
+
+Algorithm = Annotated[
+    str,
+    AfterValidator(_known),
+    WithJsonSchema({"type": "string", "enum": list(ALGORITHMS)}),
 ]
 
 
@@ -34,14 +56,18 @@ _CONTRADICTIONS: dict[str, Any] = {
             {
                 "required": ["algorithm", "max_moves"],
                 "properties": {
-                    "algorithm": {"enum": ["dynatops-greedy", "ssbr-greedy", "lsap"]},
+                    "algorithm": {
+                        "enum": [name for name in ALGORITHMS if not SOLVERS[name].limits_moves]
+                    },
                     "max_moves": {"type": "integer"},
                 },
             },
             {
                 "required": ["algorithm", "objective"],
                 "properties": {
-                    "algorithm": {"const": "ssbr-greedy"},
+                    "algorithm": {
+                        "enum": [name for name in ALGORITHMS if not SOLVERS[name].minds_moving]
+                    },
                     "objective": {"const": "net"},
                 },
             },
@@ -61,7 +87,7 @@ class ProposalBody(Written):
         description="Execute it as soon as the decision accepts it; otherwise it is a dry run, "
         "which somebody may approve.",
     )
-    algorithm: Literal["refine", "dynatops-greedy", "ssbr-greedy", "lsap"] | None = None
+    algorithm: Algorithm | None = None
     budget_s: float | None = Field(
         None, gt=0, le=600, allow_inf_nan=False, description="Time that the solver may take."
     )

@@ -1,4 +1,4 @@
-"""Events for whoever watches, each watcher with a queue of its own, bounded.
+"""Events for watchers, each with a queue of its own, bounded.
 
 A watcher that is too slow loses its stream, not single events: it is told `overflow`, and comes
 back. One that comes back names the last event it has seen, and goes on there if that is still kept;
@@ -126,18 +126,18 @@ class Broadcast:
         # Streams of each.
         self._callers: Counter[str] = Counter()
         self._closed = ""
-        self.told = 0
+        self.published = 0
         self.overflows = 0
         self.turned_away = 0
 
     def __len__(self) -> int:
         return len(self._watchers)
 
-    def tell(self, event: Mapping[str, Any]) -> None:
+    def publish(self, event: Mapping[str, Any]) -> None:
         """`type` is the kind of event."""
-        self.told += 1
+        self.published += 1
         text = write_json(event)
-        told = WatchedEvent(str(event["type"]), text, f"{self._instance}-{self.told}")
+        told = WatchedEvent(str(event["type"]), text, f"{self._instance}-{self.published}")
         self._kept.append(told)
         for watcher in self._watchers:
             self.overflows += not watcher.offer(told)
@@ -188,7 +188,7 @@ class Broadcast:
         instance, _, number = last_id.rpartition("-")
         if instance != self._instance or not (number.isascii() and number.isdigit()):
             return None
-        missed = self.told - int(number) if len(number) < 20 else -1
+        missed = self.published - int(number) if len(number) < 20 else -1
         if not 0 <= missed <= len(self._kept):
             return None
         return deque(list(self._kept)[len(self._kept) - missed :])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from dynatops.kit.security.tokens import Role
@@ -15,7 +16,7 @@ from reconfig_manager.model.refusals import NotLeading
 from reconfig_manager.ports import Page
 from reconfig_manager.rest.access import caller_of, check_role
 from reconfig_manager.rest.facade import Caller, Facade, PageRequest
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.rest.views import PageView
 
 # Of what was wrong with parameters.
@@ -33,6 +34,10 @@ class ElsewhereError(Exception):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.url = url
+
+
+def paths_of(router: APIRouter) -> list[str]:
+    return [route.path for route in router.routes if isinstance(route, APIRoute)]
 
 
 def facade_of(request: Request) -> Facade:
@@ -106,6 +111,21 @@ Operator = Annotated[Caller, Depends(_commander(Role.OPERATOR))]
 Admin = Annotated[Caller, Depends(_commander(Role.ADMIN))]
 Leading = Depends(leading)
 Viewing = Depends(_viewer)
+
+
+# ---- what answers have in common, for `responses=` -----------------------------------------------
+
+TAGGED: dict[int | str, dict[str, Any]] = {
+    200: {"headers": {"ETag": {"schema": {"type": "string"}, "description": "For If-None-Match."}}},
+    304: {"description": "As it was."},
+}
+PAGED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "headers": {
+            "Link": {"schema": {"type": "string"}, "description": 'The next page, rel="next".'}
+        }
+    }
+}
 
 
 # ---- pages ---------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from reconfig_manager.ports import AgentId
-from reconfig_manager.process_settings import ServiceSettings
+from reconfig_manager.service.process_settings import ServiceSettings
 
 METHOD = "/dynatops.v1.Management/Attend"
 PROTOCOL_MIN = 1

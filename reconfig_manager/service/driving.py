@@ -20,6 +20,7 @@ from dynatops.kit.background import BackgroundError, Supervisor
 from dynatops.kit.observing.metrics import Family, Histogram, families
 from dynatops.v1.manager_pb2 import Attended, LoadReport, Registration, StepReply
 from reconfig_manager.manager import Effects, Manager
+from reconfig_manager.model.notices import event_of
 from reconfig_manager.model.refusals import Deposed, StoreAway, StoreError
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.ports import (
@@ -29,18 +30,19 @@ from reconfig_manager.ports import (
     Drop,
     KeepRates,
     ManagerEffect,
+    Notify,
     Outranked,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
-from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.service.advice_ages import AdviceAges
 from reconfig_manager.service.agents import AgentServer
-from reconfig_manager.service.chronicle import Chronicle
-from reconfig_manager.service.process_figures import METRICS
+from reconfig_manager.service.observing.advice_ages import AdviceAges
+from reconfig_manager.service.observing.operation_log import log_command, log_notice
+from reconfig_manager.service.observing.plan_metrics import PlanMetrics
+from reconfig_manager.service.observing.process_metrics import METRICS
+from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.service.solving import SolverProcess
 from reconfig_manager.store.leadership import Leadership
@@ -59,7 +61,7 @@ class _Write:
     record: Record
     # Of the leadership that it belongs to.
     fence: int
-    # Somebody who waits for it.
+    # A caller that waits for it.
     done: asyncio.Future[None] | None
 
 
@@ -99,7 +101,7 @@ class ManagerDriver:
         self._tried: AuditEntry | None = None
         self._tried_key = ""
         self._ticked_s = 0.0
-        self.chronicle: Chronicle = Chronicle()
+        self.plan_metrics: PlanMetrics = PlanMetrics()
         self.lag_s: Histogram = Histogram(_LAG_BOUNDS_S)
         self.audit_lost: int = 0
         self.writes_failed: int = 0
@@ -168,7 +170,7 @@ class ManagerDriver:
         self._fence = None
         self._perform(self.manager.depose(self.now_s()))
         self.agents.dismiss()
-        self.solver.forget()
+        self.solver.drop_problems()
         self._broadcast.end(f"this manager leads no longer: {reason}")
         # Their fence is over: they end as soon as it is their turn.
         self._writes_stirred.set()
@@ -197,7 +199,7 @@ class ManagerDriver:
         self._perform(self.manager.report(agent, report, self.now_s()))
 
     def on_reply(self, agent: AgentId, reply: StepReply) -> None:
-        self.chronicle.note_reply(reply)
+        self.plan_metrics.count_pause(reply)
         self._perform(self.manager.reply(agent, reply, self.now_s()))
 
     def on_gone(self, agent: AgentId) -> None:
@@ -222,7 +224,6 @@ class ManagerDriver:
         waiting: list[asyncio.Future[None]] | None = None,
     ) -> None:
         for effect in effects:
-            self.chronicle.note(effect)
             match effect:
                 case SendStep(agent=agent, step=step):
                     if self.leadership.fence == self._fence:
@@ -235,12 +236,15 @@ class ManagerDriver:
                     self._keep_rates(effect)
                 case Drop(agent=agent, reason=reason):
                     self.agents.drop(agent, reason)
-                case Tell(event=event):
-                    self._broadcast.tell(event)
+                case Notify(notice=notice):
+                    log_notice(self.manager.me, notice)
+                    self.plan_metrics.count_notice(notice)
+                    self._broadcast.publish(event_of(notice))
                 case Audit(entry=entry):
+                    log_command(self.manager.me, entry)
                     self._audit(entry)
-                case Outranked(fence=fence):
-                    lost = " (the store has lost its past)" if fence == self._fence else ""
+                case Outranked(fence=fence, past_lost=past_lost):
+                    lost = " (the store has lost its past)" if past_lost else ""
                     log.warning("a broker obeys fence %d already%s: leading again", fence, lost)
                     self.leadership.outranked(fence)
 
@@ -278,7 +282,7 @@ class ManagerDriver:
                 self._ended(write, None)
 
     def _ended(self, write: _Write, problem: StoreError | None) -> None:
-        """Tell the core, if it still is the one that asked; then whoever waits."""
+        """Tell the core, if it still is the one that asked; then the caller that waits."""
         effects: Effects = []
         if write.fence == self._fence:
             if problem is None:
@@ -352,6 +356,6 @@ class ManagerDriver:
         problem = self.leadership.problem
         return {"store": problem} if problem else {}
 
-    def figures(self) -> list[Family]:
-        """Those that `rest` does not know of."""
+    def metrics(self) -> list[Family]:
+        """Those of the process."""
         return families(METRICS, self)

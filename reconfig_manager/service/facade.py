@@ -17,11 +17,17 @@ from weakref import WeakValueDictionary
 from pydantic import ValidationError
 
 from dynatops.kit.observing.metrics import Family
-from reconfig_manager.leader.office import Office
 from reconfig_manager.manager import Effects, Manager, proposed
-from reconfig_manager.model.plan import Placement, Plan, PlanState
+from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
-from reconfig_manager.model.refusals import Busy, RefusalError, StoreAway, UnknownPlan
+from reconfig_manager.model.refusals import (
+    Busy,
+    NotLeading,
+    RefusalError,
+    Refused,
+    StoreAway,
+    UnknownPlan,
+)
 from reconfig_manager.ports import (
     Audit,
     AuditEntry,
@@ -42,7 +48,7 @@ from reconfig_manager.rest.facade import (
     PageRequest,
     UnknownCursorError,
 )
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.rest.views import (
     BrokerView,
     ClusterView,
@@ -51,26 +57,28 @@ from reconfig_manager.rest.views import (
     TopicView,
     TreeView,
 )
-from reconfig_manager.service.chronicle import tell_command
-from reconfig_manager.service.figures import Sight, figures_of
-from reconfig_manager.service.survey import (
-    FRESH_S,
-    Survey,
+from reconfig_manager.service.observing.metrics import ManagerReadings, families_of
+from reconfig_manager.service.observing.operation_log import log_command
+from reconfig_manager.service.status_views import (
+    Topics,
     broker_page,
     cluster_view,
+    cost_work,
     placement_view,
-    survey,
-    take_cost,
-    take_tree,
     topic_page,
+    tree_work,
+    twice_hosted,
 )
+from reconfig_manager.status import LeaderStatus
 
 Item = TypeVar("Item")
 _KEY_HASH_DIGITS = 16
+# Topics, and the cost of the placement, are not put together more often.
+FRESH_S = 2.0
 
 
 class CoreDriver(Protocol):
-    """Who drives the core: the service, or a test."""
+    """What drives the core: the service, or a test."""
 
     @property
     def manager(self) -> Manager: ...
@@ -95,38 +103,32 @@ class CoreDriver(Protocol):
         """What keeps this manager from its work, by part."""
         ...
 
-    def figures(self) -> list[Family]:
+    def metrics(self) -> list[Family]:
         """Of its own."""
         ...
-
-
-class ReadStore(Store, Protocol):
-    async def placement(self) -> Placement: ...
-
-    async def policy(self) -> VersionedPolicy: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Costed:
     at_s: float
-    office: Office
+    fence: int
     policy_version: int
     view: CostView
 
-    def holds(self, office: Office, now_s: float) -> bool:
-        same = office is self.office and office.policy.version == self.policy_version
-        return same and 0 <= now_s - self.at_s < FRESH_S
+    def holds(self, leader: LeaderStatus) -> bool:
+        same = (leader.fence, leader.policy.version) == (self.fence, self.policy_version)
+        return same and 0 <= leader.at_s - self.at_s < FRESH_S
 
 
 class ManagerFacade:
     def __init__(
-        self, driver: CoreDriver, store: ReadStore, broadcast: Broadcast, settings: RestSettings
+        self, driver: CoreDriver, store: Store, broadcast: Broadcast, settings: RestSettings
     ) -> None:
         self._driver = driver
         self._store = store
         self._broadcast = broadcast
         self._settings = settings
-        self._survey: tuple[Office, Survey] | None = None
+        self._known: Topics | None = None
         self._costed: _Costed | None = None
         # One that computes at a time: they are for people.
         self._computing = asyncio.Lock()
@@ -134,43 +136,54 @@ class ManagerFacade:
         self._keys: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
-    def _office(self) -> Office:
-        return self._driver.manager.office
+    def _manager(self) -> Manager:
+        return self._driver.manager
+
+    def _leader(self) -> LeaderStatus:
+        """Raises NotLeading."""
+        leader = self._manager.status(self._driver.now_s()).leader
+        if leader is None:
+            raise NotLeading
+        return leader
 
     # ---- the live model --------------------------------------------------------------------------
 
-    def _surveyed(self) -> Survey:
-        office, now_s = self._office, self._driver.now_s()
-        if self._survey is not None:
-            of, found = self._survey
-            if of is office and 0 <= now_s - found.at_s < FRESH_S:
-                return found
-        found = survey(office, now_s)
-        self._survey = (office, found)
-        return found
+    def _topics(self, leader: LeaderStatus) -> Topics:
+        """Not older than FRESH_S: it takes long to put together."""
+        known = self._known
+        same = known is not None and known.status.fence == leader.fence
+        if known is None or not (same and 0 <= leader.at_s - known.status.at_s < FRESH_S):
+            known = self._known = Topics.of(self._manager.topics_status(leader.at_s))
+        return known
 
     async def cluster(self) -> ClusterView:
-        return cluster_view(self._driver.manager, self._surveyed())
+        leader = self._leader()
+        return cluster_view(self._manager.me, leader, self._topics(leader))
 
     async def brokers(self, page: PageRequest) -> Page[BrokerView]:
-        return broker_page(self._office, page, self._driver.now_s())
+        return broker_page(self._leader(), page)
 
     async def topics(self, page: PageRequest, prefix: str) -> Page[TopicView]:
-        return topic_page(self._office, self._surveyed(), page, prefix)
+        leader = self._leader()
+        return topic_page(leader, self._topics(leader), page, prefix)
 
     async def tree(self, topic: str) -> TreeView:
-        work = take_tree(self._office, self._surveyed(), topic)
+        leader = self._leader()
+        subscribers = self._manager.subscribers(topic)
+        work = tree_work(leader, self._topics(leader).status, topic, subscribers)
         async with self._computing:
             return await asyncio.to_thread(work)
 
     async def cost(self) -> CostView:
         async with self._computing:
-            office, now_s = self._office, self._driver.now_s()
-            known = self._costed
-            if known is not None and known.holds(office, now_s):
-                return known.view
-            view = await asyncio.to_thread(take_cost(office, now_s))
-            self._costed = _Costed(now_s, office, office.policy.version, view)
+            leader = self._leader()
+            if self._costed is not None and self._costed.holds(leader):
+                return self._costed.view
+            if problem := twice_hosted(leader):
+                raise Refused(problem)
+            work = cost_work(leader, self._manager.model(leader.at_s))
+            view = await asyncio.to_thread(work)
+            self._costed = _Costed(leader.at_s, leader.fence, leader.policy.version, view)
             return view
 
     def watch(self, last_id: str, caller: str) -> Watcher:
@@ -179,8 +192,8 @@ class ManagerFacade:
     # ---- what is stored --------------------------------------------------------------------------
 
     async def placement(self) -> PlacementView:
-        if self._driver.manager.leads:
-            return placement_view(self._office)
+        if self._manager.leads:
+            return placement_view(self._leader())
         stored = await self._store.placement()
         return PlacementView(
             live=False,
@@ -201,16 +214,16 @@ class ManagerFacade:
         try:
             plan = await self._store.plan(plan_id)
         except StoreAway:
-            if not self._driver.manager.leads:
+            if not self._manager.leads:
                 raise
-            return self._office.plan(plan_id)
+            return self._manager.plan(plan_id)
         if plan is None:
             raise UnknownPlan(plan_id)
         return plan
 
     async def policy(self) -> VersionedPolicy:
-        if self._driver.manager.leads:
-            return self._office.policy
+        if self._manager.leads:
+            return self._leader().policy
         return await self._store.policy()
 
     async def audit(self, page: PageRequest) -> Page[AuditEntry]:
@@ -246,10 +259,10 @@ class ManagerFacade:
         raise error
 
     async def _propose(self, caller: Caller, body: ProposalBody) -> Plan:
-        office, command = self._office, Command("propose", "", body.reason)
+        leader, command = self._leader(), Command("propose", "", body.reason)
         try:
-            options = body.options(office.rules.solver)
-            self._check_free(office, body)
+            options = body.options(leader.rules.solver)
+            _check_free(leader, body)
         except ValidationError as error:
             message = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
             conflict = ConflictingOptionsError(f"with the rest as the policy has it: {message}")
@@ -268,28 +281,17 @@ class ManagerFacade:
         assert plan is not None
         return plan
 
-    def _check_free(self, office: Office, body: ProposalBody) -> None:
-        """Of two that ask for an execution at the same time, one is told so at once."""
-        if not body.execute:
-            return
-        for plan in office.plans.values():
-            computing = plan.state is PlanState.PROPOSED and plan.prediction is None
-            if plan.state in (PlanState.APPROVED, PlanState.EXECUTING) or (
-                computing and plan.execute
-            ):
-                raise Busy(plan.id)
-
     async def approve(self, caller: Caller, plan_id: str, reason: str) -> Plan:
         await self._command(
             caller, lambda manager, now_s: manager.approve(plan_id, caller.name, reason, now_s)
         )
-        return self._office.plan(plan_id)
+        return self._manager.plan(plan_id)
 
     async def cancel(self, caller: Caller, plan_id: str, reason: str) -> Plan:
         await self._command(
             caller, lambda manager, now_s: manager.cancel(plan_id, caller.name, reason, now_s)
         )
-        return self._office.plan(plan_id)
+        return self._manager.plan(plan_id)
 
     async def set_policy(
         self, caller: Caller, policy: Policy, version: int | None, reason: str
@@ -306,12 +308,11 @@ class ManagerFacade:
 
     async def _command(self, caller: Caller, do: Callable[[Manager, float], Effects]) -> Effects:
         """Carried out, or refused: either way with the caller's role in the audit log."""
-        manager = self._driver.manager
-        office = manager.office
+        manager = self._manager
         try:
             effects = do(manager, self._driver.now_s())
         except RefusalError:
-            refusals, office.outbox = office.outbox, []
+            refusals = manager.take_refusals()
             await self._driver.carry_out([_signed(effect, caller) for effect in refusals])
             raise
         effects = [_signed(effect, caller) for effect in effects]
@@ -332,13 +333,13 @@ class ManagerFacade:
             outcome=outcome,
             detail=detail,
         )
-        tell_command(self._driver.manager.me, entry)
+        log_command(self._manager.me, entry)
         await self._store.append_audit(entry)
 
     # ---- this manager ----------------------------------------------------------------------------
 
     async def leadership(self) -> LeadershipView:
-        here = self._driver.manager.leads
+        here = self._manager.leads
         return LeadershipView(here, "" if here else self._driver.leader_url)
 
     def late(self) -> str:
@@ -350,17 +351,27 @@ class ManagerFacade:
 
     async def unready(self) -> dict[str, str]:
         problems = dict(self._driver.problems())
-        if not (self._driver.manager.leads or self._driver.leader_url):
+        if not (self._manager.leads or self._driver.leader_url):
             problems.setdefault("leader", "nobody leads")
         return problems
 
     async def metrics(self) -> list[Family]:
-        manager = self._driver.manager
-        found = self._surveyed() if manager.leads else None
+        status = self._manager.status(self._driver.now_s())
+        topics = self._topics(status.leader) if status.leader is not None else None
         return [
-            *figures_of(Sight(manager, found, self._broadcast)),
-            *self._driver.figures(),
+            *families_of(ManagerReadings(status, topics, self._broadcast)),
+            *self._driver.metrics(),
         ]
+
+
+def _check_free(leader: LeaderStatus, body: ProposalBody) -> None:
+    """Of two that ask for an execution at the same time, one is told so at once."""
+    if not body.execute:
+        return
+    for plan in leader.plans:
+        computing = plan.state is PlanState.PROPOSED and plan.prediction is None
+        if plan.state in (PlanState.APPROVED, PlanState.EXECUTING) or (computing and plan.execute):
+            raise Busy(plan.id)
 
 
 def _signed(effect: ManagerEffect, caller: Caller) -> ManagerEffect:

@@ -27,19 +27,20 @@ from dynatops.kit.security.tls import TlsFileError
 from dynatops.kit.security.tokens_file import TokensError
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.refusals import StoreAway
-from reconfig_manager.process_settings import ManagerProcessSettings, default_manager_id
+from reconfig_manager.ports import ManagerFacts
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.rest.server import RestServer, ServeError
-from reconfig_manager.service.advice_ages import AdviceAges
+from reconfig_manager.rest.serving.server import RestServer, ServeError
 from reconfig_manager.service.agents import AgentServer
 from reconfig_manager.service.driving import ManagerDriver
 from reconfig_manager.service.facade import ManagerFacade
+from reconfig_manager.service.observing.advice_ages import AdviceAges
+from reconfig_manager.service.process_settings import ManagerProcessSettings, default_manager_id
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.solvers.warm_up import warm_up_model
 from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer
 from reconfig_manager.store.leadership import Leadership, LeadershipHost
-from reconfig_manager.store.redis_store import ManagerFacts, RedisStore, StoreSettingsError, connect
+from reconfig_manager.store.redis_store import RedisStore, StoreSettingsError, connect
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,6 @@ class ManagerService:
         driver.agents.address = self.address
         self.manager_id = settings.manager_id or default_manager_id(port)
         driver.manager = Manager(settings.manager, self.manager_id)
-        driver.chronicle.me = self.manager_id
         facade = ManagerFacade(driver, self.store, self._broadcast, settings.rest)
         self._rest = RestServer(create_app(facade, settings.rest), settings.rest)
         # Until then it is asked about leadership by nobody.

@@ -5,7 +5,7 @@
                                             when it was computed (UNIX time)
     dynatops:advice:rates:v1:VERSION:rates  hash: topic -> events/s
 
-Whoever writes it writes the table first and the head last, so that a head names a table that is
+Analytics write the table first and the head last, so that a head names a table that is
 whole. Nothing here holds the manager up: what cannot be read is said once, and what was read before
 is used until it is too old (`monitor.advice_ttl_s`).
 """
@@ -21,13 +21,13 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from dynatops.kit.advice_keys import RATES_KEY, rates_key
-from reconfig_manager.process_settings import RateAdviceSettings
+from reconfig_manager.service.process_settings import RateAdviceSettings
 
 log = logging.getLogger(__name__)
 
 _SCAN_ENTRIES = 1_000
 # Called with events/s by topic, and when they were computed.
-Take = Callable[[dict[str, float], float], None]
+OnRates = Callable[[dict[str, float], float], None]
 
 
 class RateAdviceError(ValueError):
@@ -35,12 +35,12 @@ class RateAdviceError(ValueError):
 
 
 class RateReader:
-    def __init__(self, redis: Redis, settings: RateAdviceSettings, take: Take) -> None:
+    def __init__(self, redis: Redis, settings: RateAdviceSettings, on_rates: OnRates) -> None:
         """It closes the client that it is given when its work ends."""
         self.versions = 0
         self.failures = 0
         self._settings = settings
-        self._take = take
+        self._on_rates = on_rates
         self._redis = redis
         self._last_version = ""
         # What was last complained of: each trouble is told once.
@@ -49,13 +49,13 @@ class RateReader:
     async def run(self) -> None:
         try:
             while True:
-                await self.look()
+                await self.read_once()
                 await asyncio.sleep(self._settings.period_s)
         finally:
             await self._redis.aclose()
 
-    async def look(self) -> None:
-        """Look once, and hand over what is new."""
+    async def read_once(self) -> None:
+        """Hand over what is new."""
         try:
             await self._read()
         except (RedisError, OSError, TimeoutError, RateAdviceError) as error:
@@ -88,7 +88,7 @@ class RateReader:
             raise RateAdviceError(f"{rates_key(version)} has not the {promised:,} topics promised")
         self._last_version = version
         self.versions += 1
-        self._take(rates, computed_s)
+        self._on_rates(rates, computed_s)
 
 
 def _text(raw: bytes | str) -> str:

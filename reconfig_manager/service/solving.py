@@ -23,7 +23,7 @@ from dynatops.kit.observing.log_operations import SOLVED
 from dynatops.kit.observing.metrics import Histogram
 from reconfig_manager.placement.problem import PlacementProblem, Solution, Task
 from reconfig_manager.ports import Solve
-from reconfig_manager.process_settings import ServiceSettings
+from reconfig_manager.service.process_settings import ServiceSettings
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ class SolverProcess:
         self._stirred = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._running: asyncio.Task[object] | None = None
-        # The one being solved is nobody's concern any more.
-        self._forgotten = False
+        # The answer to the one being solved is not wanted any more.
+        self._dropped = False
         self._busy = False
         self.ready = asyncio.Event()
         self.failures = 0
@@ -74,11 +74,11 @@ class SolverProcess:
         self._waiting.append(work)
         self._stirred.set()
 
-    def forget(self) -> None:
+    def drop_problems(self) -> None:
         """This manager leads no longer: nobody wants the answers."""
         self._waiting.clear()
         if self._busy:
-            self._forgotten = True
+            self._dropped = True
             self._kill()
 
     @property
@@ -127,7 +127,7 @@ class SolverProcess:
                 self._stirred.clear()
                 continue
             work = self._waiting.popleft()
-            self._busy, self._forgotten = True, False
+            self._busy, self._dropped = True, False
             problem, began_s = "", time.monotonic()
             answer: Solution | str = ""
             try:
@@ -137,13 +137,13 @@ class SolverProcess:
                 self.failures += 1
             finally:
                 self._busy = False
-            self._tell(work, answer, time.monotonic() - began_s)
-            if not self._forgotten:
+            self._log_solved(work, answer, time.monotonic() - began_s)
+            if not self._dropped:
                 self._on_solved(work.plan_id, answer)
             if problem:
                 raise _WorkerError(problem)
 
-    def _tell(self, work: Solve, answer: Solution | str, seconds: float) -> None:
+    def _log_solved(self, work: Solve, answer: Solution | str, seconds: float) -> None:
         self.seconds.observe(seconds)
         SOLVED.log(
             log,

@@ -1,7 +1,7 @@
 """Questions to the store's server, bounded in time, that can be given up.
 
-The client library may turn the cancellation of whoever asks into an error of the connection, or
-into nothing at all; a task that is to end would then go on. Here it ends.
+The client library may turn the cancellation of the task that asks into an error of the connection,
+or into nothing at all; a task that is to end would then go on. Here it ends.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class _Lock:
         self._path = path
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def take(self) -> bool:
+    def take_lock(self) -> bool:
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -84,7 +84,7 @@ class _Lock:
         return True
 
     def sign(self, pid: int) -> None:
-        """Who has it, for messages."""
+        """The process that has it, for messages."""
         os.ftruncate(self.fd, 0)
         os.pwrite(self.fd, f"{pid}\n".encode(), 0)
 
@@ -144,7 +144,7 @@ class EmbeddedServer:
         except OSError as error:
             problem = error.strerror
             raise EmbeddedError(f"cannot use the data folder {self.folder}: {problem}") from None
-        if not lock.take():
+        if not lock.take_lock():
             holder = lock.holder()
             lock.close()
             raise EmbeddedError(
@@ -189,12 +189,12 @@ class EmbeddedServer:
     async def _guard(self) -> _Lock:
         """The server's lock, once nobody has it."""
         guard = _Lock(self.folder / _SERVER_LOCK)
-        if guard.take():
+        if guard.take_lock():
             return guard
         holder = guard.holder()
         log.warning("a server of a former manager, process %s, still runs: ending it", holder)
         await self._shut_down()
-        if not await _within(_STOP_TIMEOUT_S, guard.take):
+        if not await _within(_STOP_TIMEOUT_S, guard.take_lock):
             guard.close()
             raise EmbeddedError(
                 f"a server of a former manager, process {holder}, still runs on {self.folder} and "

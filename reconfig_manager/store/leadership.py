@@ -1,4 +1,4 @@
-"""Which of several managers leads: whoever holds the lease in the store.
+"""Which of several managers leads: the one that holds the lease in the store.
 
     following --acquired--> leading --Deposed, or not renewed in time--> following
                                `--told to step down: lease given back--'
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 
 from dynatops.kit.observing.log_operations import DEPOSED, LEADING, STORE_AWAY, STORE_BACK
 from reconfig_manager.model.refusals import Deposed, StoreAway
-from reconfig_manager.process_settings import LeadershipSettings
-from reconfig_manager.store.redis_store import FENCE_MAX, ManagerFacts, RedisStore
+from reconfig_manager.ports import FENCE_MAX, ManagerFacts, Store
+from reconfig_manager.store.store_settings import LeadershipSettings
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipHost:
-    """What happens to whoever competes."""
+    """What a manager that competes is told."""
 
     # It leads from now on, with this fence.
     on_lead: Callable[[int], None]
@@ -36,7 +36,7 @@ class LeadershipHost:
 class Leadership:
     def __init__(
         self,
-        store: RedisStore,
+        store: Store,
         settings: LeadershipSettings,
         facts: ManagerFacts,
         host: LeadershipHost,
@@ -53,7 +53,7 @@ class Leadership:
         self._rest_until_s = 0.0
         self._woken = asyncio.Event()
         self._stopping = False
-        # Who leads, as far as it is known here.
+        # The manager that leads, as far as it is known here.
         self.leader: ManagerFacts | None = None
         self.managers: list[ManagerFacts] = []
         # Why the store cannot be asked; empty if it can.
@@ -78,7 +78,7 @@ class Leadership:
         self._woken.set()
 
     def lost(self) -> None:
-        """The store has said so, to somebody else of this manager."""
+        """The store has said so, to another part of this manager."""
         self._woken.set()
 
     def step_down(self) -> None:
@@ -100,7 +100,7 @@ class Leadership:
                 await self._lead(fence, asked_s)
 
     def stop(self) -> None:
-        """A lease is given back: whoever comes next need not wait until it runs out."""
+        """A lease is given back: the next leader need not wait until it runs out."""
         self._stopping = True
         self._woken.set()
 

@@ -5,7 +5,7 @@
     await store.write(fence, Record(token, plan, placement))
 
 Every operation ends within a bounded time: with an answer, or StoreAway. A write that was not
-answered may have arrived. What is decided in the store is in `store_scripts.py`. One key for each
+answered may have arrived. What is decided in the store is in `scripts.py`. One key for each
 plan, so that a page of them costs what it shows; all keys have the prefix of the settings.
 """
 
@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -29,19 +29,25 @@ from dynatops.kit.redis_access import RedisPasswordError, password_options
 from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import VersionedPolicy
 from reconfig_manager.model.refusals import Deposed, StoreAway
-from reconfig_manager.ports import AuditEntry, Constants, LeaderState, Page, Record
-from reconfig_manager.process_settings import StoreSettings
+from reconfig_manager.ports import (
+    FENCE_MAX,
+    AuditEntry,
+    Constants,
+    ManagerFacts,
+    Page,
+    Record,
+    StoredState,
+)
 from reconfig_manager.store import scripts
 from reconfig_manager.store.asking import NoAnswer, ask
+from reconfig_manager.store.cursors import number_of, page_size
+from reconfig_manager.store.store_settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 Part = TypeVar("Part", bound=BaseModel)
 
-PAGE_ITEMS_MAX = 1_000
-# Beyond it numbers in scripts are not exact.
-FENCE_MAX = (1 << 53) - 1
 # Whatever is kept may grow with the network; reading all of it may take this many times longer.
 _LARGE = 5.0
 _MANAGERS_MAX = 100
@@ -52,21 +58,6 @@ _AUDIT_LOOK_BACK = 10_000
 
 class StoreSettingsError(Exception):
     """The store cannot be used as it is set; the message says why."""
-
-
-class StoreCursorError(ValueError):
-    """No page begins there."""
-
-
-class ManagerFacts(BaseModel):
-    """What managers tell each other about themselves."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    manager_id: str
-    # Where it listens for brokers, and the URL of its HTTP side.
-    agents: str = ""
-    http: str = ""
 
 
 class RedisStore:
@@ -160,7 +151,7 @@ class RedisStore:
 
     # ---- the leader's state ----------------------------------------------------------------------
 
-    async def read_state(self) -> LeaderState:
+    async def read_state(self) -> StoredState:
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.smembers(self._key("open"))
             pipeline.zrevrange(self._key("order"), 0, self._plans_read - 1)
@@ -172,9 +163,9 @@ class RedisStore:
         ids = [*sorted(open_ids - set(newest)), *reversed(newest)]
         raw_plans = await self._raw_plans(ids)
 
-        def parse() -> LeaderState:
+        def parse() -> StoredState:
             kept = _unpack(rates)
-            return LeaderState(
+            return StoredState(
                 plans=tuple(_parse(Plan, raw) for raw in raw_plans),
                 placement=_parse(Placement, placement) if placement else Placement(),
                 policy=_parse_policy(policy),
@@ -225,12 +216,12 @@ class RedisStore:
         return _parse(Plan, raw) if raw else None
 
     async def plans(self, cursor: str | None, limit: int) -> Page[Plan]:
-        """The newest first. Raises UnknownCursorError."""
-        limit = _page_size(limit)
+        """The newest first. Raises StoreCursorError."""
+        limit = page_size(limit)
         found = await self._ask(
             self._redis.zrevrangebyscore(
                 self._key("order"),
-                f"({_number(cursor)}" if cursor is not None else "+inf",
+                f"({number_of(cursor)}" if cursor is not None else "+inf",
                 "-inf",
                 start=0,
                 num=limit + 1,
@@ -256,11 +247,11 @@ class RedisStore:
         await self._ask(self._append(keys, [raw, self._settings.audit_max, key, look_back]))
 
     async def audit(self, cursor: str | None, limit: int) -> Page[AuditEntry]:
-        """The newest first. Raises UnknownCursorError."""
-        limit = _page_size(limit)
+        """The newest first. Raises StoreCursorError."""
+        limit = page_size(limit)
         last = "+"
         if cursor is not None:
-            last = str(max(_number(cursor) - 1, 0))
+            last = str(max(number_of(cursor) - 1, 0))
         question = self._redis.xrevrange(self._key("audit"), max=last, min="-", count=limit + 1)
         found = await self._ask(question)
         found, more = found[:limit], len(found) > limit
@@ -333,16 +324,6 @@ def connect(settings: StoreSettings, url: str) -> Redis:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
-
-
-def _page_size(limit: int) -> int:
-    return max(1, min(limit, PAGE_ITEMS_MAX))
-
-
-def _number(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
-        raise StoreCursorError(f"{cursor[:40]!r} is no cursor")
-    return int(cursor)
 
 
 def _parse(kind: type[Part], raw: bytes) -> Part:

@@ -13,7 +13,7 @@ import pytest
 from dynatops.cli.main import main
 from dynatops.cli.managers.manager_client import ManagerClient
 from dynatops.cli.managers.watch import Happening, picture
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served
 from tests.support.security import ENCRYPTED, pem, table
@@ -131,7 +131,7 @@ def test_the_policy(terminal: Terminal) -> None:
     assert "mode = auto" in terminal.type("policy", "set", "mode=auto", "t_free_s=1800", *REASON)
     found = terminal.json("policy", "show")
     assert (found["version"], found["policy"]["t_free_s"]) == (1, 1800)
-    assert terminal.manager.driver.manager.office.rules.t_free_s == 1800
+    assert terminal.manager.driver.manager.leader_state.rules.t_free_s == 1800
 
 
 def test_watching_prints_lines_where_there_is_no_screen(terminal: Terminal) -> None:
@@ -139,7 +139,7 @@ def test_watching_prints_lines_where_there_is_no_screen(terminal: Terminal) -> N
 
     async def happen(watchers: int) -> None:
         await until(lambda: len(driver.broadcast) == watchers)
-        driver.broadcast.tell({"type": "broker", "broker": "b3", "state": "gone"})
+        driver.broadcast.publish({"type": "broker", "broker": "b3", "state": "gone"})
 
     for as_json in (False, True):
         # A stream that nobody reads any more ends with the manager's next word.

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from reconfig_manager.process_settings import LeadershipSettings, StoreSettings
+from reconfig_manager.ports import FENCE_MAX, ManagerFacts
 from reconfig_manager.store.embedded import EmbeddedServer
 from reconfig_manager.store.leadership import Leadership, LeadershipHost
-from reconfig_manager.store.redis_store import FENCE_MAX, ManagerFacts, RedisStore
+from reconfig_manager.store.redis_store import RedisStore
+from reconfig_manager.store.store_settings import LeadershipSettings, StoreSettings
 from tests.support.manager_store import storing
 from tests.support.waiting import until
 

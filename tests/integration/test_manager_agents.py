@@ -19,8 +19,8 @@ from dynatops.v1.manager_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import NodeRef
 from reconfig_manager.ports import AgentId
-from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.service.agents import METHOD
+from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.store.embedded import EmbeddedServer
 from tests.support.agents import FakeAgent, attending, managing
 from tests.support.security import ENCRYPTED, MUTUAL, SECRET, TRUSTING, pem
@@ -63,7 +63,7 @@ class TestAgents:
                 async with attending([agent]):
                     await all_attached(service, 1)
                     agent.epoch, agent.registration_version = 6, 1
-                    members = service.driver.manager.office.members
+                    members = service.driver.manager.leader_state.members
 
                     def is_told() -> bool:
                         # As brokers do with each tick: the manager may not have answered yet.

@@ -24,9 +24,9 @@ from dynatops.v1.manager_pb2 import (
 from reconfig_manager.model.plan import Phase, PlanState
 from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.ports import Audit, AuditEntry
-from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.service.agents import METHOD
 from reconfig_manager.service.manager_service import ManagerService, ManagerStartError
+from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.store.embedded import EmbeddedServer
 from tests.support.agents import QUICK, FakeAgent, attending, managing
 from tests.support.manager_store import executing
@@ -146,7 +146,7 @@ class TestPlans:
             async with managing(server.url) as service:
                 # Nobody was ever asked: it is rolled back at once, or when it is too late.
                 await until(lambda: service.leads)
-                plan = service.driver.manager.office.plan("p0")
+                plan = service.driver.manager.leader_state.plan("p0")
                 assert plan.phase is Phase.ROLLING_BACK or plan.state is PlanState.ROLLED_BACK
 
         run(tmp_path, scenario)
@@ -159,8 +159,8 @@ async def planning(service: ManagerService, brokers: int = 8) -> AsyncIterator[l
     agents = [FakeAgent(f"b{i}", [service.address]) for i in range(brokers)]
     async with attending(agents):
         await all_attached(service, brokers)
-        office = service.driver.manager.office
-        await until(lambda: office.monitor.periods >= 2)
+        state = service.driver.manager.leader_state
+        await until(lambda: state.monitor.periods >= 2)
         await until(service.driver.solver.ready.is_set, timeout_s=60)
         yield agents
 

@@ -11,10 +11,11 @@ import pytest
 from redis.asyncio import Redis
 
 from dynatops.kit.advice_keys import RATES_KEY, rates_key
-from reconfig_manager.process_settings import RateAdviceSettings, StoreSettings
+from reconfig_manager.service.process_settings import RateAdviceSettings
 from reconfig_manager.service.rate_advice import RateReader
 from reconfig_manager.store.embedded import EmbeddedServer
 from reconfig_manager.store.redis_store import connect
+from reconfig_manager.store.store_settings import StoreSettings
 
 Taken = list[tuple[dict[str, float], float]]
 
@@ -48,14 +49,14 @@ async def write(redis: Redis, version: str, rates: dict[str, float], **head: obj
 def test_a_version_is_taken_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with reading(tmp_path) as (redis, reader, taken):
-            await reader.look()
+            await reader.read_once()
             assert taken == []
             await write(redis, "1", {"quake/ca": 2.5, "quake/ny": 0.0})
-            await reader.look()
-            await reader.look()
+            await reader.read_once()
+            await reader.read_once()
             assert taken == [({"quake/ca": 2.5, "quake/ny": 0.0}, 1_000.0)]
             await write(redis, "2", {"quake/ca": 3.0})
-            await reader.look()
+            await reader.read_once()
             assert taken[-1] == ({"quake/ca": 3.0}, 1_000.0)
 
     asyncio.run(scenario())
@@ -69,7 +70,7 @@ def test_what_is_not_whole_is_not_taken(tmp_path: Path, head: dict[str, object])
     async def scenario() -> None:
         async with reading(tmp_path) as (redis, reader, taken):
             await write(redis, "1", {"quake/ca": 2.5, "quake/ny": 1.0}, **head)
-            await reader.look()
+            await reader.read_once()
             assert taken == []
             assert reader.failures == 1
 
@@ -83,7 +84,7 @@ def test_rates_that_are_none_are_not_taken(tmp_path: Path) -> None:
                 await redis.hset(rates_key(str(number)), "quake/ca", rate)
                 fields = {"version": number, "topics": 1, "computed_s": 1.0}
                 await redis.hset(RATES_KEY, mapping={k: str(v) for k, v in fields.items()})
-                await reader.look()
+                await reader.read_once()
             assert taken == []
             assert reader.failures == 4
 
@@ -95,7 +96,7 @@ def test_without_a_server_it_goes_on(tmp_path: Path) -> None:
         taken: Taken = []
         nobody = connect(StoreSettings(), f"unix://{tmp_path}/nobody")
         reader = RateReader(nobody, RateAdviceSettings(), lambda r, at_s: taken.append((r, at_s)))
-        await reader.look()
+        await reader.read_once()
         assert reader.failures == 1
         assert taken == []
 

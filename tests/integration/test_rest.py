@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from reconfig_manager.rest.app import create_app
-from reconfig_manager.rest.server import RestServer, ServeError
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.rest.serving.server import RestServer, ServeError
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served
 from tests.support.security import ENCRYPTED, pem, table
@@ -117,11 +117,11 @@ class TestEvents:
         async def go_on() -> None:
             broadcast.end("for this test")
             for number in range(3):
-                broadcast.tell({"type": "check", "number": number})
+                broadcast.publish({"type": "check", "number": number})
 
         manager.do(go_on())
         watch.until_its_end()
-        last = f"m1-{broadcast.told - 2}"
+        last = f"m1-{broadcast.published - 2}"
         again = Watch(manager.url, last)
         numbers = [json.loads(again.next("event")["data"])["number"] for _ in range(2)]
         assert numbers == [1, 2]

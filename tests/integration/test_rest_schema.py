@@ -14,7 +14,7 @@ from schemathesis.engine.events import EngineEvent, NonFatalError, ScenarioFinis
 from schemathesis.openapi import from_asgi
 
 from reconfig_manager.rest.app import SCHEMA_PATH, create_app
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from tests.support.manager_driver import leading
 from tests.support.security import table
 

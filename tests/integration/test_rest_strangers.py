@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from dynatops.kit.observing.logs import OncePerMinute
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from tests.support.manager_driver import is_problem, leading
 from tests.support.rest_server import Served, served
 from tests.support.security import pem, table

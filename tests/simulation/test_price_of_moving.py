@@ -37,14 +37,14 @@ class ManagedNet(StepNet):
         """So many brokers take each other's places, as a plan with its price."""
         leader = self.managers.leader
         assert leader is not None
-        office = leader.core.office
+        leader_state = leader.core.leader_state
         nodes = {name: self.node_of(name) for name in self.names[:movers]}
-        price = office.constants.moving().of(BROKERS, TOPICS, movers)
+        price = leader_state.constants.moving().of(BROKERS, TOPICS, movers)
         now_s = self.scheduler.now_s
-        plan = rotation(office, nodes, BROKERS, now_s, topics=TOPICS, moving_cost=price)
+        plan = rotation(leader_state, nodes, BROKERS, now_s, topics=TOPICS, moving_cost=price)
         leader.carry_out(plan)
         self.run(10.0)
-        plan = self.managers.store.plans[plan.id]
+        plan = self.managers.store.kept.plans[plan.id]
         assert plan.state is PlanState.COMMITTED
         return plan
 

@@ -36,7 +36,7 @@ def play(seed: int, also: Also | None = None) -> tuple[Verdict, list[Plan]]:
             also(run, meddler)
 
     verdict = simulate_reconfiguration(seed, brokers=6, minutes=2.0, also=keep)
-    return verdict, list(meddlers[0].managers.store.plans.values())
+    return verdict, list(meddlers[0].managers.store.kept.plans.values())
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -196,7 +196,7 @@ class TestCheckers:
     def test_a_plan_that_is_not_what_is_written_of_it(self) -> None:
         def also(run: SimulatedRun, meddler: Meddler) -> None:
             def falsify() -> list[str]:
-                plans = meddler.managers.store.plans
+                plans = meddler.managers.store.kept.plans
                 for plan in plans.values():
                     plans[plan.id] = plan.model_copy(update={"state": PlanState.ROLLED_BACK})
                 return []

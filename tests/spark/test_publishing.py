@@ -26,7 +26,7 @@ from broker_agent.runtime.analytics.advice import AdviceReader
 from dynatops.kit.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
 from dynatops.lake.fields import PUBLICATIONS
 from overlay.identifiers import key_of
-from reconfig_manager.process_settings import RateAdviceSettings
+from reconfig_manager.service.process_settings import RateAdviceSettings
 from reconfig_manager.service.rate_advice import RateReader
 from tests.spark.test_runner import FAST, published
 from tests.support.running_analytics import Running
@@ -106,7 +106,7 @@ def test_rates_are_read_by_the_manager(
     async def look() -> None:
         connection = AsyncRedis.from_url(url(server))
         reader = RateReader(connection, RateAdviceSettings(), lambda r, s: taken.append((r, s)))
-        await reader.look()
+        await reader.read_once()
         await connection.aclose()
 
     asyncio.run(look())

@@ -20,8 +20,8 @@ from dynatops.v1.manager_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.identifiers import key_of
-from reconfig_manager.process_settings import ManagerProcessSettings
 from reconfig_manager.service.manager_service import ManagerService
+from reconfig_manager.service.process_settings import ManagerProcessSettings
 
 # Everything happens sooner than in earnest.
 QUICK: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What managers manage, in miniature: brokers that keep the protocol's promises, and a store.
+"""What managers manage, in miniature: brokers that keep the protocol's promises.
 
 Brokers here have no ring and no trees; they do what `manager.proto` and the phase table say. What a
 correct manager must not do to them raises `BrokenProtocolError` at once.
@@ -25,17 +25,7 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from reconfig_manager.model.plan import (
-    Placement,
-    Plan,
-)
-from reconfig_manager.model.policy import VersionedPolicy
-from reconfig_manager.ports import (
-    AgentId,
-    Constants,
-    LeaderState,
-    Record,
-)
+from reconfig_manager.ports import AgentId
 
 # Of a broker that moves: a part of its node's state, and a confirmation.
 STATE_MESSAGES = 2
@@ -166,49 +156,3 @@ class FakeBroker:
     def thaw_if_late(self, now_s: float) -> None:
         if self.frozen_by and now_s >= self.frozen_at_s + self.frozen_max_s:
             self.thawed_from, self.frozen_by, self.repaired = self.frozen_by, "", True
-
-
-@dataclass
-class FakeStore:
-    """With the promises of `ports.Store`, at once or never."""
-
-    plans: dict[str, Plan] = field(default_factory=dict)
-    placement: Placement = field(default_factory=Placement)
-    policy: VersionedPolicy = field(default_factory=VersionedPolicy)
-    constants: Constants = field(default_factory=Constants)
-    fence: int = 0
-    away: bool = False
-    # Every version of every plan that was ever written.
-    history: list[Plan] = field(default_factory=list)
-
-    def acquire(self, fence_min: int = 0) -> int:
-        self.fence = max(self.fence + 1, fence_min)
-        return self.fence
-
-    def read(self) -> LeaderState:
-        return LeaderState(
-            plans=tuple(Plan.model_validate_json(p.model_dump_json()) for p in self.plans.values()),
-            placement=self.placement,
-            policy=self.policy,
-            constants=self.constants,
-            epoch=max([p.epoch for p in self.history], default=0),
-        )
-
-    def write(self, fence: int, record: Record) -> bool:
-        """False: deposed."""
-        if fence != self.fence:
-            return False
-        plan = record.plan
-        if plan is not None:
-            known = self.plans.get(plan.id)
-            if known is not None and known.version >= plan.version:
-                return True
-            self.plans[plan.id] = plan
-            self.history.append(plan)
-        if record.placement is not None:
-            self.placement = record.placement
-        if record.policy is not None:
-            self.policy = record.policy
-        if record.constants is not None:
-            self.constants = record.constants
-        return True

@@ -21,6 +21,8 @@ from dynatops.kit.observing.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.identifiers import key_of
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ManagerSettings, MeasuringSettings, MonitorSettings
+from reconfig_manager.model.notices import event_of
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.monitor.measuring import COUNTERS
@@ -30,20 +32,19 @@ from reconfig_manager.ports import (
     Drop,
     KeepRates,
     ManagerEffect,
+    Notify,
     Outranked,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.service.facade import ManagerFacade
-from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
+from reconfig_manager.store.memory import MemoryStore
 from tests.support.managed import FakeBroker
-from tests.support.memory_store import MemoryStore
 
 START_S = 1_760_000_000.0
 TTL_S = 1e9
@@ -99,7 +100,7 @@ class ManagerDriver:
     def problems(self) -> dict[str, str]:
         return {"store": "no answer"} if self.store.away else {}
 
-    def figures(self) -> list[Family]:
+    def metrics(self) -> list[Family]:
         up = Sample(float(not self.store.away))
         return [Family("dynatops_store_up", "gauge", "Whether the store answers.", (up,))]
 
@@ -133,8 +134,8 @@ class ManagerDriver:
                 task = replace(effect.task, time_limit_s=min(SOLVER_S, effect.task.time_limit_s))
                 solution = SOLVERS[effect.algorithm](effect.problem, task)
                 return self.manager.solved(effect.plan_id, solution, self.clock_s)
-            case Tell():
-                self.broadcast.tell(effect.event)
+            case Notify():
+                self.broadcast.publish(event_of(effect.notice))
             case Audit():
                 await self.store.append_audit(effect.entry)
             case Drop() | KeepRates() | Outranked():
@@ -198,7 +199,7 @@ class ManagerDriver:
 
     @property
     def plans(self) -> list[Plan]:
-        return list(self.manager.office.plans.values())
+        return list(self.manager.leader_state.plans.values())
 
 
 def load_report(number: int, counters: Mapping[str, int], *, first: bool) -> LoadReport:

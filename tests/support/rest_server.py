@@ -8,9 +8,9 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from reconfig_manager.rest.admission import CallerTraffic
 from reconfig_manager.rest.app import create_app
-from reconfig_manager.rest.server import RestServer
+from reconfig_manager.rest.serving.admission import CallerTraffic
+from reconfig_manager.rest.serving.server import RestServer
 from tests.support.manager_driver import ManagerDriver
 
 Answer = TypeVar("Answer")

@@ -53,7 +53,7 @@ async def ask(service: ManagerService, path: str, body: object = None) -> Any:
 async def attached(service: ManagerService) -> int:
     if not service.leads:
         return 0
-    return sum(member.attached for member in service.driver.manager.office.members)
+    return sum(member.attached for member in service.driver.manager.leader_state.members)
 
 
 async def all_attached(service: ManagerService, brokers: int) -> None:

@@ -15,21 +15,25 @@ from overlay.identifiers import key_of
 from overlay.placement.cost import Cost, CostModel, Demand, Prices
 from overlay.placement.geometry import RingGeometry
 from reconfig_manager.manager import Manager
+from reconfig_manager.model.core_settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
+from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.ports import (
     Audit,
     KeepRates,
     ManagerEffect,
+    Notify,
     Record,
     SendStep,
     Solve,
-    Tell,
 )
-from reconfig_manager.settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.solvers import SOLVERS
-from tests.support.managed import FakeBroker, FakeStore
+from reconfig_manager.status import LeaderStatus
+from reconfig_manager.store.memory import MemoryStore, at_once
+from tests.support.managed import FakeBroker
+from tests.support.manager_store import lead_next
 
 REPORT_S = 60.0
 SETTINGS = ManagerSettings(
@@ -63,7 +67,8 @@ class Workday:
         self.subscriptions = instance.brokers
         self.counters = {name: [0.0] * 4 for name in self.brokers}
         self.now_s = START_S
-        self.store = FakeStore(policy=VersionedPolicy(policy=policy))
+        self.store = MemoryStore(lambda: self.now_s)
+        self.store.kept.policy = VersionedPolicy(policy=policy)
         self.manager = Manager(settings, "m1")
         self.effects: list[ManagerEffect] = []
         self.first_report = True
@@ -71,7 +76,7 @@ class Workday:
         self.solver_fails = ""
 
     def begin(self) -> None:
-        self.do(self.manager.lead(self.store.acquire(), self.store.read(), self.now_s))
+        self.do(lead_next(self.store, self.manager, self.now_s))
         self.first_report = True
         for broker in self.brokers.values():
             self.do(self.manager.register(broker.agent, broker.registration(), self.now_s))
@@ -87,15 +92,16 @@ class Workday:
                     reply = self.brokers[agent.broker_id].obey(step, self.now_s)
                     waiting.extend(manager.reply(agent, reply, self.now_s))
                 case Record(token):
-                    if self.store.away:
+                    try:
+                        at_once(self.store.write(manager.leader_state.fence, effect))
+                    except StoreAway:
                         waiting.extend(manager.not_recorded(token, self.now_s))
                     else:
-                        assert self.store.write(manager.office.fence, effect)
                         waiting.extend(manager.recorded(token, self.now_s))
                 case Solve(plan_id, problem, task, algorithm):
                     answer = self.solver_fails or SOLVERS[algorithm](problem, task)
                     waiting.extend(manager.solved(plan_id, answer, self.now_s))
-                case Audit() | Tell() | KeepRates():
+                case Audit() | Notify() | KeepRates():
                     pass
                 case _:
                     raise AssertionError(effect)
@@ -151,11 +157,17 @@ class Workday:
         place = [geometry.index_of(broker.node_id) for broker in self.brokers.values()]
         return CostModel(geometry, demand, Prices()).evaluate(np.array(place, dtype=np.int32))
 
+    @property
+    def status(self) -> LeaderStatus:
+        status = self.manager.status(self.now_s).leader
+        assert status is not None
+        return status
+
     # ---- plans -----------------------------------------------------------------------------------
 
     @property
     def plans(self) -> list[Plan]:
-        return list(self.store.plans.values())
+        return list(self.store.kept.plans.values())
 
     def of(self, state: PlanState) -> list[Plan]:
         return [plan for plan in self.plans if plan.state is state]

@@ -12,7 +12,7 @@ from dynatops.cli.managers.manager_client import ManagerClient
 from dynatops.cli.managers.network import describe_cluster, describe_cost
 from dynatops.cli.managers.plan_text import change, describe_plan, headline
 from dynatops.cli.managers.policy import changed, flat
-from dynatops.cli.managers.reconfigure import ALGORITHMS, follow
+from dynatops.cli.managers.reconfigure import follow
 from dynatops.cli.managers.watch import describe_event
 from reconfig_manager.model import policy
 from reconfig_manager.model.plan import (
@@ -353,7 +353,3 @@ class TestClient:
     def test_what_is_no_url(self, urls: str) -> None:
         with pytest.raises(UsageError):
             ManagerClient(urls)
-
-
-def test_algorithms_are_those_of_the_manager() -> None:
-    assert ALGORITHMS == policy.ALGORITHMS

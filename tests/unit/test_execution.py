@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from dynatops.v1.manager_pb2 import (
@@ -16,10 +18,12 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from overlay.identifiers import key_of, show_node
-from reconfig_manager.model.plan import PHASES, TRANSITIONS, Phase, PlanState
+from reconfig_manager.model.plan import PHASES, TRANSITIONS, Execution, Phase, PlanState
 from reconfig_manager.model.refusals import Busy, IllegalTransition, StalePlan
 from reconfig_manager.ports import Audit, Record, SendStep
+from reconfig_manager.store.memory import at_once
 from tests.support.managed import FakeBroker
+from tests.support.manager_store import plan
 from tests.support.managing import SETTINGS, Mishaps, World, finish, over, reached
 
 ALL = [RCFG_INIT, RCFG_TREE_RESTORE, RCFG_FINISH]
@@ -36,9 +40,13 @@ class TestWhenAllGoesWell:
         assert world.brokers["b3"].node_id == key_of("b3")
         assert [world.brokers[name].seen for name in ("b0", "b5")] == [MOVER, ALL]
         assert {broker.epoch for broker in world.brokers.values()} == {1}
-        assert world.store.placement.epoch == 1
-        assert len(world.store.placement.hosts) == 6
-        assert [placed.broker_id for placed in world.store.placement.moved] == ["b0", "b1", "b2"]
+        assert world.store.kept.placement.epoch == 1
+        assert len(world.store.kept.placement.hosts) == 6
+        assert [placed.broker_id for placed in world.store.kept.placement.moved] == [
+            "b0",
+            "b1",
+            "b2",
+        ]
 
     def test_every_phase_is_journalled_in_order(self) -> None:
         world = World(4)
@@ -71,7 +79,7 @@ class TestWhenAllGoesWell:
     def test_a_phase_is_recorded_before_it_is_acted_on(self) -> None:
         world = World(4)
         world.begin(2)
-        world.store.away = True
+        world.store_away = True
         world.run(3.0)
         assert all(not broker.seen for broker in world.brokers.values())
 
@@ -90,7 +98,7 @@ class TestWhenAllGoesWell:
         second = world.rotation(3)
         world.do(world.manager.approve(second.id, "bob", "", world.now_s))
         assert finish(world, second).state is PlanState.COMMITTED
-        assert world.store.placement.epoch == 2
+        assert world.store.kept.placement.epoch == 2
 
     def test_the_epoch_is_above_whatever_a_broker_has_seen(self) -> None:
         world = World(4)
@@ -112,7 +120,7 @@ class TestRollingBack:
         assert "b1 refused RCFG_" in plan.note
         assert "not host" in plan.note
         assert world.brokers["b0"].node_id == key_of("b0")
-        assert world.store.placement.epoch == 0
+        assert world.store.kept.placement.epoch == 0
 
     @pytest.mark.parametrize("kind", [RCFG_TREE_RESTORE, RCFG_TREE_REPAIR])
     def test_a_refusal_past_it_makes_a_straggler(self, kind: int) -> None:
@@ -202,10 +210,10 @@ class TestTheStoreIsAway:
         world = World(4)
         plan = world.begin(2)
         assert world.run(5.0, lambda: reached(world, plan, Phase.FREEZING))
-        world.store.away = True
+        world.store_away = True
         world.run(SETTINGS.execution.prepare_timeout_s + 1.0)
         assert all(not broker.frozen_by for broker in world.brokers.values())
-        world.store.away = False
+        world.store_away = False
         assert finish(world, plan).state is PlanState.ROLLED_BACK
 
     def test_a_commit_in_doubt_is_overwritten_before_anybody_hears_of_it(self) -> None:
@@ -215,29 +223,29 @@ class TestTheStoreIsAway:
 
         def lose_the_answer(record: Record) -> None:
             written = record.plan
-            if written is not None and written.phase is Phase.RESTORING and not world.store.away:
-                world.store.write(world.manager.office.fence, record)
-                world.store.away = True
+            if written is not None and written.phase is Phase.RESTORING and not world.store_away:
+                at_once(world.store.write(world.manager.leader_state.fence, record))
+                world.store_away = True
 
         world.before_record = lose_the_answer
-        assert world.run(5.0, lambda: world.store.away)
-        assert world.store.placement.epoch == 1
+        assert world.run(5.0, lambda: world.store_away)
+        assert world.store.kept.placement.epoch == 1
         world.run(SETTINGS.execution.prepare_timeout_s + 2.0)
         assert all(RCFG_ROLL_BACK not in broker.seen for broker in world.brokers.values())
         world.before_record = lambda record: None
-        world.store.away = False
+        world.store_away = False
         plan = finish(world, plan)
         assert plan.state is PlanState.ROLLED_BACK
-        assert world.store.placement.epoch == 0
+        assert world.store.kept.placement.epoch == 0
 
     def test_past_the_commit_brokers_are_not_kept_waiting(self) -> None:
         world = World(4)
         plan = world.begin(2)
         assert world.run(5.0, lambda: world.brokers["b0"].epoch == 1)
-        world.store.away = True
+        world.store_away = True
         world.run(1.0)
         assert all(not broker.frozen_by for broker in world.brokers.values())
-        world.store.away = False
+        world.store_away = False
         assert finish(world, plan).state is PlanState.COMMITTED
 
 
@@ -295,11 +303,10 @@ class TestALeaderIsLost:
         world = World(4)
         plan = world.begin(2)
         assert world.run(5.0, lambda: reached(world, plan, Phase.MOVING))
-        forgetful = world.store.read()
+        forgetful = deepcopy(world.store.kept)
         assert world.run(5.0, lambda: all(broker.epoch == 1 for broker in world.brokers.values()))
         world.kill_leader()
-        world.store.plans = {p.id: p for p in forgetful.plans}
-        world.store.placement = forgetful.placement
+        world.store.kept = forgetful
         world.elect()
         plan = finish(world, plan)
         assert plan.state is PlanState.COMMITTED
@@ -340,7 +347,7 @@ def test_a_broker_that_has_obeyed_a_higher_fence() -> None:
     world.brokers["b2"].fence = 7
     world.elect()
     world.run(2.0)
-    assert world.manager.office.fence == 8
+    assert world.manager.leader_state.fence == 8
     plan = world.rotation(2)
     world.do(world.manager.approve(plan.id, "alice", "", world.now_s))
     assert finish(world, plan).state is PlanState.COMMITTED
@@ -350,6 +357,35 @@ class TestTables:
     def test_every_state_and_phase_has_its_row(self) -> None:
         assert set(TRANSITIONS) == set(PlanState)
         assert set(PHASES) == {None, *Phase}
+
+    def test_every_state_but_the_first_can_be_reached_and_none_follows_itself(self) -> None:
+        reached = {following for followers in TRANSITIONS.values() for following in followers}
+        assert reached == set(PlanState) - {PlanState.PROPOSED}
+        assert {following for followers in PHASES.values() for following in followers} == set(Phase)
+        assert all(state not in followers for state, followers in TRANSITIONS.items())
+
+    @pytest.mark.parametrize("state", PlanState)
+    @pytest.mark.parametrize("following", PlanState)
+    def test_a_plan_goes_where_its_table_says(self, state: PlanState, following: PlanState) -> None:
+        there = plan(state=state)
+        if following in TRANSITIONS[state]:
+            assert there.became(following, 2.0, "").state is following
+            return
+        with pytest.raises(IllegalTransition):
+            there.became(following, 2.0, "")
+
+    @pytest.mark.parametrize("phase", [None, *Phase])
+    @pytest.mark.parametrize("following", Phase)
+    def test_a_phase_is_entered_as_its_table_says(
+        self, phase: Phase | None, following: Phase
+    ) -> None:
+        execution = Execution(epoch=1, fence=1, manager="m1", started_s=1.0)
+        there = plan(state=PlanState.EXECUTING, phase=phase, execution=execution)
+        if following in PHASES[phase]:
+            assert there.entered(following, 2.0, 1, "m1").phase is following
+            return
+        with pytest.raises(IllegalTransition):
+            there.entered(following, 2.0, 1, "m1")
 
     def test_only_ends_are_over(self) -> None:
         assert [state for state in PlanState if not state.over] == [

@@ -27,7 +27,7 @@ def test_whatever_happens(seed: int) -> None:
         world.run(rng.uniform(0.05, 3.0))
         misfortune(world, rng)
     world.mishaps = Mishaps()
-    world.store.away = False
+    world.store_away = False
     world.cut_off.clear()
     if not world.manager.leads:
         world.elect()
@@ -38,7 +38,7 @@ def test_whatever_happens(seed: int) -> None:
     world.run(30.0)
     world.check()
     # Its approval may have been lost with the leader.
-    lost = plan.id not in world.store.plans
+    lost = plan.id not in world.store.kept.plans
     assert lost or world.stored(plan).state not in (PlanState.APPROVED, PlanState.EXECUTING)
 
 
@@ -56,7 +56,7 @@ def misfortune(world: World, rng: Random) -> None:
             world.run(rng.uniform(0.0, 2.0))
             world.elect()
         case 3:
-            world.store.away = not world.store.away
+            world.store_away = not world.store_away
         case 4:
             world.cut_off.add(rng.choice(sorted(world.brokers)))
         case 5:

@@ -28,13 +28,16 @@ from reconfig_manager.ports import (
     Constants,
     Drop,
     KeepRates,
-    LeaderState,
+    Notify,
     ProposalRequest,
     Record,
     SendStep,
     Solve,
-    Tell,
+    StoredState,
 )
+from reconfig_manager.service.status_views import cost_work
+from reconfig_manager.status import ManagerStatus
+from reconfig_manager.store.memory import at_once
 from tests.support.managed import REPAIR_MESSAGES, STATE_MESSAGES
 from tests.support.workday import SETTINGS, Workday
 
@@ -44,7 +47,7 @@ QUICK = SolverOptions(iterations_max=40, budget_s=60.0)
 def morning(constants: Constants | None = None, **changes: Any) -> Workday:
     """Enough is known to plan from."""
     day = Workday(Policy(**{"solver": QUICK, **changes}))
-    day.store.constants = constants or Constants()
+    day.store.kept.constants = constants or Constants()
     day.begin()
     day.run(1200.0)
     return day
@@ -55,7 +58,7 @@ def propose(day: Workday, **request: Any) -> Plan:
     plan = proposed(effects)
     assert plan is not None
     day.do(effects)
-    return day.store.plans[plan.id]
+    return day.store.kept.plans[plan.id]
 
 
 def audited(day: Workday) -> list[tuple[str, str, str, str]]:
@@ -86,7 +89,7 @@ class TestProposing:
         day = morning()
         day.store.away = True
         effects = day.manager.propose(ProposalRequest(), day.now_s)
-        assert [type(effect) for effect in effects] == [Record, Tell, Audit]
+        assert [type(effect) for effect in effects] == [Record, Notify, Audit]
         day.do(effects)
         assert not any(isinstance(effect, Solve) for effect in day.effects)
         day.store.away = False
@@ -98,7 +101,7 @@ class TestProposing:
         day = morning()
         plan = propose(day)
         day.do(day.manager.approve(plan.id, "bob", "do it", day.now_s))
-        plan = day.store.plans[plan.id]
+        plan = day.store.kept.plans[plan.id]
         assert (plan.state, plan.approved_by) == (PlanState.COMMITTED, "bob")
         assert audited(day)[1:] == [
             ("bob", "approve", plan.id, "accepted"),
@@ -153,7 +156,7 @@ class TestProposing:
         day = morning()
         plan = propose(day)
         day.run(SETTINGS.proposal_ttl_s + 60.0)
-        assert day.store.plans[plan.id].state is PlanState.EXPIRED
+        assert day.store.kept.plans[plan.id].state is PlanState.EXPIRED
 
     def test_off_means_dry_runs_only(self) -> None:
         day = morning(mode=Mode.OFF)
@@ -169,7 +172,7 @@ class TestDeciding:
         day = morning()
         plan = propose(day)
         day.do(day.manager.cancel(plan.id, "bob", "no need", day.now_s))
-        plan = day.store.plans[plan.id]
+        plan = day.store.kept.plans[plan.id]
         assert (plan.state, plan.note) == (PlanState.CANCELLED, "cancelled by bob: no need")
         with pytest.raises(IllegalTransition):
             day.manager.cancel(plan.id, "bob", "", day.now_s)
@@ -183,7 +186,7 @@ class TestDeciding:
             day.manager.approve(plan.id, "bob", "", day.now_s)
         cancelling = day.manager.cancel(plan.id, "bob", "", day.now_s)
         day.do([*effects, *cancelling])
-        assert day.store.plans[plan.id].state is PlanState.CANCELLED
+        assert day.store.kept.plans[plan.id].state is PlanState.CANCELLED
 
     def test_of_an_unknown_plan(self) -> None:
         day = morning()
@@ -226,11 +229,11 @@ class TestPolicy:
         day.store.away = True
         policy = Policy(mode=Mode.OFF)
         day.do(day.manager.set_policy(policy, "root", "holidays", day.now_s, if_version=0))
-        assert day.manager.office.rules.mode is Mode.MANUAL
+        assert day.manager.leader_state.rules.mode is Mode.MANUAL
         day.store.away = False
         day.run(60.0)
-        assert day.manager.office.policy.version == 1
-        assert day.store.policy.policy == policy
+        assert day.manager.leader_state.policy.version == 1
+        assert day.store.kept.policy.policy == policy
         assert audited(day) == [("root", "set_policy", "policy", "accepted")]
 
     def test_is_not_overwritten_unread(self) -> None:
@@ -246,7 +249,29 @@ class TestPolicy:
             day.do(day.manager.set_policy(Policy(beta=beta), "root", "", day.now_s))
         day.store.away = False
         day.run(60.0)
-        assert (day.store.policy.version, day.store.policy.policy.beta) == (2, 0.3)
+        assert (day.store.kept.policy.version, day.store.kept.policy.policy.beta) == (2, 0.3)
+
+
+class TestStatus:
+    def test_of_one_that_does_not_lead(self) -> None:
+        assert Manager(SETTINGS, "m1").status(0.0) == ManagerStatus("m1")
+        with pytest.raises(NotLeading):
+            Manager(SETTINGS, "m1").topics_status(0.0)
+
+    def test_is_a_value(self) -> None:
+        day = morning()
+        before, topics = day.status, day.manager.topics_status(day.now_s)
+        assert [broker.broker_id for broker in before.brokers] == sorted(day.brokers)
+        assert all(broker.attached and broker.subscriptions == 0 for broker in before.brokers)
+        assert (before.open_proposals, before.executing, before.store_behind) == (0, None, 0)
+        assert (topics.model_problem, topics.completeness) == ("", 1.0)
+        assert set(topics.rates) <= set(day.topics)
+        propose(day)
+        day.manager.gone(day.brokers[before.brokers[0].broker_id].agent, day.now_s)
+        assert before.open_proposals == 0
+        assert before.brokers[0].attached
+        assert day.status.open_proposals == 1
+        assert not day.status.brokers[0].attached
 
 
 class TestLeading:
@@ -275,12 +300,12 @@ class TestLeading:
         approved = open_one.became(PlanState.APPROVED, day.now_s, "").model_copy(
             update={"id": "p1-9"}
         )
-        state = day.store.read()
+        state = at_once(day.store.read_state())
         unsolved = computed[0].model_copy(update={"prediction": None, "id": "p1-8"})
         state = state.model_copy(update={"plans": (open_one, unsolved, approved)})
         manager = Manager(SETTINGS, "m2")
         manager.lead(2, state, day.now_s)
-        assert {plan.id: plan.state for plan in manager.office.plans.values()} == {
+        assert {plan.id: plan.state for plan in manager.leader_state.plans.values()} == {
             open_one.id: PlanState.PROPOSED,
             "p1-8": PlanState.EXPIRED,
             "p1-9": PlanState.EXPIRED,
@@ -295,21 +320,21 @@ class TestLeading:
 
     def test_epochs_are_never_used_twice(self) -> None:
         for state in (
-            LeaderState(epoch=7),
-            LeaderState(placement=Placement(epoch=7)),
+            StoredState(epoch=7),
+            StoredState(placement=Placement(epoch=7)),
         ):
             manager = Manager(SETTINGS, "m1")
             manager.lead(1, state, 0.0)
-            assert [manager.office.next_epoch(), manager.office.next_epoch()] == [8, 9]
+            assert [manager.leader_state.next_epoch(), manager.leader_state.next_epoch()] == [8, 9]
 
     def test_rates_are_kept_for_the_next(self) -> None:
         day = morning()
         kept = [effect for effect in day.effects if isinstance(effect, KeepRates)]
         assert len(kept) > 10
-        state = LeaderState(rates=dict(kept[-1].rates), rates_at_s=day.now_s)
+        state = StoredState(rates=dict(kept[-1].rates), rates_at_s=day.now_s)
         manager = Manager(SETTINGS, "m2")
         manager.lead(2, state, day.now_s)
-        assert manager.office.monitor.rates() == kept[-1].rates
+        assert manager.leader_state.monitor.rates() == kept[-1].rates
 
     def test_a_stranger_is_dropped(self) -> None:
         day = morning()
@@ -327,7 +352,7 @@ class TestLeading:
         plans = [propose(day) for _ in range(6)]
         for plan in plans:
             day.do(day.manager.cancel(plan.id, "bob", "", day.now_s))
-        assert list(day.manager.office.plans) == [plan.id for plan in plans[3:]]
+        assert list(day.manager.leader_state.plans) == [plan.id for plan in plans[3:]]
         assert len(day.plans) == 6
 
     def test_the_same_again(self) -> None:
@@ -350,7 +375,8 @@ class TestLeading:
         day = morning()
         plan = propose(day)
         assert plan.prediction is not None
-        assert day.manager.cost(day.now_s) == plan.prediction.cost_before
+        work = cost_work(day.status, day.manager.model(day.now_s))
+        assert work().cost == plan.prediction.cost_before
 
 
 @pytest.mark.slow
@@ -367,7 +393,10 @@ def test_a_thousand_brokers_and_ten_thousand_topics() -> None:
     plan = propose(day, execute=True)
     assert plan.state is PlanState.COMMITTED
     assert len(plan.moves) > 900
-    assert day.manager.office.monitor.completeness(day.manager.office.members, day.now_s) == 1.0
+    assert (
+        day.manager.leader_state.monitor.completeness(day.manager.leader_state.members, day.now_s)
+        == 1.0
+    )
     assert plan.execution is not None
     # Three commands for everyone, who repairs trees; two more, and some state, for those that move.
     of_all, of_movers = 6 + REPAIR_MESSAGES, 4 + STATE_MESSAGES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconfig_manager.model.core_settings import MeasuringSettings
 from reconfig_manager.model.plan import CostRate, Plan, PlanState, StepMessages
 from reconfig_manager.model.policy import Mode, Policy, SolverOptions
 from reconfig_manager.monitor.measuring import (
@@ -16,7 +17,6 @@ from reconfig_manager.monitor.measuring import (
     measure,
 )
 from reconfig_manager.ports import Constants
-from reconfig_manager.settings import MeasuringSettings
 from tests.support.managing import World
 from tests.support.workday import Workday
 
@@ -200,6 +200,6 @@ class TestCalibration:
         world = World(8)
         world.begin(4)
         world.run(5.0)
-        assert world.store.constants.plans == 1
+        assert world.store.kept.constants.plans == 1
         world.elect()
-        assert world.manager.office.constants.plans == 1
+        assert world.manager.leader_state.constants.plans == 1

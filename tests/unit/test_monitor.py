@@ -12,6 +12,7 @@ from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCo
 from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.chord.round_trips import FLOOR_MS
 from overlay.identifiers import key_of
+from reconfig_manager.model.core_settings import MonitorSettings
 from reconfig_manager.model.network import Model
 from reconfig_manager.model.plan import Move
 from reconfig_manager.model.policy import DelayIn, Policy, RatesFrom, SolverOptions
@@ -21,7 +22,6 @@ from reconfig_manager.monitor.members import Members
 from reconfig_manager.monitor.monitor import Monitor, RateAdvice, round_trip_matrix
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.ports import AgentId
-from reconfig_manager.settings import MonitorSettings
 
 SETTINGS = MonitorSettings(report_period_s=10.0, period_s=10.0, periods_min=1, window_s=25.0)
 NOW_S = 1000.0
@@ -127,7 +127,7 @@ class TestRates:
         network.report(0, {"a": 50})
         network.report(1, {"b": 10})
         network.period()
-        network.monitor.forget("b0")
+        network.monitor.forget_broker("b0")
         network.report(1, {"b": 10})
         network.period()
         assert network.monitor.rates()["a"] == pytest.approx(3.5)
@@ -209,7 +209,7 @@ class TestForgetting:
     def test_numbers_are_given_out_again(self) -> None:
         numbers = TopicNumbers(2)
         assert [numbers.number(name) for name in ("a", "b", "c", "a")] == [0, 1, None, 0]
-        numbers.forget(0)
+        numbers.forget_topic(0)
         assert numbers.number("c") == 0
         assert (numbers.known("a"), numbers.name(0), numbers.refused) == (None, "c", 1)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from reconfig_manager.model.notices import CheckOutcome, ProcessChecked
 from reconfig_manager.model.plan import Origin, PlanState
 from reconfig_manager.model.policy import (
     DAY_S,
@@ -17,8 +18,7 @@ from reconfig_manager.model.policy import (
     SolverOptions,
 )
 from reconfig_manager.placement.problem import Objective
-from reconfig_manager.planning.process import CheckOutcome
-from reconfig_manager.ports import Solve, Tell
+from reconfig_manager.ports import Notify, Solve
 from tests.support.workday import START_S, Workday
 
 HOUR_S = 3600.0
@@ -31,11 +31,11 @@ def auto(**changes: Any) -> Policy:
 
 def outcomes(day: Workday) -> list[str]:
     return [
-        str(effect.event["outcome"])
+        str(effect.notice.outcome)
         for effect in day.effects
-        if isinstance(effect, Tell)
-        and effect.event["type"] == "check"
-        and effect.event["outcome"] != "solving"
+        if isinstance(effect, Notify)
+        and isinstance(effect.notice, ProcessChecked)
+        and effect.notice.outcome is not CheckOutcome.SOLVING
     ]
 
 
@@ -118,7 +118,7 @@ class TestTheProcess:
         day.begin()
         day.run(1.1 * HOUR_S)
         (plan,) = day.of(PlanState.COMMITTED)
-        assert day.manager.process.next_s >= plan.changed_s + HOUR_S
+        assert day.status.next_check_s >= plan.changed_s + HOUR_S
 
     def test_a_candidate_is_solved_once_and_then_only_looked_at(self) -> None:
         day = Workday(auto(hysteresis_periods=3))
@@ -189,7 +189,7 @@ class TestTheProcess:
         day.solver_fails = "out of memory"
         day.begin()
         day.run(1.1 * HOUR_S)
-        last = day.manager.process.last
+        last = day.status.last_check
         assert last is not None
         assert (last.outcome, last.explanation) == (CheckOutcome.UNSOLVED, "out of memory")
 
@@ -197,9 +197,9 @@ class TestTheProcess:
         day = Workday(auto(hysteresis_periods=2))
         day.begin()
         day.run(1.1 * HOUR_S)
-        assert day.manager.process.streak == 1
+        assert day.status.streak == 1
         day.do(day.manager.set_policy(auto(hysteresis_periods=2), "root", "", day.now_s))
-        assert day.manager.process.streak == 0
+        assert day.status.streak == 0
 
 
 class TestPolicy:
@@ -228,7 +228,7 @@ class TestPolicy:
             ({"t_free_s": 3.0}, "budget_s must be shorter"),
             ({"windows": [{"days": ["monday"]}]}, "unknown day 'monday'"),
             ({"windows": [{"start": "25:00"}]}, "pattern"),
-            ({"solver": {"algorithm": "magic"}}, "one of refine"),
+            ({"solver": {"algorithm": "magic"}}, "one of ssbr-greedy"),
             ({"solver": {"algorithm": "lsap", "max_moves": 3}}, "cannot limit how many"),
             ({"solver": {"algorithm": "ssbr-greedy", "objective": "net"}}, "minds cost alone"),
             ({"unknown": 1}, "Extra inputs"),

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from dynatops.kit.security.tokens_file import TokensError
 from reconfig_manager.rest.access import ANYONE, watching_caller
 from reconfig_manager.rest.app import create_app
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 from tests.support.manager_driver import ManagerDriver, is_problem, leading, serving, with_manager
 from tests.support.security import table
 

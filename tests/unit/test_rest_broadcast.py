@@ -27,7 +27,7 @@ def broadcast(watchers: int = 2, events: int = 3, kept: int = 4, each: int = 99)
 
 def tell(home: Broadcast, *numbers: int) -> None:
     for number in numbers:
-        home.tell({"type": "plan", "number": number})
+        home.publish({"type": "plan", "number": number})
 
 
 async def taken(watcher: Watcher) -> list[tuple[str, int | None]]:

@@ -363,7 +363,7 @@ class TestPolicy:
             assert answer.status_code == 200
             assert answer.json()["policy"]["mode"] == "auto"
             assert answer.json()["version"] == 1
-            assert driver.manager.office.rules.t_free_s == 1800
+            assert driver.manager.leader_state.rules.t_free_s == 1800
             again = await client.put("/v1/policy", json=body, headers={"If-Match": tag})
             assert "version 1, not 0" in is_problem(again, 412, "stale_policy")["detail"]
             read = await client.get("/v1/policy")

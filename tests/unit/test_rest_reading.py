@@ -12,8 +12,9 @@ import pytest
 from overlay.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
 from reconfig_manager.rest import problems
-from reconfig_manager.rest.admission import OPEN_PATHS
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.app import OPEN_PATHS
+from reconfig_manager.rest.resources import OPEN_RESOURCES, RESOURCES
+from reconfig_manager.rest.rest_settings import RestSettings
 from tests.support.manager_driver import (
     ManagerDriver,
     is_problem,
@@ -76,7 +77,7 @@ class TestViews:
             assert tree["topic"] == topic
             geometry = RingGeometry(b.node_id for b in driver.brokers.values())
             hosts = {geometry.index_of(b.node_id): b.broker_id for b in driver.brokers.values()}
-            subscribing = set(driver.manager.office.monitor.subscribers(topic))
+            subscribing = set(driver.manager.leader_state.monitor.subscribers(topic))
             shape = geometry.tree(
                 geometry.successor_of(key_of(topic)),
                 [node for node, broker in hosts.items() if broker in subscribing],
@@ -362,3 +363,10 @@ def test_the_schema_says_what_asks_for_a_token(tmp_path: Path, *, asks: bool) ->
                 assert operation.get("security") == (None if is_open else wanted), path
 
     with_manager(test, settings)
+
+
+def test_each_resource_is_registered() -> None:
+    registered = [Path(str(module.__file__)) for module in (*RESOURCES, *OPEN_RESOURCES)]
+    there = set(registered[0].parent.glob("*.py")) - {registered[0].with_name("__init__.py")}
+    assert set(registered) == there
+    assert len(registered) == len(there)

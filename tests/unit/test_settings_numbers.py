@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from broker_agent.process_settings import BrokerSettings
-from reconfig_manager.process_settings import ManagerProcessSettings
+from reconfig_manager.service.process_settings import ManagerProcessSettings
 
 BROKER = [
     ("core", "throttle_wait_max_s"), ("overlay", "ping_period_s"), ("runtime", "keepalive_s"),

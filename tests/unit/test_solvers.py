@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 
 from overlay.placement.cost import CostedPlacement, CostModel, Prices
+from reconfig_manager import solvers
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.placement.problem import (
     Objective,
@@ -19,12 +24,13 @@ from reconfig_manager.placement.problem import (
     UnsuitableProblemError,
 )
 from reconfig_manager.placement.workloads import Pattern, make_instance
-from reconfig_manager.solvers import SOLVERS, blocks, lsap, refine
+from reconfig_manager.solvers import SOLVERS, Solver, blocks, lsap, refine
 from reconfig_manager.solvers.reference import solve_literally
 from reconfig_manager.solvers.search_kernels import lift, settling_costs
 from reconfig_manager.solvers.ssbr_greedy import Grade, bottleneck_of, improvement_path
 from tests.support.problems import Spec, all_places, plain_costs, random_spec
 
+FOLDER = Path(solvers.__file__).parent
 CHEAP_MOVES = MovingCost(a=0.5, b=0.5, c=0.2)
 
 
@@ -339,12 +345,43 @@ class TestAll:
         assert solution.progress[-1].total == solution.after.total
 
 
-@pytest.mark.parametrize(
-    "name", ["ssbr-greedy", "ssbr-greedy-overhead", "dynatops-greedy", "lsap", "reference"]
-)
-def test_limits_that_a_solver_cannot_keep_are_refused(name: str) -> None:
-    with pytest.raises(UnsuitableProblemError, match="refine can"):
-        SOLVERS[name](multimodal(9, 10), Task(max_moves=2))
+class TestRegistry:
+    """What an entry says of a solver is what the solver does."""
+
+    @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+    def test_limits_of_moves_are_kept_or_refused(self, solver: Solver) -> None:
+        problem, task = multimodal(9, 10), Task(max_moves=2, time_limit_s=2.0)
+        if solver.limits_moves:
+            assert problem.moved(solver(problem, task).place) <= 2
+            return
+        with pytest.raises(UnsuitableProblemError, match="refine can"):
+            solver(problem, task)
+
+    @pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+    def test_the_cost_of_moving_is_minded_or_refused(self, solver: Solver) -> None:
+        problem, task = multimodal(9, 10), Task(objective=Objective.NET, time_limit_s=2.0)
+        if solver.minds_moving:
+            assert solver(problem, task).algorithm == solver.name
+            return
+        with pytest.raises(UnsuitableProblemError, match="minds cost alone"):
+            solver(problem, task)
+
+    def test_each_module_is_registered(self) -> None:
+        modules = {path.stem for path in FOLDER.glob("*.py") if "\ndef solve(" in path.read_text()}
+        assert modules == {solver.module for solver in SOLVERS.values()}
+
+    def test_each_is_in_the_documentation(self) -> None:
+        page = (FOLDER.parents[1] / "docs" / "algorithms.md").read_text()
+        table = page.partition("## Solvers")[2].partition("\nn is ")[0]
+        assert re.findall(r"^\| `([a-z][a-z-]*)` \|", table, re.MULTILINE) == list(SOLVERS)
+
+    def test_the_registry_alone_is_light(self) -> None:
+        """Commands offer solvers where the packages that these need are not installed."""
+        code = (
+            "import sys, reconfig_manager.solvers; "
+            "sys.exit(bool({'numpy', 'numba', 'scipy'} & set(sys.modules)))"
+        )
+        assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_the_clock_ends_a_run() -> None:

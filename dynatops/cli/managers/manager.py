@@ -85,7 +85,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     """The manager's settings; UsageError names what is wrong with them."""
     from pydantic import ValidationError
 
-    from reconfig_manager.process_settings import ManagerProcessSettings, describe_settings
+    from reconfig_manager.service.process_settings import ManagerProcessSettings, describe_settings
 
     values = nested(arguments.set)
     for name in ("listen", "advertise", "manager_id", "data_dir"):

@@ -22,8 +22,8 @@ from dynatops.cli.managers.manager_client import (
 from dynatops.cli.managers.plan_text import describe_plan, headline, when
 from dynatops.cli.terminal import OVER_THE_LINE, write_control
 from dynatops.kit.strict_json import write_json
+from reconfig_manager.solvers import ALGORITHMS
 
-ALGORITHMS = ("refine", "dynatops-greedy", "ssbr-greedy", "lsap")
 _PATH = "/v1/reconfigurations"
 _OVER = frozenset({"COMMITTED", "ROLLED_BACK", "REJECTED", "CANCELLED", "EXPIRED"})
 # REJECTED is an answer: staying is better.

@@ -15,13 +15,12 @@ from dynatops.cli.placements.planning import (
     require_solvers,
     warm_up_solvers,
 )
+from reconfig_manager.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from reconfig_manager.placement.problem import PlacementProblem, Solution, Task
 
-COMPARED = (
-    "ssbr-greedy", "ssbr-greedy-overhead", "dynatops-greedy", "lsap", "exact", "refine",
-)  # fmt: skip
+COMPARED = tuple(name for name, solver in SOLVERS.items() if solver.compared)
 
 
 def add_commands(commands: Commands) -> None:
@@ -68,7 +67,6 @@ def run_compare(arguments: argparse.Namespace) -> int:
 def _attempt(algorithm: str, problem: PlacementProblem, task: Task) -> Solution | str:
     """What it found, or why it refused."""
     from reconfig_manager.placement.problem import UnsuitableProblemError
-    from reconfig_manager.solvers import SOLVERS
 
     try:
         return SOLVERS[algorithm](problem, task)

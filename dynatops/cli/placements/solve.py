@@ -16,13 +16,12 @@ from dynatops.cli.placements.planning import (
     share,
     warm_up_solvers,
 )
+from reconfig_manager.solvers import DEFAULT_ALGORITHM, SOLVERS
 
 if TYPE_CHECKING:
     from reconfig_manager.placement.decision import Decision
     from reconfig_manager.placement.instance import Instance
     from reconfig_manager.placement.problem import PlacementProblem, Solution
-
-ALGORITHMS = ("ssbr-greedy", "dynatops-greedy", "lsap", "exact", "refine", "reference")
 
 
 def add_commands(commands: Commands) -> None:
@@ -39,7 +38,10 @@ def add_commands(commands: Commands) -> None:
         "instance", metavar="INSTANCE", help="a JSON file, .gz if you like; -: stdin"
     )
     parser.add_argument(
-        "--algorithm", choices=ALGORITHMS, default="refine", help="(default: refine)"
+        "--algorithm",
+        choices=tuple(SOLVERS),
+        default=DEFAULT_ALGORITHM,
+        help=f"(default: {DEFAULT_ALGORITHM})",
     )
     add_limits(parser)
     parser.add_argument(
@@ -77,7 +79,6 @@ def run_solve(arguments: argparse.Namespace) -> int:
     require_solvers()
     from reconfig_manager.placement.decision import BETA
     from reconfig_manager.placement.problem import Objective, Task, UnsuitableProblemError, judge
-    from reconfig_manager.solvers import SOLVERS
 
     instance = read_instance_file(arguments.instance)
     problem = instance.problem(moving_cost(arguments.moving_cost))

@@ -2,7 +2,7 @@
 
 For clients that can reach managers by one address only: through an ingress, or a load balancer, a
 redirect would lead them where they cannot go. One request is one connection, closed at its end, so
-that streams of events need nothing more. Who asks is said by the client's own token, which the
+that streams of events need nothing more. The client says who it is by its own token, which the
 leader looks at. A manager that is asked by another, and does not lead, says so: nothing goes round
 in circles.
 """
@@ -20,7 +20,7 @@ from fastapi import Request
 from starlette.responses import StreamingResponse
 
 from reconfig_manager.model.refusals import NotLeading
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 
 # Says that a manager asks.
 MARK = "dynatops-forwarded"
@@ -50,7 +50,7 @@ async def forwarded(request: Request, url: str, settings: RestSettings) -> Strea
     except (OSError, TimeoutError, ValueError, EOFError):
         if writer is not None:
             writer.close()
-        # It went, or goes: who leads will be known in a moment.
+        # The leader went, or goes: the next one will be known in a moment.
         raise NotLeading from None
     return StreamingResponse(_rest(reader, writer), status, headers)
 

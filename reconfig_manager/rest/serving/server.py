@@ -16,8 +16,8 @@ from dynatops.kit.addresses import split_address
 from dynatops.kit.background import Supervisor
 from dynatops.kit.security.tls import Tls, TlsFileError
 from dynatops.kit.serving.accepting import AcceptedConnection, Acceptor, ConnectionTable
-from reconfig_manager.rest.connections import HttpConnection
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.rest.serving.connections import HttpConnection
 
 _STOP_S = 3
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104
@@ -101,7 +101,7 @@ class RestServer:
         if self._settings.advertise:
             return self._settings.advertise
         host, port = split_address(self.address)
-        # Whoever listens everywhere is reached by its name.
+        # A manager that listens everywhere is reached by its name.
         address = f"{socket.gethostname()}:{port}" if host in _ANYWHERE else self.address
         return f"{self._settings.scheme}://{address}"
 

@@ -6,10 +6,10 @@ said since; all of it is dropped when the lease is lost.
 
 from __future__ import annotations
 
-from typing import Any
-
 from reconfig_manager.leader.journal import LeaderJournal
+from reconfig_manager.model.core_settings import ManagerSettings
 from reconfig_manager.model.network import Model
+from reconfig_manager.model.notices import PlanChanged
 from reconfig_manager.model.plan import Base, Placement, Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import UnknownPlan
@@ -20,20 +20,19 @@ from reconfig_manager.ports import (
     Audit,
     AuditEntry,
     Constants,
-    LeaderState,
     ManagerEffect,
+    Notify,
     Record,
-    Tell,
+    StoredState,
 )
-from reconfig_manager.settings import ManagerSettings
 
 # Of the parts of the store that are not plans.
 POLICY, CONSTANTS = "policy", "constants"
 
 
-class Office:
+class LeaderState:
     def __init__(
-        self, settings: ManagerSettings, me: str, fence: int, state: LeaderState, now_s: float
+        self, settings: ManagerSettings, me: str, fence: int, state: StoredState, now_s: float
     ) -> None:
         self.settings = settings
         self.me = me
@@ -81,11 +80,12 @@ class Office:
 
     def write(self, plan: Plan, placement: Placement | None = None) -> list[ManagerEffect]:
         """The plan is so from now on; what must wait for the record waits for `recorded`."""
+        former = self.plans.get(plan.id)
         self.plans[plan.id] = plan
         self._let_old_plans_go()
         return [
             self.journal.write(plan.id, Record(0, plan=plan, placement=placement)),
-            Tell(plan_event(plan)),
+            Notify(PlanChanged(plan, former)),
         ]
 
     def _let_old_plans_go(self) -> None:
@@ -116,27 +116,6 @@ class Office:
         if present.brokers != base.brokers:
             return f"there are {present.brokers} brokers now, not {base.brokers}"
         return "brokers are at other nodes now"
-
-
-def plan_event(plan: Plan) -> dict[str, Any]:
-    """What watchers are told whenever a plan changes."""
-    event: dict[str, Any] = {
-        "type": "plan",
-        "plan": plan.id,
-        "version": plan.version,
-        "state": str(plan.state),
-        "phase": str(plan.phase) if plan.phase else None,
-        "note": plan.note,
-        "moves": len(plan.moves),
-        "at_s": plan.changed_s,
-    }
-    if plan.prediction is not None:
-        event["benefit"] = plan.prediction.benefit
-        event["moving_cost"] = plan.prediction.moving_cost
-    if plan.measurement is not None:
-        event["measured_benefit"] = plan.measurement.measured_benefit
-        event["flags"] = list(plan.flags)
-    return event
 
 
 def audit(

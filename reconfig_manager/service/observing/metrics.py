@@ -10,66 +10,68 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dynatops.kit.observing.metrics import Family, Metric, Reading, counter, families, gauge, one_of
-from reconfig_manager.leader.office import Office
-from reconfig_manager.manager import Manager
+from reconfig_manager.model.notices import CheckOutcome
 from reconfig_manager.model.plan import Phase, PlanState
 from reconfig_manager.model.policy import Mode
-from reconfig_manager.planning.process import CheckOutcome
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.service.survey import Survey
+from reconfig_manager.service.status_views import Topics
+from reconfig_manager.status import LeaderStatus, ManagerStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What figures are read from."""
+class ManagerReadings:
+    """What metrics are read from."""
 
-    manager: Manager
+    status: ManagerStatus
     # Of the network, if this manager leads.
-    found: Survey | None
+    topics: Topics | None
     broadcast: Broadcast
 
     @property
-    def office(self) -> Office:
-        return self.manager.office
+    def leader(self) -> LeaderStatus:
+        assert self.status.leader is not None
+        return self.status.leader
 
     @property
-    def survey(self) -> Survey:
-        assert self.found is not None
-        return self.found
+    def known(self) -> Topics:
+        assert self.topics is not None
+        return self.topics
 
 
-Figures = list[Metric[Sight]]
+Metrics = list[Metric[ManagerReadings]]
 
 
-def figures_of(sight: Sight) -> list[Family]:
-    known = [*LEADERSHIP, *NETWORK, *PLANS] if sight.found is not None else LEADERSHIP
-    return families(known, sight)
+def families_of(readings: ManagerReadings) -> list[Family]:
+    known = [*LEADERSHIP, *NETWORK, *PLANS] if readings.topics is not None else LEADERSHIP
+    return families(known, readings)
 
 
-def _g(name: str, text: str, read: Callable[[Sight], Reading], *labels: str) -> Metric[Sight]:
+def _g(
+    name: str, text: str, read: Callable[[ManagerReadings], Reading], *labels: str
+) -> Metric[ManagerReadings]:
     return gauge(f"dynatops_{name}", text, read, *labels)
 
 
-def _states(sight: Sight) -> Reading:
-    states = Counter(plan.state for plan in sight.office.plans.values())
+def _states(readings: ManagerReadings) -> Reading:
+    states = Counter(plan.state for plan in readings.leader.plans)
     return {state.lower(): float(states[state]) for state in PlanState}
 
 
-def _phase(sight: Sight) -> Reading:
-    executing = sight.manager.executing
+def _phase(readings: ManagerReadings) -> Reading:
+    executing = readings.leader.executing
     present = executing.phase if executing is not None else None
     return one_of([phase.lower() for phase in Phase], present.lower() if present else "")
 
 
-def _outcome(sight: Sight) -> Reading:
-    last = sight.manager.process.last
+def _outcome(readings: ManagerReadings) -> Reading:
+    last = readings.leader.last_check
     return one_of([str(outcome) for outcome in CheckOutcome], str(last.outcome) if last else "")
 
 
-LEADERSHIP: Figures = [
-    _g("leading", "Whether this manager leads.", lambda s: s.manager.leads),
+LEADERSHIP: Metrics = [
+    _g("leading", "Whether this manager leads.", lambda s: s.status.leader is not None),
     _g("watchers", "Open streams of events.", lambda s: len(s.broadcast)),
-    counter("dynatops_events_total", "Events told to watchers.", lambda s: s.broadcast.told),
+    counter("dynatops_events_total", "Events told to watchers.", lambda s: s.broadcast.published),
     counter(
         "dynatops_watcher_overflows_total",
         "Streams of events ended because they were too slow.",
@@ -82,69 +84,73 @@ LEADERSHIP: Figures = [
     ),
 ]
 
-NETWORK: Figures = [
-    _g("fence", "The leader's fencing number.", lambda s: s.office.fence),
-    _g("epoch", "Epoch of the present placement.", lambda s: s.office.placement.epoch),
-    _g("brokers", "Registered brokers.", lambda s: len(list(s.office.members))),
+NETWORK: Metrics = [
+    _g("fence", "The leader's fencing number.", lambda s: s.leader.fence),
+    _g("epoch", "Epoch of the present placement.", lambda s: s.leader.placement.epoch),
+    _g("brokers", "Registered brokers.", lambda s: len(s.leader.brokers)),
     _g(
         "brokers_attached",
         "Brokers with an open stream.",
-        lambda s: sum(member.attached for member in s.office.members),
+        lambda s: sum(broker.attached for broker in s.leader.brokers),
     ),
     _g(
         "brokers_frozen",
         "Brokers that said, when they registered, that a plan holds them.",
-        lambda s: sum(bool(member.frozen_by) for member in s.office.members),
+        lambda s: sum(bool(broker.frozen_by) for broker in s.leader.brokers),
     ),
     _g(
         "model_completeness_ratio",
         "Share of brokers heard of lately, 0 to 1.",
-        lambda s: s.survey.model.completeness,
+        lambda s: s.known.status.completeness,
     ),
-    _g("model_ready", "Whether enough is known to plan.", lambda s: s.survey.model.ready),
-    _g("topics", "Topics known.", lambda s: len(s.survey.names)),
+    _g(
+        "model_ready",
+        "Whether enough is known to plan.",
+        lambda s: not s.known.status.model_problem,
+    ),
+    _g("topics", "Topics known.", lambda s: len(s.known.names)),
     _g(
         "subscriptions",
         "Pairs of a broker and a topic that it subscribes to.",
-        lambda s: sum(s.survey.subscribers.values()),
+        lambda s: sum(s.known.status.subscribers.values()),
     ),
     _g(
         "published_events_per_second",
         "Filtered (eq. 12).",
-        lambda s: sum(s.survey.rates.values()),
+        lambda s: sum(s.known.status.rates.values()),
     ),
 ]
 
-PLANS: Figures = [
+PLANS: Metrics = [
     _g("plans", "Plans at hand, by state.", _states, "state"),
     _g(
         "executing",
         "Whether a plan is being executed.",
-        lambda s: s.manager.executing is not None,
+        lambda s: s.leader.executing is not None,
     ),
     _g("plan_phase", "1 for the phase of the plan that is being executed.", _phase, "phase"),
     _g("process_outcome", "1 for how Algorithm 3 last ended.", _outcome, "outcome"),
     _g(
         "catching_up",
         "Brokers being told of a plan that went on without them.",
-        lambda s: len(s.manager.catching_up),
+        lambda s: len(s.leader.catching_up),
     ),
-    _g("store_behind", "Things not in the store yet.", lambda s: s.office.journal.behind),
+    _g("store_behind", "Things not in the store yet.", lambda s: s.leader.store_behind),
     _g(
         "policy_mode",
         "1 for the policy's mode.",
-        lambda s: one_of([mode.value for mode in Mode], s.office.rules.mode.value),
+        lambda s: one_of([mode.value for mode in Mode], s.leader.rules.mode.value),
         "mode",
     ),
     _g(
         "policy_t_free_seconds",
         "T_free, as the policy has it.",
-        lambda s: s.office.rules.t_free_s,
+        lambda s: s.leader.rules.t_free_s,
     ),
     _g(
         "moving_cost_constant",
         "Constants of the moving cost (eq. 11), as calibrated.",
-        lambda s: {name: float(getattr(s.office.constants, name)) for name in "abc"},
+        lambda s: {name: float(getattr(s.leader.constants, name)) for name in "abc"},
         "of",
     ),
 ]

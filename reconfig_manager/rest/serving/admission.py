@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,14 +16,11 @@ from dynatops.kit.observing.metrics import Metric, counter, gauge
 from dynatops.kit.serving.accepting import ConnectionTable
 from reconfig_manager.rest.access import Tokens, check_host
 from reconfig_manager.rest.problems import RETRY_AFTER_S, ProblemError, response_of
-from reconfig_manager.rest.settings import RestSettings
-
-# Probes and the schema tell no secrets.
-OPEN_PATHS = frozenset({"/v1/healthz", "/v1/readyz", "/v1/openapi.json"})
+from reconfig_manager.rest.rest_settings import RestSettings
 
 
 class CallerTraffic:
-    """Figures about requests."""
+    """What is counted of requests."""
 
     def __init__(self) -> None:
         # By method and status.
@@ -76,9 +74,16 @@ TRAFFIC: list[Metric[CallerTraffic]] = [
 
 class Gatekeeper:
     def __init__(
-        self, app: ASGIApp, settings: RestSettings, tokens: Tokens, traffic: CallerTraffic
+        self,
+        app: ASGIApp,
+        settings: RestSettings,
+        tokens: Tokens,
+        traffic: CallerTraffic,
+        open_paths: Collection[str],
     ) -> None:
+        """Open paths tell no secrets: they take no token, and no place among the others."""
         self._app = app
+        self._open_paths = open_paths
         self._settings = settings
         self.tokens = tokens
         self._traffic = traffic
@@ -108,7 +113,7 @@ class Gatekeeper:
             return
         if body is None:
             return
-        # Who passes the request on needs it, when the endpoint has had it.
+        # Forwarding needs it, when the endpoint has had it.
         scope.setdefault("state", {})["body"] = body
         await self._app(scope, _replayed(body, receive), send)
 
@@ -116,7 +121,7 @@ class Gatekeeper:
         headers = Headers(scope=scope)
         if not self.tokens.asked_for and not self._settings.insecure:
             check_host(headers.get("host", ""))
-        if scope["path"] not in OPEN_PATHS:
+        if scope["path"] not in self._open_paths:
             if self._traffic.under_way > self._settings.requests_max:
                 raise ProblemError(
                     503,
@@ -139,8 +144,8 @@ class Gatekeeper:
             raise too_large
         if length in ("", "0") and "transfer-encoding" not in headers:
             return b""
-        if scope["path"] in OPEN_PATHS:
-            # Nobody reads one: whoever sends it needs no token, and may take long.
+        if scope["path"] in self._open_paths:
+            # It is not read: its sender needs no token, and may take long.
             return b""
         parts: list[bytes] = []
         size = 0

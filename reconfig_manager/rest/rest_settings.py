@@ -137,7 +137,7 @@ class RestSettings(BaseModel):
 
     @property
     def requests_max(self) -> int:
-        """Requests being answered at once. What is left of the connections is for whoever comes."""
+        """Requests being answered at once. The other connections are for requests to come."""
         return self.connections_max * 9 // 10
 
     @property

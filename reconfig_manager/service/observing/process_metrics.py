@@ -18,7 +18,7 @@ from reconfig_manager.service.agents import AgentCounters
 if TYPE_CHECKING:
     from reconfig_manager.service.driving import ManagerDriver
 
-Figures = list[Metric["ManagerDriver"]]
+Metrics = list[Metric["ManagerDriver"]]
 
 
 def _g(
@@ -38,41 +38,45 @@ def _if_known(value: float | None) -> Reading:
     return value if value is not None else dict[str, float]()
 
 
-EXECUTION: Figures = [
+EXECUTION: Metrics = [
     _c(
         "plans_ended",
         "Plans that came to their end under this manager, by state.",
         lambda d: {
-            state.lower(): float(d.chronicle.ended[state]) for state in PlanState if state.over
+            state.lower(): float(d.plan_metrics.ended[state]) for state in PlanState if state.over
         },
         "state",
     ),
     histogram(
         "dynatops_plan_phase_seconds",
         "How long plans were in each phase.",
-        lambda d: {phase.lower(): kept for phase, kept in d.chronicle.phase_s.items()},
+        lambda d: {phase.lower(): kept for phase, kept in d.plan_metrics.phase_s.items()},
         "phase",
     ),
     histogram(
         "dynatops_pause_seconds",
         "How long a broker held its clients back for a plan.",
-        lambda d: d.chronicle.pause_s,
+        lambda d: d.plan_metrics.pause_s,
     ),
-    _c("brokers_moved", "Brokers that committed plans moved.", lambda d: d.chronicle.brokers_moved),
+    _c(
+        "brokers_moved",
+        "Brokers that committed plans moved.",
+        lambda d: d.plan_metrics.brokers_moved,
+    ),
     _c(
         "plan_messages",
         "Messages that plans took, the manager's and the brokers'.",
-        lambda d: d.chronicle.messages,
+        lambda d: d.plan_metrics.messages,
     ),
     _g(
         "plan_benefit_ratio",
         "Of the plan measured last: benefit, measured by predicted.",
-        lambda d: _if_known(d.chronicle.benefit_ratio),
+        lambda d: _if_known(d.plan_metrics.benefit_ratio),
     ),
     _g(
         "plan_messages_ratio",
         "Of the plan measured last: messages, counted by predicted; eq. 11 allows 1.",
-        lambda d: _if_known(d.chronicle.messages_ratio),
+        lambda d: _if_known(d.plan_metrics.messages_ratio),
     ),
     _g("solver_ready", "The solver is warm.", lambda d: d.solver.ready.is_set()),
     _g("solver_waiting", "Problems that wait for the solver.", lambda d: d.solver.waiting),
@@ -80,7 +84,7 @@ EXECUTION: Figures = [
     _c("solver_failures", "Of the solver's process.", lambda d: d.solver.failures),
 ]
 
-STORE: Figures = [
+STORE: Metrics = [
     _g("store_up", "Whether the store answers.", lambda d: not d.leadership.problem),
     _g("managers", "Managers that live.", lambda d: len(d.leadership.managers)),
     _c("store_failures", "Questions to the store without an answer.", lambda d: d.store.failures),
@@ -88,9 +92,9 @@ STORE: Figures = [
     _c("audit_lost", "Audit entries lost.", lambda d: d.audit_lost),
 ]
 
-AGENTS: Figures = [*counters_of(AgentCounters, "dynatops_", lambda d: d.agents.counters)]
+AGENTS: Metrics = [*counters_of(AgentCounters, "dynatops_", lambda d: d.agents.counters)]
 
-ADVICE: Figures = [
+ADVICE: Metrics = [
     _g(
         "advice_present",
         "Whether there is advice of an analytics job in Redis.",
@@ -121,7 +125,7 @@ ADVICE: Figures = [
     _c("rates_failures", "Times that advised rates could not be read.", lambda d: d.rates.failures),
 ]
 
-PROCESS: Figures = [
+PROCESS: Metrics = [
     _g(
         "manager_info",
         "1, with the manager's id and version.",
@@ -137,4 +141,4 @@ PROCESS: Figures = [
     ),
 ]
 
-METRICS: Figures = [*EXECUTION, *STORE, *AGENTS, *ADVICE, *PROCESS]
+METRICS: Metrics = [*EXECUTION, *STORE, *AGENTS, *ADVICE, *PROCESS]

@@ -1,6 +1,6 @@
-"""How old the advice of each analytics job is: read from Redis now and then, for figures only.
+"""How old the advice of each analytics job is: read from Redis now and then, for metrics only.
 
-Whoever follows advice says itself when it is too old. This is for people: a job that has not run
+What follows advice says itself when that is too old. This is for people: a job that has not run
 for hours shows nowhere else.
 """
 
@@ -42,12 +42,12 @@ class AdviceAges:
     async def run(self) -> None:
         try:
             while True:
-                await self.look()
+                await self.read_heads()
                 await asyncio.sleep(self._period_s)
         finally:
             await self._redis.aclose()
 
-    async def look(self) -> None:
+    async def read_heads(self) -> None:
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for job in JOB_TABLES:

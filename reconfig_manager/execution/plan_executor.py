@@ -1,19 +1,20 @@
 """Plans from their approval on: begun, carried out or undone, measured, learnt from.
 
-One at a time. What the coordinator wants written goes through the office's journal; brokers that
-the plan leaves behind are caught up with.
+One at a time. What the coordinator wants written goes through the journal of the leader's state;
+brokers that the plan leaves behind are caught up with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dynatops.v1.manager_pb2 import StepReply
 from reconfig_manager.execution.catching_up import CatchingUp
-from reconfig_manager.execution.coordinator import Coordinator, Doing
+from reconfig_manager.execution.coordinator import Coordinator, CoordinatorEffect
 from reconfig_manager.execution.steps import prepare
-from reconfig_manager.leader.office import CONSTANTS, Office, audit
+from reconfig_manager.leader.leader_state import CONSTANTS, LeaderState, audit
 from reconfig_manager.model.plan import PHASES, CostRate, Plan, PlanState
 from reconfig_manager.model.refusals import IllegalTransition
 from reconfig_manager.monitor.measuring import NOT_MEASURED, calibrated, measure
@@ -28,18 +29,25 @@ class _Measuring:
     until_s: float
 
 
-class Conductor:
-    def __init__(self, office: Office) -> None:
-        self._office = office
+class RecordedPlan(NamedTuple):
+    """What follows from a record, and whether an execution is over with it."""
+
+    effects: list[ManagerEffect]
+    is_ended: bool = False
+
+
+class PlanExecutor:
+    def __init__(self, leader: LeaderState) -> None:
+        self._leader = leader
         self._coordinator: Coordinator | None = None
-        self._catching_up = CatchingUp(office.settings.execution, office.fence, office.members)
+        self._catching_up = CatchingUp(leader.settings.execution, leader.fence, leader.members)
         self._measuring: _Measuring | None = None
         self._outranked_by = 0
         # How it is known that the store has forgotten leaders; empty if it is not.
         self._past_lost = ""
         # When brokers were last moved, or were to be.
         self.reconfigured_s: float | None = max(
-            (plan.changed_s for plan in office.plans.values() if plan.state is PlanState.COMMITTED),
+            (plan.changed_s for plan in leader.plans.values() if plan.state is PlanState.COMMITTED),
             default=None,
         )
 
@@ -55,55 +63,57 @@ class Conductor:
 
     def take_over(self, now_s: float) -> list[ManagerEffect]:
         """What the leader before left in the middle; at most one plan, unless it was mended."""
-        for plan in list(self._office.plans.values()):
+        for plan in list(self._leader.plans.values()):
             if plan.state is PlanState.EXECUTING and self._coordinator is None:
                 coordinator = self._new_coordinator(plan)
-                return self._do(coordinator.take_over(now_s))
+                return self._effects_of(coordinator.take_over(now_s))
         self._go_on_measuring(now_s)
         return []
 
     def approved(self, plan: Plan, now_s: float) -> list[ManagerEffect]:
         """It is in the store: brokers may be told."""
-        office = self._office
-        why = self._past_lost or office.changed_since(plan.base) or office.members.unready()
+        leader = self._leader
+        why = self._past_lost or leader.changed_since(plan.base) or leader.members.unready()
         if why:
-            return office.write(plan.became(PlanState.EXPIRED, now_s, f"{why}; propose again"))
+            return leader.write(plan.became(PlanState.EXPIRED, now_s, f"{why}; propose again"))
         effects = self._give_up_measuring(now_s)
         execution = prepare(
             plan,
-            office.members,
-            epoch=office.next_epoch(),
-            fence=office.fence,
-            manager=office.me,
+            leader.members,
+            epoch=leader.next_epoch(),
+            fence=leader.fence,
+            manager=leader.me,
             now_s=now_s,
         )
-        window_s = min(office.settings.measuring.measure_s, office.rules.t_free_s)
+        window_s = min(leader.settings.measuring.measure_s, leader.rules.t_free_s)
         before = self._cost_rate(plan, now_s - window_s, now_s)
         execution = execution.model_copy(update={"before": before})
         coordinator = self._new_coordinator(plan)
-        return [*effects, *self._do(coordinator.begin(execution, now_s))]
+        return [*effects, *self._effects_of(coordinator.begin(execution, now_s))]
 
     def _new_coordinator(self, plan: Plan) -> Coordinator:
-        office = self._office
+        leader = self._leader
         self._coordinator = Coordinator(
-            office.settings.execution,
+            leader.settings.execution,
             plan,
-            office.fence,
-            office.me,
-            office.placement,
-            office.members,
-            office.since_s,
+            leader.fence,
+            leader.me,
+            leader.placement,
+            leader.members,
+            leader.since_s,
         )
         return self._coordinator
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def recorded(self, record: Record, now_s: float) -> list[ManagerEffect]:
+    def recorded(self, record: Record, now_s: float) -> RecordedPlan:
         coordinator, plan = self._coordinator, record.plan
         if coordinator is None or plan is None or plan.id != coordinator.plan.id:
-            return []
-        effects = self._do(coordinator.recorded(plan.version, now_s))
-        return [*effects, *self._ended(coordinator, now_s)] if coordinator.over else effects
+            return RecordedPlan([])
+        effects = self._effects_of(coordinator.recorded(plan.version, now_s))
+        if not coordinator.over:
+            return RecordedPlan(effects)
+        return RecordedPlan([*effects, *self._ended(coordinator, now_s)], is_ended=True)
 
     def registered(self, admission: Admission, now_s: float) -> list[ManagerEffect]:
         member = admission.member
@@ -112,25 +122,25 @@ class Conductor:
         if self._coordinator is not None and self._serves(member.broker_id):
             if not admission.on_new_stream:
                 return []
-            return self._do(self._coordinator.registered(member.broker_id, now_s))
-        effects = self._look_at(member, now_s)
-        for other in self._office.members:
-            # Who said so before may be the one to be taught better.
+            return self._effects_of(self._coordinator.registered(member.broker_id, now_s))
+        effects = self._check_member(member, now_s)
+        for other in self._leader.members:
+            # The broker that said so before may be the one that is behind.
             both = other.node_id == member.node_id and other is not member
             if both and not self._serves(other.broker_id):
-                effects += self._look_at(other, now_s)
+                effects += self._check_member(other, now_s)
         return effects
 
     def _serves(self, broker_id: str) -> bool:
         """Whether the broker hears from the plan that is being executed."""
         return self._coordinator is not None and self._coordinator.serves(broker_id)
 
-    def _look_at(self, member: Member, now_s: float) -> list[ManagerEffect]:
-        frozen_by = self._office.plans.get(member.frozen_by)
+    def _check_member(self, member: Member, now_s: float) -> list[ManagerEffect]:
+        frozen_by = self._leader.plans.get(member.frozen_by)
         return list(
-            self._catching_up.look_at(
+            self._catching_up.check_member(
                 member,
-                self._office.placement,
+                self._leader.placement,
                 now_s,
                 epoch_of_frozen=frozen_by.epoch if frozen_by else 0,
             )
@@ -141,21 +151,21 @@ class Conductor:
         ours = coordinator is not None and reply.plan == coordinator.plan.id
         if coordinator is not None and ours and self._serves(agent.broker_id):
             return [
-                *self._do(coordinator.reply(agent, reply, now_s)),
+                *self._effects_of(coordinator.reply(agent, reply, now_s)),
                 *self._outranked(coordinator.outranked_by),
             ]
-        sending = self._catching_up.reply(agent, reply, self._office.placement, now_s)
+        sending = self._catching_up.reply(agent, reply, self._leader.placement, now_s)
         return [*sending, *self._outranked(self._catching_up.outranked_by)]
 
     def obeyed(self, broker_id: str, fence: int) -> list[ManagerEffect]:
         """A broker says that it has obeyed this fence.
 
-        A fence is given out once. Who has obeyed this leader's, and was sent nothing by it, obeyed
-        another, whom the store has forgotten: plans of this leader may have the names of plans that
-        the broker knows.
+        A fence is given out once. A broker that has obeyed this leader's, and was sent nothing by
+        it, obeyed another, which the store has forgotten: plans of this leader may have the names
+        of plans that the broker knows.
         """
-        ours = self._office.fence
-        if fence == ours and not self._office.members.was_told(broker_id):
+        ours = self._leader.fence
+        if fence == ours and not self._leader.members.was_told(broker_id):
             self._past_lost = self._past_lost or (
                 f"the store has lost its past: {broker_id} has obeyed fence {fence} before"
             )
@@ -167,7 +177,7 @@ class Conductor:
         if fence <= self._outranked_by:
             return []
         self._outranked_by = fence
-        return [Outranked(fence)]
+        return [Outranked(fence, past_lost=fence == self._leader.fence)]
 
     def cancel(self, plan: Plan, actor: str, reason: str, now_s: float) -> list[ManagerEffect]:
         """Before the commit point only; raises IllegalTransition."""
@@ -175,28 +185,28 @@ class Conductor:
         if coordinator is None or coordinator.plan.id != plan.id or not coordinator.may_cancel:
             state = f"{plan.state}, {plan.phase}"
             raise IllegalTransition(plan.id, state, "cancelled", PHASES[plan.phase])
-        return self._do(coordinator.cancel(actor, reason, now_s))
+        return self._effects_of(coordinator.cancel(actor, reason, now_s))
 
     def tick(self, now_s: float) -> list[ManagerEffect]:
         effects: list[ManagerEffect] = []
         if self._coordinator is not None:
-            effects += self._do(self._coordinator.tick(now_s))
+            effects += self._effects_of(self._coordinator.tick(now_s))
         effects += self._catching_up.tick(now_s)
         return [*effects, *self._measure(now_s)]
 
-    def _do(self, doing: Sequence[Doing]) -> list[ManagerEffect]:
+    def _effects_of(self, wanted: Sequence[CoordinatorEffect]) -> list[ManagerEffect]:
         effects: list[ManagerEffect] = []
-        for what in doing:
-            if isinstance(what, SendStep):
-                effects.append(what)
+        for effect in wanted:
+            if isinstance(effect, SendStep):
+                effects.append(effect)
             else:
-                effects += self._office.write(what.plan, what.placement)
+                effects += self._leader.write(effect.plan, effect.placement)
         return effects
 
     # ---- afterwards ------------------------------------------------------------------------------
 
     def _ended(self, coordinator: Coordinator, now_s: float) -> list[ManagerEffect]:
-        plan, office = coordinator.plan, self._office
+        plan, leader = coordinator.plan, self._leader
         self._coordinator = None
         actor = plan.approved_by or plan.actor
         effects: list[ManagerEffect] = [
@@ -205,38 +215,38 @@ class Conductor:
         self.reconfigured_s = now_s
         if plan.state is PlanState.COMMITTED:
             for broker_id in coordinator.stragglers:
-                member = office.members.get(broker_id)
+                member = leader.members.get(broker_id)
                 if member is not None and member.epoch < plan.epoch:
-                    effects += self._catching_up.look_at(
-                        member, office.placement, now_s, straggler=True
+                    effects += self._catching_up.check_member(
+                        member, leader.placement, now_s, straggler=True
                     )
-            constants = calibrated(office.constants, plan, office.settings.measuring)
-            if constants != office.constants:
-                office.constants = constants
-                effects.append(office.journal.write(CONSTANTS, Record(0, constants=constants)))
+            constants = calibrated(leader.constants, plan, leader.settings.measuring)
+            if constants != leader.constants:
+                leader.constants = constants
+                effects.append(leader.journal.write(CONSTANTS, Record(0, constants=constants)))
             self._plan_to_measure(plan, now_s)
         return [*effects, *self.take_over(now_s)]
 
     def _cost_rate(self, plan: Plan, since_s: float, until_s: float) -> CostRate | None:
         """On the scale of the plan's prediction."""
-        return self._office.meter.between(
+        return self._leader.meter.between(
             since_s, until_s, plan.options.delay_weight, plan.model.rtt_mean_ms
         )
 
     def _plan_to_measure(self, plan: Plan, now_s: float) -> None:
-        settings = self._office.settings.measuring
+        settings = self._leader.settings.measuring
         ended_s = plan.execution.ended_s if plan.execution else None
         since_s = max(now_s, (ended_s or now_s) + settings.settle_s)
-        window_s = min(settings.measure_s, self._office.rules.t_free_s)
+        window_s = min(settings.measure_s, self._leader.rules.t_free_s)
         self._measuring = _Measuring(plan.id, since_s, since_s + window_s)
 
     def _go_on_measuring(self, now_s: float) -> None:
         """Of the newest plan, if the leader before had no time to."""
         if self._measuring is not None:
             return
-        for plan in reversed(list(self._office.plans.values())):
+        for plan in reversed(list(self._leader.plans.values())):
             if plan.state is PlanState.COMMITTED:
-                fresh = now_s < plan.changed_s + self._office.rules.t_free_s
+                fresh = now_s < plan.changed_s + self._leader.rules.t_free_s
                 if fresh and plan.measurement is None and NOT_MEASURED not in plan.flags:
                     self._plan_to_measure(plan, now_s)
                 return
@@ -245,21 +255,21 @@ class Conductor:
         """Brokers are moved again before it was over."""
         if self._measuring is None:
             return []
-        plan = self._office.plans.get(self._measuring.plan_id)
+        plan = self._leader.plans.get(self._measuring.plan_id)
         self._measuring = None
         if plan is None:
             return []
         flags = (*plan.flags, NOT_MEASURED)
-        return self._office.write(plan.changed(now_s, flags=flags))
+        return self._leader.write(plan.changed(now_s, flags=flags))
 
     def _measure(self, now_s: float) -> list[ManagerEffect]:
-        measuring, office = self._measuring, self._office
+        measuring, leader = self._measuring, self._leader
         if measuring is None or now_s < measuring.until_s:
             return []
         self._measuring = None
-        plan = office.plans.get(measuring.plan_id)
+        plan = leader.plans.get(measuring.plan_id)
         if plan is None or plan.execution is None or plan.prediction is None:
             return []
         after = self._cost_rate(plan, measuring.since_s, now_s)
-        settings = office.settings.measuring
-        return office.write(measure(plan, plan.execution.before, after, settings, now_s))
+        settings = leader.settings.measuring
+        return leader.write(measure(plan, plan.execution.before, after, settings, now_s))

@@ -14,7 +14,7 @@ from reconfig_manager.rest.access import watching_caller
 from reconfig_manager.rest.broadcast import WatchedEvent, Watcher
 from reconfig_manager.rest.problems import problems, redirect
 from reconfig_manager.rest.requests import Leading, Manager, Viewing, settings_of
-from reconfig_manager.rest.settings import RestSettings
+from reconfig_manager.rest.rest_settings import RestSettings
 
 _RETRY_MS = 2_000
 _EVENT = {
@@ -30,10 +30,10 @@ _EVENT = {
     },
 }
 
-events = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
+router = APIRouter(tags=["network"], dependencies=[Viewing, Leading])
 
 
-@events.get(
+@router.get(
     "/events",
     response_class=StreamingResponse,
     responses={

@@ -1,7 +1,8 @@
 """Everything that can be set about a manager process, validated when it starts.
 
 `dynatops manager --set NAME=VALUE` and `dynatops settings --manager` are made from these models.
-What the core depends on is in `settings.py`, the HTTP side in `rest/settings.py`.
+Those of the core are in `model/core_settings.py`, of the store and the lease in
+`store/store_settings.py`, of the HTTP side in `rest/rest_settings.py`.
 """
 
 from __future__ import annotations
@@ -9,90 +10,20 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from typing import Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dynatops.kit.addresses import is_loopback, split_address
 from dynatops.kit.security.peer_credentials import PeerSecurity
-from reconfig_manager.rest.settings import RestSettings
-from reconfig_manager.settings import ManagerSettings
+from reconfig_manager.model.core_settings import ManagerSettings
+from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.store.store_settings import LeadershipSettings, StoreSettings
 
 DEFAULT_PORT = 7470
-_SCHEMES = ("redis", "rediss", "unix")
 
 
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class StoreSettings(_Group):
-    """Where plans, journal, placement and the lease are kept."""
-
-    redis_url: str = Field(
-        "",
-        description="redis://, rediss:// or unix:// URL of a Redis or Valkey server that all "
-        "managers share; without it, the manager runs one of its own in its data folder. Several "
-        "managers need one that keeps what it has confirmed: appendonly yes, appendfsync always.",
-    )
-    password: str = Field(
-        "",
-        description="File with the server's password; by default $DYNATOPS_REDIS_PASSWORD. In the "
-        "URL whoever lists processes could read it.",
-    )
-    key_prefix: str = Field(
-        "dynatops:manager:",
-        min_length=1,
-        max_length=200,
-        description="Keys begin with this; managers of one network have the same.",
-    )
-    timeout_s: float = Field(
-        1.0, gt=0, description="An answer that is not there by then is none: the store is away."
-    )
-    connections_max: int = Field(8, ge=2, description="Connections to the server.")
-    plans_max: int = Field(
-        1_000, ge=1, description="Plans kept; past it, the oldest that are over are forgotten."
-    )
-    audit_max: int = Field(
-        100_000, ge=1, description="Audit entries kept; past it, the oldest are forgotten."
-    )
-    keys_max: int = Field(
-        10_000, ge=1, description="Idempotency keys kept; past it, the oldest are forgotten."
-    )
-
-    @field_validator("redis_url")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in _SCHEMES:
-            # Not the value: there may be a password in it.
-            raise ValueError("write redis://host:port/0, rediss://host:port/0 or unix:///path")
-        return value
-
-
-class LeadershipSettings(_Group):
-    """Who leads, and for how long without a word."""
-
-    ttl_s: float = Field(
-        4.0,
-        gt=0,
-        description="A leader that has not renewed its lease for so long leads no more, and "
-        "another manager may. Longer: fewer false alarms; shorter: a crash is mended sooner.",
-    )
-    renew_s: float = Field(1.0, gt=0, description="How often the leader renews its lease.")
-    margin_s: float = Field(
-        0.5,
-        gt=0,
-        description="A leader that cannot renew stops so long before its lease ends.",
-    )
-    poll_s: float = Field(
-        0.5, gt=0, description="How often the others look whether the lease is free."
-    )
-
-    @model_validator(mode="after")
-    def _is_sound(self) -> Self:
-        if self.renew_s + self.margin_s >= self.ttl_s:
-            raise ValueError("renew_s and margin_s must be shorter than ttl_s together")
-        return self
 
 
 class ServiceSettings(_Group):

@@ -1,0 +1,141 @@
+"""Plans: read at every manager, proposed, approved and cancelled at the leader."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+
+from dynatops.kit.security.tokens import Role
+from reconfig_manager.model.plan import Plan
+from reconfig_manager.rest.bodies import CommandBody, ProposalBody
+from reconfig_manager.rest.commands import command_router
+from reconfig_manager.rest.problems import problems, redirect, takes
+from reconfig_manager.rest.requests import (
+    PAGED,
+    TAGGED,
+    IfNoneMatch,
+    Manager,
+    Operator,
+    PageOf,
+    Viewing,
+    paged,
+    tag_of,
+    tagged,
+)
+from reconfig_manager.rest.views import PageView, PlanSummary, PlanView
+
+reads = APIRouter(tags=["plans"], dependencies=[Viewing])
+commands = command_router(
+    {
+        "propose_reconfiguration": "propose",
+        "approve_reconfiguration": "approve",
+        "cancel_reconfiguration": "cancel",
+    }
+)
+
+# ---- reads ---------------------------------------------------------------------------------------
+
+
+@reads.get("/reconfigurations", responses={**PAGED, **problems(404)})
+async def list_reconfigurations(
+    request: Request, response: Response, manager: Manager, page: PageOf
+) -> PageView[PlanSummary]:
+    """Plans, the newest first."""
+    return paged(request, response, await manager.plans(page), PlanSummary.of)
+
+
+@reads.get(
+    "/reconfigurations/{plan_id}",
+    response_model=PlanView,
+    responses={**TAGGED, **problems(404)},
+)
+async def get_reconfiguration(
+    response: Response, manager: Manager, plan_id: str, if_none_match: IfNoneMatch = ""
+) -> PlanView | Response:
+    """A plan in full: moves, costs, decision, journal, and what was measured."""
+    plan = await manager.plan(plan_id)
+    return tagged(response, if_none_match, plan.version, PlanView.of(plan))
+
+
+# ---- commands ------------------------------------------------------------------------------------
+
+_LOCATION = {"Location": {"schema": {"type": "string"}, "description": "Of the plan, to follow."}}
+_ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"headers": _LOCATION}}
+
+
+def _follow(request: Request, response: Response, plan: Plan) -> PlanView:
+    path = request.app.url_path_for("get_reconfiguration", plan_id=plan.id)
+    response.headers["Location"] = str(path)
+    response.headers["ETag"] = tag_of(plan.version)
+    if not plan.state.over:
+        response.headers["Retry-After"] = "1"
+    return PlanView.of(plan)
+
+
+@commands.post(
+    "/reconfigurations",
+    status_code=202,
+    openapi_extra=takes(Role.OPERATOR),
+    responses={**_ACCEPTED, **problems(400, 403, 408, 409, 413, 415), **redirect()},
+)
+async def propose_reconfiguration(
+    request: Request,
+    response: Response,
+    caller: Operator,
+    manager: Manager,
+    body: ProposalBody,
+    idempotency_key: Annotated[
+        str,
+        Header(
+            alias="Idempotency-Key",
+            max_length=200,
+            pattern="^[!-~]*$",
+            description="A request that comes twice with the same key is carried out once.",
+        ),
+    ] = "",
+) -> PlanView:
+    """Look for a better placement: a dry run, unless `execute` is true."""
+    plan = await manager.propose(caller, body, idempotency_key)
+    return _follow(request, response, plan)
+
+
+@commands.post(
+    "/reconfigurations/{plan_id}/approve",
+    status_code=202,
+    openapi_extra=takes(Role.OPERATOR),
+    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
+)
+async def approve_reconfiguration(
+    request: Request,
+    response: Response,
+    caller: Operator,
+    manager: Manager,
+    plan_id: str,
+    body: CommandBody,
+) -> PlanView:
+    """Execute a proposed plan."""
+    return _follow(request, response, await manager.approve(caller, plan_id, body.reason))
+
+
+@commands.post(
+    "/reconfigurations/{plan_id}/cancel",
+    status_code=202,
+    openapi_extra=takes(Role.OPERATOR),
+    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
+)
+async def cancel_reconfiguration(
+    request: Request,
+    response: Response,
+    caller: Operator,
+    manager: Manager,
+    plan_id: str,
+    body: CommandBody,
+) -> PlanView:
+    """Drop a plan; one that is being executed is rolled back, until its commit point."""
+    return _follow(request, response, await manager.cancel(caller, plan_id, body.reason))
+
+
+router = APIRouter()
+router.include_router(reads)
+router.include_router(commands)

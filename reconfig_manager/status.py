@@ -1,0 +1,99 @@
+"""What a manager says of itself: to REST views, metrics, probes and tests.
+
+Values, made by `Manager.status` and `Manager.topics_status` and never changed: nothing that reads
+them reaches into the core. What is known of topics is apart, as putting it together takes long on
+large networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reconfig_manager.model.notices import ProcessChecked
+from reconfig_manager.model.plan import PlacedNode, Placement, Plan, PlanState
+from reconfig_manager.model.policy import Policy, VersionedPolicy
+from reconfig_manager.ports import Constants
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """A registered broker, and what it reported last."""
+
+    placed: PlacedNode
+    node_id: int
+    # The newest placement that it has taken part in.
+    epoch: int
+    labels: Mapping[str, str]
+    # Its stream is open.
+    attached: bool
+    # The plan that holds it, as it said when it registered; or nothing.
+    frozen_by: str
+    # When it reported last; None before the first time.
+    heard_s: float | None = None
+    sessions: int = 0
+    topics: int = 0
+    subscriptions: int = 0
+
+    @property
+    def broker_id(self) -> str:
+        return self.placed.broker_id
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderStatus:
+    """What a manager holds because it leads."""
+
+    at_s: float
+    fence: int
+    placement: Placement
+    policy: VersionedPolicy
+    constants: Constants
+    # In the order of their names.
+    brokers: tuple[BrokerStatus, ...]
+    # Those at hand: all that are not over, and the newest of the others.
+    plans: tuple[Plan, ...]
+    # The plan that is being carried out.
+    executing: Plan | None
+    # Brokers that are being told of a plan that went on without them.
+    catching_up: tuple[str, ...]
+    # Things that are not in the store yet.
+    store_behind: int
+    # How Algorithm 3 ended last, None before the first time; when it checks again; and in how many
+    # periods in a row the candidate that it has was worth it.
+    last_check: ProcessChecked | None
+    next_check_s: float
+    streak: int
+
+    @property
+    def rules(self) -> Policy:
+        return self.policy.policy
+
+    @property
+    def open_proposals(self) -> int:
+        return sum(plan.state is PlanState.PROPOSED for plan in self.plans)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerStatus:
+    manager: str
+    # None if it does not lead.
+    leader: LeaderStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsStatus:
+    """Topics and the model, as far as brokers have reported."""
+
+    at_s: float
+    # Of the leader that it is of.
+    fence: int
+    # Of each topic: events/s, requests/s, and how many brokers subscribe to it.
+    rates: Mapping[str, float]
+    requests: Mapping[str, float]
+    subscribers: Mapping[str, int]
+    # Why it cannot be planned from; empty if it can.
+    model_problem: str
+    # Share of brokers heard of lately.
+    completeness: float
+    periods: int
