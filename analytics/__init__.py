@@ -6,5 +6,5 @@ once for every file, whatever happens). `main` is what `spark-submit` starts. do
 how it is used.
 
 Nothing here knows brokers or managers: the lake's fields (`dynatops.lake.fields`) and the names in
-Redis (`dynatops.kit.advice_keys`) are all that is shared.
+Redis (`dynatops.kit.advice.keys`) are all that is shared.
 """

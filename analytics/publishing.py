@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from analytics.analytics_settings import RunSettings
 from analytics.errors import AnalyticsError
 from analytics.job import Advice
-from dynatops.kit.advice_keys import table_key
+from dynatops.kit.advice.keys import table_key
 from dynatops.kit.observing.logs import without_passwords
 from dynatops.kit.redis_access import RedisPasswordError, password_options
 

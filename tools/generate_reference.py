@@ -18,11 +18,11 @@ from metrics_pages import logs_page, metrics_page
 
 from analytics.analytics_settings import AnalyticsSettings, described
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection.advice import AdviceCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.process_settings import describe_settings
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.peers.links import LinkCounters
+from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.lake.counters import LakeCounters
 from overlay.counters import OverlayCounters
 from reconfig_manager.model.policy import Policy, SolverOptions

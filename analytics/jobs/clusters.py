@@ -10,7 +10,7 @@ from analytics import schemas
 from analytics.analytics_settings import ClustersSettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.transforms import clusters
-from dynatops.kit.advice_keys import CLUSTERS_KEY
+from dynatops.kit.advice.keys import CLUSTERS_KEY
 from dynatops.lake.fields import SESSIONS
 
 NAME = "clusters"

@@ -10,7 +10,7 @@ from analytics import schemas
 from analytics.analytics_settings import DemandSettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.transforms import demand
-from dynatops.kit.advice_keys import DEMAND_KEY
+from dynatops.kit.advice.keys import DEMAND_KEY
 from dynatops.lake.fields import REQUESTS
 
 NAME = "demand"

@@ -10,7 +10,7 @@ from analytics import schemas
 from analytics.analytics_settings import MobilitySettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.transforms import mobility
-from dynatops.kit.advice_keys import MOBILITY_KEY
+from dynatops.kit.advice.keys import MOBILITY_KEY
 from dynatops.lake.fields import SESSIONS
 
 NAME = "mobility"

@@ -11,7 +11,7 @@ from analytics import schemas
 from analytics.analytics_settings import RatesSettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.transforms import rates
-from dynatops.kit.advice_keys import RATES_KEY
+from dynatops.kit.advice.keys import RATES_KEY
 from dynatops.lake.fields import PUBLICATIONS
 
 NAME = "rates"

@@ -10,7 +10,7 @@ from analytics import schemas
 from analytics.analytics_settings import SelectionJobSettings
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
 from analytics.transforms import selection
-from dynatops.kit.advice_keys import SELECTION_KEY
+from dynatops.kit.advice.keys import SELECTION_KEY
 from dynatops.lake.fields import SUBSCRIPTIONS
 
 NAME = "selection"

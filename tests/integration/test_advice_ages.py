@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from dynatops.kit.advice_keys import JOB_TABLES, RATES_KEY, SELECTION_KEY, head_key
+from dynatops.kit.advice.keys import JOB_TABLES, RATES_KEY, SELECTION_KEY, head_key
 from reconfig_manager.service.advice_ages import AdviceAges, Head
 from tests.support.manager_store import storing
 
@@ -58,6 +58,6 @@ def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
             assert ages.failures == 1
             assert set(ages.heads) == {"selection"}
             await redis.aclose()
-            await ages._redis.aclose()
+            await ages.close()
 
     asyncio.run(scenario())

@@ -22,12 +22,12 @@ from analytics.jobs.catalogue import jobs
 from analytics.publishing import publish
 from broker_agent.core.selection.advice import SelectionAdvice as BrokerAdvice
 from broker_agent.core.selection.selection_settings import AdviceSettings
-from broker_agent.runtime.analytics.advice import AdviceReader
-from dynatops.kit.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
+from broker_agent.runtime.analytics.advice import selection_reader
+from dynatops.kit.advice.keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
 from dynatops.lake.fields import PUBLICATIONS
 from overlay.identifiers import key_of
 from reconfig_manager.process_settings import RateAdviceSettings
-from reconfig_manager.service.rate_advice import RateReader
+from reconfig_manager.service.rate_advice import rate_reader
 from tests.spark.test_runner import FAST, published
 from tests.support.running_analytics import Running
 from tests.support.spark_frames import frame, write_file
@@ -78,7 +78,7 @@ def test_selection_is_read_by_brokers(
     taken: list[BrokerAdvice | None] = []
 
     async def look() -> None:
-        reader = AdviceReader(AdviceSettings(redis_url=url(server)), taken.append)
+        reader = selection_reader(AdviceSettings(redis_url=url(server)), taken.append)
         await reader.look()
         await reader.close()
         assert reader.counters.advice_refused == 0
@@ -105,7 +105,7 @@ def test_rates_are_read_by_the_manager(
 
     async def look() -> None:
         connection = AsyncRedis.from_url(url(server))
-        reader = RateReader(connection, RateAdviceSettings(), lambda r, s: taken.append((r, s)))
+        reader = rate_reader(connection, RateAdviceSettings(), lambda r, s: taken.append((r, s)))
         await reader.look()
         await connection.aclose()
 

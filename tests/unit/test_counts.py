@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection.advice import AdviceCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.observing.census import Census
 from broker_agent.runtime.peers.links import LinkCounters
+from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.client_pb2 import Subscribe
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame

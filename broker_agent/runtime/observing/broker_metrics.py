@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection.advice import AdviceCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.observing.census import Counted
 from broker_agent.runtime.peers.links import LinkCounters
+from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.observing.metrics import (
     Metric,
     Reading,

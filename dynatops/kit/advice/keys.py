@@ -27,18 +27,6 @@ def table_key(head: str, version: str, table: str) -> str:
     return f"{head}:{version}:{table}"
 
 
-def clients_key(version: str) -> str:
-    return table_key(SELECTION_KEY, version, "clients")
-
-
-def topics_key(version: str) -> str:
-    return table_key(SELECTION_KEY, version, "topics")
-
-
-def rates_key(version: str) -> str:
-    return table_key(RATES_KEY, version, "rates")
-
-
 # Jobs that advise, and the tables that the head of each counts.
 JOB_TABLES = {
     "clusters": ("brokers",),
