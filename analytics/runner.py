@@ -26,7 +26,7 @@ from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
 from analytics.files import Files, spark_url
 from analytics.intake import Progress, Step, TableIntake
-from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResult
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
 
@@ -153,7 +153,7 @@ class Runner:
         state = {
             name: self._read((f"{folder}/{name}",), schema) for name, schema in job.state.items()
         }
-        outcome = JobOutcome(state, self._clusters(), self._partitions())
+        outcome = JobOutcome(state, self._others(job), self._partitions())
         for name, frame in job.results(outcome).items():
             # Of an earlier attempt that did not come to its commit there may be one already.
             frame.write.mode("overwrite").parquet(self._result(job, name, version))
@@ -223,13 +223,15 @@ class Runner:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(*paths)
 
-    def _clusters(self) -> DataFrame | None:
-        folder = f"{self._output}/clusters"
+    def _others(self, job: Job) -> Mapping[str, DataFrame | None]:
+        return {name: self._newest(used) for name, used in job.kind.uses.items()}
+
+    def _newest(self, used: UsedResult) -> DataFrame | None:
+        folder = f"{self._output}/{used.job}"
         if not self._files.exists(f"{folder}/latest.json"):
             return None
         version = json.loads(self._files.read(f"{folder}/latest.json"))["version"]
-        clusters = self._read((f"{folder}/brokers/version={version}",), schemas.CLUSTERED)
-        return clusters.select(*schemas.BROKER_CLUSTERS.names)
+        return self._read((f"{folder}/{used.table}/version={version}",), used.schema)
 
     def _count_out(self, job: Job, version: int) -> Mapping[str, int]:
         return {name: frame.count() for name, frame in self.results(job, version).items()}

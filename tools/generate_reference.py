@@ -1,4 +1,5 @@
-"""Write what is made from the code: settings, counters, metrics, logs, and the dashboard.
+"""Write what is made from the code: settings, counters, metrics, logs, the dashboard, and what is
+told of the jobs of analytics.
 
 python tools/generate_reference.py            write them
 python tools/generate_reference.py --check    fail if what is committed is not current
@@ -13,10 +14,12 @@ from enum import Enum
 from pathlib import Path
 from typing import cast
 
+from analytics_pages import advising_jobs, analytics_page, chart_schema, chart_values
 from dashboard import dashboard
 from metrics_pages import logs_page, metrics_page
 
-from analytics.analytics_settings import AnalyticsSettings, described
+from analytics.analytics_settings import described
+from analytics.jobs.catalogue import default_settings
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.process_settings import describe_settings
@@ -64,7 +67,7 @@ def lines() -> Iterator[str]:
     yield ""
     yield "Set with `dynatops analytics run --set NAME=VALUE`: [analytics](analytics.md)."
     yield ""
-    yield from setting_table(described(AnalyticsSettings()))
+    yield from setting_table(described(default_settings()))
     yield ""
     yield "## Policy"
     yield ""
@@ -125,7 +128,11 @@ PAGES = {
     "docs/reference.md": lines,
     "docs/metrics.md": metrics_page,
     "docs/logs.md": logs_page,
+    "docs/analytics.md": analytics_page,
     "helm/dynatops/files/dashboard.json": dashboard,
+    "helm/dynatops/values.yaml": chart_values,
+    "helm/dynatops/values.schema.json": chart_schema,
+    "dynatops/kit/advice/advising_jobs.py": advising_jobs,
 }
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from analytics.jobs.catalogue import kinds
 from broker_agent.runtime.observing.broker_metrics import SECTIONS as BROKER
 from dynatops.kit.observing.log_operations import (
     ALWAYS,
@@ -32,8 +33,15 @@ MANAGER: tuple[Section, ...] = (
     ("HTTP", TRAFFIC),
     ("Process", MANAGER_PROCESS),
 )
+_ADVICE_TABLES = {name for kind in kinds().values() for name in kind.advice_tables.values()}
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
 _LABELS = {
-    "advice": "analytics jobs: `clusters`, `demand`, `mobility`, `rates`, `selection`",
+    "advice": f"analytics jobs: {_quoted(kinds())}",
     "broker": "the broker's own id, one value in a process",
     "le": "upper bound, of histograms' `_bucket`",
     "manager": "the manager's own id, one value in a process",
@@ -46,7 +54,7 @@ _LABELS = {
     "reason": "of HTTP connections `slow`, `crowded`; of managers' also `stalled`, `malformed`",
     "state": "of sessions `connected`, `absent`; of plans their eight states, in lower case",
     "status": "of HTTP the status code; of a node `joining`, `member`, `leaving`, `left`",
-    "table": "of advice: `brokers`, `clients`, `next`, `topics`",
+    "table": f"of advice: {_quoted(_ADVICE_TABLES)}",
     "version": "of the program, one value in a process",
 }
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.analytics_settings import MobilitySettings
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.analytics_settings import DAY_S, late_setting, setting
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
 from analytics.transforms import mobility
-from dynatops.kit.advice.keys import MOBILITY_KEY
 from dynatops.lake.fields import SESSIONS
 
-NAME = "mobility"
 _DAY_US = 86_400_000_000
 # In names of contexts, for what does not matter.
 ANY = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MobilitySettings:
+    late_s: float = late_setting(3_600.0)
+    keep_s: float = setting(28 * DAY_S, "Moves older than this no longer count.", above=True)
+    support: int = setting(5, "A context with fewer moves than this is left out.", least=1)
+    next_max: int = setting(4, "Brokers named for each context: the most probable.", least=1)
 
 
 def mobility_job(settings: MobilitySettings) -> Job:
@@ -43,7 +50,7 @@ def mobility_job(settings: MobilitySettings) -> Job:
         return {"next": table}
 
     return Job(
-        name=NAME,
+        kind=JOB,
         folds=(Fold(SESSIONS, schemas.VISITS, mobility.visits, settings.late_s),),
         state={"pending": schemas.VISITS, "heads": schemas.VISITS, "moves": schemas.MOVES},
         settle=settle,
@@ -66,4 +73,19 @@ def _advice(results: Frames, clocks: Mapping[str, Clock]) -> Advice:
     # The most probable first.
     value = fn.to_json(fn.transform("entries", lambda e: e.dropFields("rank")))
     ordered = contexts.orderBy(fn.col("moves").desc(), "field")
-    return Advice(MOBILITY_KEY, {"next": ordered.select("field", value.alias("value"))})
+    return Advice(JOB, {"next": ordered.select("field", value.alias("value"))})
+
+
+JOB = JobKind(
+    name="mobility",
+    says="which broker a user goes to next",
+    settings=MobilitySettings,
+    make=mobility_job,
+    results=("next",),
+    keeps="day, hour, broker, broker before and next; two visits of each user",
+    until="`keep_s`",
+    advice_tables={"next": "next"},
+    advises="`BROKER HOUR PREVIOUS`, with `*` for what does not matter -> "
+    '`[{"broker": …, "probability": …}, …]`',
+    schedule="37 * * * *",
+)

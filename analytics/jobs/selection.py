@@ -7,18 +7,15 @@ from collections.abc import Mapping
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.analytics_settings import SelectionJobSettings
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome, UsedResult
 from analytics.transforms import selection
-from dynatops.kit.advice.keys import SELECTION_KEY
 from dynatops.lake.fields import SUBSCRIPTIONS
 
-NAME = "selection"
 # Of a topic's SHA-1: its key, 64 bits.
 _KEY_DIGITS = 16
 
 
-def selection_job(settings: SelectionJobSettings) -> Job:
+def selection_job(settings: selection.SelectionJobSettings) -> Job:
     def settle(intake: Intake) -> Frames:
         ops = intake.state["ops"].unionByName(intake.parts[SUBSCRIPTIONS.name])
         seen_us = intake.clocks[SUBSCRIPTIONS.name].seen_us or 0
@@ -26,15 +23,16 @@ def selection_job(settings: SelectionJobSettings) -> Job:
 
     def results(outcome: JobOutcome) -> Frames:
         ops = outcome.state["ops"]
-        clusters = outcome.clusters
+        clusters = outcome.others["clusters"]
         if clusters is None:
-            clusters = ops.sparkSession.createDataFrame([], schemas.BROKER_CLUSTERS)
+            clusters = ops.sparkSession.createDataFrame([], schemas.CLUSTERED)
+        clusters = clusters.select(*schemas.BROKER_CLUSTERS.names)
         followed = selection.followed(ops)
         chosen = selection.selected(followed, clusters, settings, outcome.partitions)
         return {"users": chosen.users, "topics": chosen.topics, "brokers": chosen.brokers}
 
     return Job(
-        name=NAME,
+        kind=JOB,
         folds=(
             Fold(
                 SUBSCRIPTIONS,
@@ -56,4 +54,21 @@ def _advice(results: Frames, clocks: Mapping[str, Clock]) -> Advice:
     topics = results["topics"].orderBy(fn.col("followers").desc(), "topic")
     key = fn.substring(fn.sha1(fn.col("topic").cast("binary")), 1, _KEY_DIGITS)
     gathering = topics.select(key.alias("field"), fn.col("broker_id").alias("value"))
-    return Advice(SELECTION_KEY, {"clients": clients, "topics": gathering})
+    return Advice(JOB, {"clients": clients, "topics": gathering})
+
+
+JOB = JobKind(
+    name="selection",
+    says="the best broker for each user, and where to gather for each topic",
+    settings=selection.SelectionJobSettings,
+    make=selection_job,
+    results=("users", "topics", "brokers"),
+    keeps="user, topic, broker",
+    until="nothing was heard of it for `keep_s`",
+    advice_tables={"clients": "clients", "topics": "topics"},
+    advises="[selection.md](selection.md#advice); users who gain most, and topics with most "
+    "followers, first if there are too many",
+    followed_by="brokers",
+    uses={"clusters": UsedResult("clusters", "brokers", schemas.CLUSTERED)},
+    schedule="22 * * * *",
+)

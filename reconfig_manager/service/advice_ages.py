@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 
-from dynatops.kit.advice.keys import JOB_TABLES, head_key
+from dynatops.kit.advice.advising_jobs import JOB_TABLES
+from dynatops.kit.advice.keys import head_key
 from dynatops.kit.advice.reader import UNREACHABLE, RedisWatch
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dynatops.kit.advice.keys import JOB_TABLES
+from dynatops.kit.advice.advising_jobs import JOB_TABLES
 from dynatops.kit.observing.metrics import Metric, Reading, counter, counters_of, gauge, histogram
 from dynatops.kit.observing.process_metrics import process_metrics
 from dynatops.version import VERSION

@@ -18,7 +18,7 @@ from broker_agent.core.selection.selection import SelectionReason, User
 from broker_agent.core.selection.selection_settings import AdviceSettings
 from broker_agent.runtime.analytics.advice import SelectionTables, selection_reader
 from broker_agent.runtime.analytics.extras import advice_reader
-from dynatops.kit.advice.keys import SELECTION_KEY, table_key
+from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.kit.advice.reader import AdviceReader
 from dynatops.kit.redis_access import PASSWORD_VARIABLE
 from dynatops.kit.serving.start_errors import StartError
@@ -27,6 +27,7 @@ from tests.support.selecting import selection, told
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
+SELECTION_KEY = head_key("selection")
 TTL_S = 100
 PASSWORD = "what-opens-the-server"
 # As wide as the stubs want it.

@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from dynatops.kit.advice.keys import JOB_TABLES, RATES_KEY, SELECTION_KEY, head_key
+from dynatops.kit.advice.keys import head_key
 from reconfig_manager.service.advice_ages import AdviceAges, Head
 from tests.support.manager_store import storing
 
 pytestmark = pytest.mark.xdist_group("redis")
-
-
-def test_names_are_those_that_others_read() -> None:
-    assert (head_key("rates"), head_key("selection")) == (RATES_KEY, SELECTION_KEY)
-    assert set(JOB_TABLES) == {"clusters", "demand", "mobility", "rates", "selection"}
 
 
 def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:

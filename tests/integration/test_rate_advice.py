@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from dynatops.kit.advice.keys import RATES_KEY, table_key
+from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.kit.advice.reader import AdviceReader
 from reconfig_manager.process_settings import RateAdviceSettings, StoreSettings
 from reconfig_manager.service.rate_advice import AdvisedRates, rate_reader
 from reconfig_manager.store.embedded import EmbeddedServer
 from reconfig_manager.store.redis_store import connect
 
+RATES_KEY = head_key("rates")
 Taken = list[tuple[dict[str, float], float]]
 
 

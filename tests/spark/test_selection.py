@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from analytics import schemas
-from analytics.analytics_settings import SelectionJobSettings
 from analytics.transforms.selection import (
     Selected,
+    SelectionJobSettings,
     _numbered,
     followed,
     latest_ops,

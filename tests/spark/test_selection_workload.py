@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics import schemas
-from analytics.analytics_settings import SelectionJobSettings
 from analytics.transforms.selection import (
     Selected,
+    SelectionJobSettings,
     followed,
     latest_ops,
     selected,
