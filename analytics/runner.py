@@ -20,7 +20,6 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from analytics import schemas
 from analytics.analytics_settings import AnalyticsSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
@@ -29,6 +28,7 @@ from analytics.intake import Progress, Step, TableIntake
 from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResult
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
+from analytics.schemas import lake_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +245,7 @@ class Runner:
         plans: list[str] = []
         for fold in job.folds:
             source = f"{self._lake}/{fold.table.name}"
-            schema = schemas.lake_schema(fold.table)
+            schema = lake_schema(fold.table)
             rows = self._read((source,) if self._files.exists(source) else (), schema)
             parts[fold.table.name] = fold.part(rows.select(*schema.names))
             plans += [f"== {job.name}: rows of {fold.table.name} become a part =="]

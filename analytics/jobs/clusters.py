@@ -7,11 +7,22 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as fn
 
-from analytics import schemas
 from analytics.analytics_settings import DAY_S, late_setting, setting
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.schemas import DOUBLE, LONG, STRING, schema_of
 from analytics.transforms import clusters
 from dynatops.lake.fields import SESSIONS
+
+# Sums of unit vectors towards where sessions were.
+BROKER_PLACES = schema_of(
+    broker_id=STRING, located=LONG, x=DOUBLE, y=DOUBLE, z=DOUBLE, seen_us=LONG
+)
+CLUSTERED = schema_of(
+    broker_id=STRING, cluster=STRING, latitude=DOUBLE, longitude=DOUBLE, sessions=LONG
+)
+CLUSTERS = schema_of(
+    cluster=STRING, brokers=LONG, latitude=DOUBLE, longitude=DOUBLE, radius_km=DOUBLE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +46,8 @@ def clusters_job(settings: ClustersSettings) -> Job:
 
     return Job(
         kind=JOB,
-        folds=(Fold(SESSIONS, schemas.BROKER_PLACES, clusters.broker_places, settings.late_s),),
-        state={"places": schemas.BROKER_PLACES},
+        folds=(Fold(SESSIONS, BROKER_PLACES, clusters.broker_places, settings.late_s),),
+        state={"places": BROKER_PLACES},
         settle=settle,
         results=results,
         advice=_advice,

@@ -7,11 +7,24 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as fn
 
-from analytics import schemas
 from analytics.analytics_settings import DAY_S, late_setting, setting
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.schemas import DOUBLE, INT, LONG, STRING, schema_of
 from analytics.transforms import demand
 from dynatops.lake.fields import REQUESTS
+
+HOUR_REQUESTS = schema_of(hour=LONG, broker_id=STRING, topic=STRING, requests=LONG)
+BROKER_DEMAND = schema_of(
+    broker_id=STRING, topic=STRING, requests=LONG, rate=DOUBLE, share=DOUBLE, rank=INT
+)
+TOPIC_DEMAND = schema_of(
+    topic=STRING,
+    requests=LONG,
+    rate=DOUBLE,
+    popularity=DOUBLE,
+    locality=DOUBLE,
+    brokers=LONG,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +63,8 @@ def demand_job(settings: DemandSettings) -> Job:
 
     return Job(
         kind=JOB,
-        folds=(Fold(REQUESTS, schemas.HOUR_REQUESTS, demand.hour_requests, settings.late_s),),
-        state={"hours": schemas.HOUR_REQUESTS},
+        folds=(Fold(REQUESTS, HOUR_REQUESTS, demand.hour_requests, settings.late_s),),
+        state={"hours": HOUR_REQUESTS},
         settle=settle,
         results=results,
         advice=advice,

@@ -7,15 +7,28 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as fn
 
-from analytics import schemas
 from analytics.analytics_settings import DAY_S, late_setting, setting
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.schemas import DOUBLE, INT, LONG, STRING, schema_of
 from analytics.transforms import mobility
 from dynatops.lake.fields import SESSIONS
 
 _DAY_US = 86_400_000_000
 # In names of contexts, for what does not matter.
 ANY = "*"
+
+VISITS = schema_of(user_id=STRING, time_us=LONG, broker_id=STRING)
+# From where to where users went, and where they had been before.
+MOVES = schema_of(day=LONG, hour=INT, previous=STRING, broker_id=STRING, next=STRING, moves=LONG)
+NEXT_BROKERS = schema_of(
+    broker_id=STRING,
+    hour=INT,
+    previous=STRING,
+    next=STRING,
+    moves=LONG,
+    probability=DOUBLE,
+    rank=INT,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +64,8 @@ def mobility_job(settings: MobilitySettings) -> Job:
 
     return Job(
         kind=JOB,
-        folds=(Fold(SESSIONS, schemas.VISITS, mobility.visits, settings.late_s),),
-        state={"pending": schemas.VISITS, "heads": schemas.VISITS, "moves": schemas.MOVES},
+        folds=(Fold(SESSIONS, VISITS, mobility.visits, settings.late_s),),
+        state={"pending": VISITS, "heads": VISITS, "moves": MOVES},
         settle=settle,
         results=results,
         advice=_advice,

