@@ -20,14 +20,8 @@ from metrics_pages import logs_page, metrics_page
 
 from analytics.analytics_settings import described
 from analytics.jobs.catalogue import default_settings
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.process_settings import describe_settings
-from broker_agent.runtime.manager.uplink import UplinkCounters
-from broker_agent.runtime.peers.links import LinkCounters
-from dynatops.kit.advice.advice_counters import AdviceCounters
-from dynatops.lake.counters import LakeCounters
-from overlay.counters import OverlayCounters
+from broker_agent.runtime.observing.counter_sets import COUNTER_SETS
 from reconfig_manager.model.policy import Policy, SolverOptions
 from reconfig_manager.process_settings import describe_settings as describe_manager_settings
 from reconfig_manager.rest.app import create_app
@@ -35,15 +29,6 @@ from reconfig_manager.rest.facade import Facade
 from reconfig_manager.rest.settings import RestSettings
 
 ROOT = Path(__file__).resolve().parent.parent
-COUNTERS = (
-    ("Clients", BrokerCounters),
-    ("Broker selection", SelectionCounters),
-    ("Advice", AdviceCounters),
-    ("Lake", LakeCounters),
-    ("Overlay node", OverlayCounters),
-    ("Links", LinkCounters),
-    ("Managers", UplinkCounters),
-)
 
 
 def lines() -> Iterator[str]:
@@ -84,13 +69,13 @@ def lines() -> Iterator[str]:
     yield "## Counters"
     yield ""
     yield "Shown by `dynatops brokers --json`. They count since the broker started."
-    for title, kind in COUNTERS:
+    for counted in COUNTER_SETS:
         yield ""
-        yield f"### {title}"
+        yield f"### {counted.title}"
         yield ""
         yield "| counter | meaning |"
         yield "|---|---|"
-        for field in fields(kind):
+        for field in fields(counted.kind):
             yield f"| `{field.name}` | {field.metadata['doc']} |"
 
 

@@ -109,7 +109,7 @@ class Agent:
         self._connections_opened = 0
         # When the last tick was over.
         self._ticked_s = 0.0
-        self.advice_counters = AdviceCounters()
+        self.advice_counters: AdviceCounters = AdviceCounters()
         self._saving: Saving | None = None
         self._feed: LakeFeed | None = None
         # To the reconfiguration managers, where there are any.

@@ -42,7 +42,7 @@ Figures = list[Metric[Sight]]
 
 
 def figures_of(sight: Sight) -> list[Family]:
-    known = [*LEADERSHIP, *NETWORK, *PLANS] if sight.found is not None else LEADERSHIP
+    known = ALL if sight.found is not None else LEADERSHIP
     return families(known, sight)
 
 
@@ -148,3 +148,11 @@ PLANS: Figures = [
         "of",
     ),
 ]
+
+# As they are documented.
+SECTIONS: tuple[tuple[str, Figures], ...] = (
+    ("Leadership and watchers", LEADERSHIP),
+    ("The network; only of the manager that leads", NETWORK),
+    ("Plans and policy; only of the manager that leads", PLANS),
+)
+ALL: Figures = [metric for _, metrics in SECTIONS for metric in metrics]

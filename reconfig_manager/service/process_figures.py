@@ -145,4 +145,12 @@ PROCESS: Figures = [
     ),
 ]
 
-METRICS: Figures = [*EXECUTION, *STORE, *AGENTS, *ADVICE, *PROCESS]
+# As they are documented.
+SECTIONS: tuple[tuple[str, Figures], ...] = (
+    ("Execution and solver", EXECUTION),
+    ("Advice of analytics jobs", ADVICE),
+    ("Brokers' streams", AGENTS),
+    ("Store", STORE),
+    ("Process", PROCESS),
+)
+METRICS: Figures = [metric for _, metrics in SECTIONS for metric in metrics]
