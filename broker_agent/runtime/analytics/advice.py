@@ -40,8 +40,9 @@ def selection_kind(entries_max: int) -> AdviceKind[SelectionTables]:
     async def read(version: AdviceVersion) -> SelectionTables:
         clients = await _table(version, "clients", entries_max)
         topics = await _table(version, "topics", entries_max)
+        by_key = {_topic_key(name): broker for name, broker in topics.items()}
         version.counters.advice_entries += len(clients) + len(topics)
-        return clients, {_topic_key(name): broker for name, broker in topics.items()}
+        return clients, by_key
 
     return AdviceKind(
         job="selection", what="advice", log=log, complaint=_complaint, read=read, must_expire=True

@@ -1,7 +1,7 @@
 """Jobs of analytics that advise, and the tables that the head of each counts.
 
-Made from the jobs by `tools/generate_reference.py`; change a job, then `make docs`. Whoever looks
-for advice of all jobs is not to load Spark, or analytics.
+Made from the jobs by `tools/generate_reference.py`; change a job, then `make docs`. Managers look
+for all of it, and load nothing of analytics.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     await reader.run()              # until cancelled
 
 A kind of advice (`AdviceKind`) says where it is, what is read of it, and what is said of it in the
-log; whoever follows advice declares the kind. Nothing here holds a process up: while Redis is away,
-or what is there is no advice, it goes on with what it has until that is no longer fresh
-(`freshness`). Each trouble is said once, and once that it is over.
+log; brokers and managers declare those that they follow. Nothing here holds a process up: while
+Redis is away, or what is there is no advice, it goes on with what it has until that is no longer
+fresh (`freshness`). Each trouble is said once, and once that it is over.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AdviceVersion:
 
 @dataclass(frozen=True, slots=True)
 class AdviceKind(Generic[Content]):
-    """A kind of advice, as whoever follows it declares it."""
+    """A kind of advice, as the process that follows it declares it."""
 
     # The job that writes it.
     job: str
