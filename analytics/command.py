@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
 from analytics.errors import AnalyticsError, AnalyticsUsageError
+from analytics.jobs.catalogue import JOBS, default_settings, jobs
 from dynatops.kit.redis_access import (
     PASSWORD_VARIABLE,
     RedisPasswordError,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from analytics.runner import Runner, Summary
 
 ALL = "all"
-JOBS = ("rates", "clusters", "selection", "mobility", "demand")
 DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
 _PROGRESS_PERIOD_S = 10.0
 _LINE = 79
@@ -89,14 +89,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]") -> int:
     """Run the jobs. What goes wrong in one does not stop the next."""
+    _require("pyspark", "redis" if arguments.redis else "")
     try:
-        settings = with_values(AnalyticsSettings(), arguments.assignments)
+        settings = with_values(default_settings(), arguments.assignments)
     except SettingsError as error:
         raise AnalyticsUsageError(str(error)) from None
     if warning := exposed_password([arguments.redis], "--redis-password-file"):
         print(f"warning: {warning}", file=sys.stderr)
     _check_password(arguments)
-    _require("pyspark", "redis" if arguments.redis else "")
     names = JOBS if arguments.job == ALL else (arguments.job,)
     progress = _ProgressLine()
     started_s = time.monotonic()
@@ -151,8 +151,6 @@ def _run_jobs(
 ) -> int:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
-
-    from analytics.jobs.catalogue import jobs
 
     catalogue = jobs(settings)
     if arguments.explain:

@@ -1,5 +1,8 @@
 """What a job is: which tables it takes in, what it keeps of them, and what it makes of that.
 
+Each module of `analytics.jobs` declares one as `JOB`, a JobKind; help, settings, documentation, the
+chart and what managers look for in Redis follow from it.
+
     rows of the lake --fold.part--> parts --settle--> state --results--> tables --advice--> Redis
 
 `part` sees one batch of good rows, as many times as it takes; `settle` sees all parts since the
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -18,6 +22,7 @@ from pyspark.sql.types import StructType
 from dynatops.lake.fields import Table
 
 Frames = Mapping[str, DataFrame]
+Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +61,66 @@ class JobOutcome:
     """What `results` is given."""
 
     state: Frames
-    # BROKER_CLUSTERS as the job `clusters` has them; None if it never ran.
-    clusters: DataFrame | None
+    # Newest results of other jobs, as `JobKind.uses` names them; None of a job that never ran.
+    others: Mapping[str, DataFrame | None]
     # Into how many a large shuffle is divided.
     partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsedResult:
+    """A table of another job's results."""
+
+    job: str
+    table: str
+    schema: StructType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKind(Generic[Settings]):
+    """All that is to be known of a job without running it."""
+
+    # That of its module.
+    name: str
+    # What its results say, in words for operators.
+    says: str
+    settings: type[Settings]
+    make: Callable[[Settings], Job]
+    # Tables of its results.
+    results: tuple[str, ...]
+    # Of its state: what there is a row for, and until when.
+    keeps: str
+    until: str
+    # Tables of its advice, each with the name that the head counts it under.
+    advice_tables: Mapping[str, str]
+    # Fields and values of these.
+    advises: str
+    # Other processes that follow its advice.
+    followed_by: str = ""
+    # What it reads of other jobs; these come before it in the catalogue.
+    uses: Mapping[str, UsedResult] = field(default_factory=dict)
+    # In the chart, of a cron; jobs that begin together share the machine.
+    schedule: str
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """Tables of `field` and `value`, the most important entries first; fields of the head."""
 
-    key: str
+    kind: JobKind[Any]
     tables: Frames
-    # Under which name the head counts a table, where not under the table's own.
-    counted_as: Mapping[str, str] = field(default_factory=dict)
     head: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    name: str
+    kind: JobKind[Any]
     folds: tuple[Fold, ...]
     state: Mapping[str, StructType]
     settle: Callable[[Intake], Frames]
     results: Callable[[JobOutcome], Frames]
     advice: Callable[[Frames, Mapping[str, Clock]], Advice]
+
+    @property
+    def name(self) -> str:
+        return self.kind.name

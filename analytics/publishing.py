@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from analytics.analytics_settings import RunSettings
 from analytics.errors import AnalyticsError
 from analytics.job import Advice
-from dynatops.kit.advice_keys import table_key
+from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.kit.observing.logs import without_passwords
 from dynatops.kit.redis_access import RedisPasswordError, password_options
 
@@ -48,14 +48,16 @@ def publish(
 ) -> Published:
     """`number` is that of the results; it begins the version's name."""
     version = f"{number}-{uuid4().hex[:8]}"
+    kind = advice.kind
+    head_name = head_key(kind.name)
     redis = _connect(redis_url, password_file)
     try:
         counts: dict[str, str] = {}
         left_out = 0
         for name, table in advice.tables.items():
-            key = table_key(advice.key, version, name)
+            key = table_key(head_name, version, name)
             entries, all_of = _write(redis, key, table, settings)
-            counts[advice.counted_as.get(name, name)] = str(entries)
+            counts[kind.advice_tables[name]] = str(entries)
             left_out += all_of - entries
         computed_s = time.time() if now_s is None else now_s
         head: Table = {
@@ -65,9 +67,9 @@ def publish(
             **advice.head,
         }
         with redis.pipeline(transaction=True) as pipeline:
-            pipeline.delete(advice.key)
-            pipeline.hset(advice.key, mapping=head)
-            pipeline.expire(advice.key, settings.expiry_s)
+            pipeline.delete(head_name)
+            pipeline.hset(head_name, mapping=head)
+            pipeline.expire(head_name, settings.expiry_s)
             pipeline.execute()
     except (RedisError, OSError) as error:
         raise AnalyticsError(

@@ -20,15 +20,15 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from analytics import schemas
 from analytics.analytics_settings import AnalyticsSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
 from analytics.files import Files, spark_url
 from analytics.intake import Progress, Step, TableIntake
-from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResult
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
+from analytics.schemas import lake_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class Runner:
         state = {
             name: self._read((f"{folder}/{name}",), schema) for name, schema in job.state.items()
         }
-        outcome = JobOutcome(state, self._clusters(), self._partitions())
+        outcome = JobOutcome(state, self._others(job), self._partitions())
         for name, frame in job.results(outcome).items():
             # Of an earlier attempt that did not come to its commit there may be one already.
             frame.write.mode("overwrite").parquet(self._result(job, name, version))
@@ -223,13 +223,15 @@ class Runner:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(*paths)
 
-    def _clusters(self) -> DataFrame | None:
-        folder = f"{self._output}/clusters"
+    def _others(self, job: Job) -> Mapping[str, DataFrame | None]:
+        return {name: self._newest(used) for name, used in job.kind.uses.items()}
+
+    def _newest(self, used: UsedResult) -> DataFrame | None:
+        folder = f"{self._output}/{used.job}"
         if not self._files.exists(f"{folder}/latest.json"):
             return None
         version = json.loads(self._files.read(f"{folder}/latest.json"))["version"]
-        clusters = self._read((f"{folder}/brokers/version={version}",), schemas.CLUSTERED)
-        return clusters.select(*schemas.BROKER_CLUSTERS.names)
+        return self._read((f"{folder}/{used.table}/version={version}",), used.schema)
 
     def _count_out(self, job: Job, version: int) -> Mapping[str, int]:
         return {name: frame.count() for name, frame in self.results(job, version).items()}
@@ -243,7 +245,7 @@ class Runner:
         plans: list[str] = []
         for fold in job.folds:
             source = f"{self._lake}/{fold.table.name}"
-            schema = schemas.lake_schema(fold.table)
+            schema = lake_schema(fold.table)
             rows = self._read((source,) if self._files.exists(source) else (), schema)
             parts[fold.table.name] = fold.part(rows.select(*schema.names))
             plans += [f"== {job.name}: rows of {fold.table.name} become a part =="]

@@ -28,7 +28,7 @@ from typing import Any
 
 import duckdb
 
-from analytics.analytics_settings import AnalyticsSettings, RatesSettings
+from analytics.jobs.rates import RatesSettings
 from dynatops.lake.files import Lake
 from dynatops.local.made_up_lake.generate import generate
 from dynatops.local.made_up_lake.world import LakeSpec
@@ -169,7 +169,7 @@ def _run(job: str, lake: Path, output: Path) -> dict[str, Any]:
 
 def _rates_by_duckdb(lake: Path, output: Path, version: int, folder: Path) -> float:
     """Seconds; and a complaint if it does not come to what Spark has found."""
-    settings = AnalyticsSettings().rates
+    settings = RatesSettings()
     results = folder / "duckdb"
     results.mkdir()
     started_s = time.perf_counter()

@@ -20,11 +20,10 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import dynatops
-from dynatops.local.bench.processes import BenchWorker
+from dynatops.local.bench.processes import BenchWorker, processor_s
 from dynatops.local.bench.pubsub import PubSubPlan
 from dynatops.local.bench.pubsub import run as run_pubsub
 
@@ -61,12 +60,6 @@ async def scrape_forever(address: str, every_s: float, taken_s: list[float]) -> 
     while True:
         taken_s.append((await scrape(address))[0])
         await asyncio.sleep(every_s)
-
-
-def processor_s(pid: int) -> float:
-    """What the process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def load(

@@ -1,20 +1,23 @@
 """helm/dynatops/files/dashboard.json, for Grafana: `generate_reference.py` writes it.
 
-What it shows is in `dashboard_rows.py`. A test compares the metrics that are named with those that
-brokers and managers expose.
+What it shows is in `dashboard_rows.py`, by the names of metrics that brokers and managers declare.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from dashboard_panels import PICK, Panel
 from dashboard_rows import ROWS
+from metrics_pages import BROKER, MANAGER
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24
+# Of a histogram.
+_PARTS = ("bucket", "sum", "count")
 
 
 def dashboard() -> Iterator[str]:
@@ -35,7 +38,19 @@ def dashboard() -> Iterator[str]:
         "annotations": {"list": _annotations()},
         "panels": list(_panels()),
     }
-    return iter(json.dumps(document, indent=1, ensure_ascii=False).splitlines())
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    _check_names(text)
+    return iter(text.splitlines())
+
+
+def _check_names(text: str) -> None:
+    declared = {
+        metric.name: metric.kind for _, metrics in (*BROKER, *MANAGER) for metric in metrics
+    }
+    parts = {f"{n}_{p}" for n, k in declared.items() if k == "histogram" for p in _PARTS}
+    unknown = set(re.findall(r"\bdynatops_[a-z0-9_]+", text)) - declared.keys() - parts
+    if unknown:
+        raise ValueError(f"the dashboard names what nobody declares: {', '.join(sorted(unknown))}")
 
 
 def _variables() -> list[dict[str, Any]]:

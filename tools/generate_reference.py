@@ -1,4 +1,5 @@
-"""Write what is made from the code: settings, counters, metrics, logs, and the dashboard.
+"""Write what is made from the code: settings, counters, metrics, logs, the dashboard, and what is
+told of the jobs of analytics.
 
 python tools/generate_reference.py            write them
 python tools/generate_reference.py --check    fail if what is committed is not current
@@ -13,18 +14,14 @@ from enum import Enum
 from pathlib import Path
 from typing import cast
 
+from analytics_pages import advising_jobs, analytics_page, chart_schema, chart_values
 from dashboard import dashboard
 from metrics_pages import logs_page, metrics_page
 
-from analytics.analytics_settings import AnalyticsSettings, described
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection.advice import AdviceCounters
-from broker_agent.core.selection.selection_counters import SelectionCounters
+from analytics.analytics_settings import described
+from analytics.jobs.catalogue import default_settings
 from broker_agent.process_settings import describe_settings
-from broker_agent.runtime.manager.uplink import UplinkCounters
-from broker_agent.runtime.peers.links import LinkCounters
-from dynatops.lake.counters import LakeCounters
-from overlay.counters import OverlayCounters
+from broker_agent.runtime.observing.counter_sets import COUNTER_SETS
 from reconfig_manager.model.policy import Policy, SolverOptions
 from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.facade import Facade
@@ -32,15 +29,6 @@ from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.service.process_settings import describe_settings as describe_manager_settings
 
 ROOT = Path(__file__).resolve().parent.parent
-COUNTERS = (
-    ("Clients", BrokerCounters),
-    ("Broker selection", SelectionCounters),
-    ("Advice", AdviceCounters),
-    ("Lake", LakeCounters),
-    ("Overlay node", OverlayCounters),
-    ("Links", LinkCounters),
-    ("Managers", UplinkCounters),
-)
 
 
 def lines() -> Iterator[str]:
@@ -64,7 +52,7 @@ def lines() -> Iterator[str]:
     yield ""
     yield "Set with `dynatops analytics run --set NAME=VALUE`: [analytics](analytics.md)."
     yield ""
-    yield from setting_table(described(AnalyticsSettings()))
+    yield from setting_table(described(default_settings()))
     yield ""
     yield "## Policy"
     yield ""
@@ -81,13 +69,13 @@ def lines() -> Iterator[str]:
     yield "## Counters"
     yield ""
     yield "Shown by `dynatops brokers --json`. They count since the broker started."
-    for title, kind in COUNTERS:
+    for counted in COUNTER_SETS:
         yield ""
-        yield f"### {title}"
+        yield f"### {counted.title}"
         yield ""
         yield "| counter | meaning |"
         yield "|---|---|"
-        for field in fields(kind):
+        for field in fields(counted.kind):
             yield f"| `{field.name}` | {field.metadata['doc']} |"
 
 
@@ -125,7 +113,11 @@ PAGES = {
     "docs/reference.md": lines,
     "docs/metrics.md": metrics_page,
     "docs/logs.md": logs_page,
+    "docs/analytics.md": analytics_page,
     "helm/dynatops/files/dashboard.json": dashboard,
+    "helm/dynatops/values.yaml": chart_values,
+    "helm/dynatops/values.schema.json": chart_schema,
+    "dynatops/kit/advice/advising_jobs.py": advising_jobs,
 }
 
 

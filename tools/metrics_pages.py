@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from analytics.jobs.catalogue import kinds
 from broker_agent.runtime.observing.broker_metrics import SECTIONS as BROKER
 from dynatops.kit.observing.log_operations import (
     ALWAYS,
@@ -14,41 +15,35 @@ from dynatops.kit.observing.log_operations import (
     MANAGER_OPERATIONS,
 )
 from dynatops.kit.observing.logs import Operation
+from dynatops.kit.observing.metric_labels import LABELS
 from dynatops.kit.observing.metrics import Metric
 from reconfig_manager.rest.serving.admission import TRAFFIC
-from reconfig_manager.service.observing.metrics import LEADERSHIP, NETWORK, PLANS
-from reconfig_manager.service.observing.process_metrics import ADVICE, AGENTS, EXECUTION, STORE
-from reconfig_manager.service.observing.process_metrics import PROCESS as MANAGER_PROCESS
+from reconfig_manager.service.observing.metrics import SECTIONS as KNOWN
+from reconfig_manager.service.observing.process_metrics import SECTIONS as COUNTED
 
 Section = tuple[str, Sequence[Metric[Any]]]
-MANAGER: tuple[Section, ...] = (
-    ("Leadership and watchers", LEADERSHIP),
-    ("The network; only of the manager that leads", NETWORK),
-    ("Plans and policy; only of the manager that leads", PLANS),
-    ("Execution and solver", EXECUTION),
-    ("Advice of analytics jobs", ADVICE),
-    ("Brokers' streams", AGENTS),
-    ("Store", STORE),
-    ("HTTP", TRAFFIC),
-    ("Process", MANAGER_PROCESS),
-)
-_LABELS = {
-    "advice": "analytics jobs: `clusters`, `demand`, `mobility`, `rates`, `selection`",
-    "broker": "the broker's own id, one value in a process",
-    "le": "upper bound, of histograms' `_bucket`",
-    "manager": "the manager's own id, one value in a process",
-    "method": "HTTP methods that exist, and `other`",
-    "mode": "`manual`, `auto`, `off`",
-    "of": "`a`, `b`, `c`",
-    "outcome": "how Algorithm 3 can end; eight values",
-    "path": "`/livez`, `/readyz`, `/metrics`, `other`",
-    "phase": "phases of a plan, in lower case; six values",
-    "reason": "of HTTP connections `slow`, `crowded`; of managers' also `stalled`, `malformed`",
-    "state": "of sessions `connected`, `absent`; of plans their eight states, in lower case",
-    "status": "of HTTP the status code; of a node `joining`, `member`, `leaving`, `left`",
-    "table": "of advice: `brokers`, `clients`, `next`, `topics`",
-    "version": "of the program, one value in a process",
-}
+MANAGER: tuple[Section, ...] = (*KNOWN, *COUNTED, ("HTTP", TRAFFIC))
+
+
+def _label(name: str) -> str:
+    """Its values; those that only analytics know are added."""
+    try:
+        text = LABELS[name]
+    except KeyError:
+        raise ValueError(
+            f"the label {name} is not declared: dynatops/kit/observing/metric_labels.py"
+        ) from None
+    declared = kinds()
+    if name == "advice":
+        text += f": {_quoted(declared)}"
+    elif name == "table":
+        text += f": {_quoted({t for k in declared.values() for t in k.advice_tables.values()})}"
+    return text
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
 
 _MADE = "Made from the code by `tools/generate_reference.py`; change the code, then `make docs`."
 _UNITS = ("seconds", "bytes", "ratio", "events", "rows", "topics", "per_second")
@@ -69,7 +64,7 @@ def metrics_page() -> Iterator[str]:
     yield "|---|---|"
     used = {label for _, metrics in (*BROKER, *MANAGER) for m in metrics for label in m.labels}
     for label in sorted({*used, "le"}):
-        yield f"| `{label}` | {_LABELS[label]} |"
+        yield f"| `{label}` | {_label(label)} |"
     for title, sections in (("Brokers", BROKER), ("Managers", MANAGER)):
         yield ""
         yield f"## {title}"

@@ -1,1 +1,4 @@
-"""The jobs: what each reads, keeps, and writes. The algorithms are in `analytics.transforms`."""
+"""The jobs, a module each, registered in `catalogue`: what each reads, keeps, and writes.
+
+The algorithms are in `analytics.transforms`.
+"""

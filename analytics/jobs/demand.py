@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import functions as fn
 
-from analytics import schemas
-from analytics.analytics_settings import DemandSettings
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.analytics_settings import DAY_S, late_setting, setting
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.schemas import DOUBLE, INT, LONG, STRING, schema_of
 from analytics.transforms import demand
-from dynatops.kit.advice_keys import DEMAND_KEY
 from dynatops.lake.fields import REQUESTS
 
-NAME = "demand"
+HOUR_REQUESTS = schema_of(hour=LONG, broker_id=STRING, topic=STRING, requests=LONG)
+BROKER_DEMAND = schema_of(
+    broker_id=STRING, topic=STRING, requests=LONG, rate=DOUBLE, share=DOUBLE, rank=INT
+)
+TOPIC_DEMAND = schema_of(
+    topic=STRING,
+    requests=LONG,
+    rate=DOUBLE,
+    popularity=DOUBLE,
+    locality=DOUBLE,
+    brokers=LONG,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandSettings:
+    late_s: float = late_setting(3_600.0)
+    keep_s: float = setting(7 * DAY_S, "Requests older than this no longer count.", above=True)
+    brokers_max: int = setting(
+        16, "Brokers named for each topic in advice: those that ask most.", least=1
+    )
 
 
 def demand_job(settings: DemandSettings) -> Job:
@@ -39,13 +59,27 @@ def demand_job(settings: DemandSettings) -> Job:
         ordered = joined.orderBy(fn.col("requests").desc(), "topic")
         value = fn.to_json(figures).alias("value")
         table = ordered.select(fn.col("topic").alias("field"), value)
-        return Advice(DEMAND_KEY, {"topics": table})
+        return Advice(JOB, {"topics": table})
 
     return Job(
-        name=NAME,
-        folds=(Fold(REQUESTS, schemas.HOUR_REQUESTS, demand.hour_requests, settings.late_s),),
-        state={"hours": schemas.HOUR_REQUESTS},
+        kind=JOB,
+        folds=(Fold(REQUESTS, HOUR_REQUESTS, demand.hour_requests, settings.late_s),),
+        state={"hours": HOUR_REQUESTS},
         settle=settle,
         results=results,
         advice=advice,
     )
+
+
+JOB = JobKind(
+    name="demand",
+    says="who asks for the past of which topics",
+    settings=DemandSettings,
+    make=demand_job,
+    results=("brokers", "topics"),
+    keeps="hour, broker, topic",
+    until="`keep_s`",
+    advice_tables={"topics": "topics"},
+    advises='topic -> `{"rate": …, "popularity": …, "locality": …, "brokers": {broker: share, …}}`',
+    schedule="52 * * * *",
+)

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import functions as fn
 
-from analytics import schemas
-from analytics.analytics_settings import MobilitySettings
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.analytics_settings import DAY_S, late_setting, setting
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.schemas import DOUBLE, INT, LONG, STRING, schema_of
 from analytics.transforms import mobility
-from dynatops.kit.advice_keys import MOBILITY_KEY
 from dynatops.lake.fields import SESSIONS
 
-NAME = "mobility"
 _DAY_US = 86_400_000_000
 # In names of contexts, for what does not matter.
 ANY = "*"
+
+VISITS = schema_of(user_id=STRING, time_us=LONG, broker_id=STRING)
+# From where to where users went, and where they had been before.
+MOVES = schema_of(day=LONG, hour=INT, previous=STRING, broker_id=STRING, next=STRING, moves=LONG)
+NEXT_BROKERS = schema_of(
+    broker_id=STRING,
+    hour=INT,
+    previous=STRING,
+    next=STRING,
+    moves=LONG,
+    probability=DOUBLE,
+    rank=INT,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MobilitySettings:
+    late_s: float = late_setting(3_600.0)
+    keep_s: float = setting(28 * DAY_S, "Moves older than this no longer count.", above=True)
+    support: int = setting(5, "A context with fewer moves than this is left out.", least=1)
+    next_max: int = setting(4, "Brokers named for each context: the most probable.", least=1)
 
 
 def mobility_job(settings: MobilitySettings) -> Job:
@@ -43,9 +63,9 @@ def mobility_job(settings: MobilitySettings) -> Job:
         return {"next": table}
 
     return Job(
-        name=NAME,
-        folds=(Fold(SESSIONS, schemas.VISITS, mobility.visits, settings.late_s),),
-        state={"pending": schemas.VISITS, "heads": schemas.VISITS, "moves": schemas.MOVES},
+        kind=JOB,
+        folds=(Fold(SESSIONS, VISITS, mobility.visits, settings.late_s),),
+        state={"pending": VISITS, "heads": VISITS, "moves": MOVES},
         settle=settle,
         results=results,
         advice=_advice,
@@ -66,4 +86,19 @@ def _advice(results: Frames, clocks: Mapping[str, Clock]) -> Advice:
     # The most probable first.
     value = fn.to_json(fn.transform("entries", lambda e: e.dropFields("rank")))
     ordered = contexts.orderBy(fn.col("moves").desc(), "field")
-    return Advice(MOBILITY_KEY, {"next": ordered.select("field", value.alias("value"))})
+    return Advice(JOB, {"next": ordered.select("field", value.alias("value"))})
+
+
+JOB = JobKind(
+    name="mobility",
+    says="which broker a user goes to next",
+    settings=MobilitySettings,
+    make=mobility_job,
+    results=("next",),
+    keeps="day, hour, broker, broker before and next; two visits of each user",
+    until="`keep_s`",
+    advice_tables={"next": "next"},
+    advises="`BROKER HOUR PREVIOUS`, with `*` for what does not matter -> "
+    '`[{"broker": …, "probability": …}, …]`',
+    schedule="37 * * * *",
+)

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from analytics import schemas
-from analytics.analytics_settings import RatesSettings
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobOutcome
+from analytics.analytics_settings import late_setting, setting
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.schemas import DOUBLE, LONG, STRING, schema_of
 from analytics.transforms import rates
-from dynatops.kit.advice_keys import RATES_KEY
 from dynatops.lake.fields import PUBLICATIONS
 
-NAME = "rates"
+# Events of a topic at a broker in a period that may still get more.
+PERIOD_EVENTS = schema_of(topic=STRING, broker_id=STRING, period=LONG, events=LONG)
+TOPIC_RATES = schema_of(topic=STRING, rate=DOUBLE)
+BROKER_RATES = schema_of(topic=STRING, broker_id=STRING, rate=DOUBLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatesSettings:
+    period_s: float = setting(
+        300.0,
+        "Length of a period of eq. 12. Much longer than windows of the lake, shorter than what "
+        "should be noticed.",
+        above=True,
+    )
+    alpha: float = setting(
+        0.3, "Weight of the newest period (DYNATOPS III-D1).", above=True, most=1
+    )
+    late_s: float = late_setting(600.0)
+    forget_rate: float = setting(
+        1e-9, "Topics that are estimated below so many events/s are forgotten: state stays bounded."
+    )
 
 
 def rates_job(settings: RatesSettings) -> Job:
@@ -46,20 +66,20 @@ def rates_job(settings: RatesSettings) -> Job:
         }
 
     return Job(
-        name=NAME,
+        kind=JOB,
         folds=(
             Fold(
                 PUBLICATIONS,
-                schemas.PERIOD_EVENTS,
+                PERIOD_EVENTS,
                 lambda rows: rates.period_events(rows, settings.period_s),
                 settings.late_s,
                 period_us,
             ),
         ),
         state={
-            "open": schemas.PERIOD_EVENTS,
-            "topics": schemas.TOPIC_RATES,
-            "brokers": schemas.BROKER_RATES,
+            "open": PERIOD_EVENTS,
+            "topics": TOPIC_RATES,
+            "brokers": BROKER_RATES,
         },
         settle=settle,
         results=_results,
@@ -78,8 +98,22 @@ def _advice(results: Frames, clocks: Mapping[str, Clock]) -> Advice:
     )
     closed_us = clocks[PUBLICATIONS.name].closed_us or 0
     return Advice(
-        RATES_KEY,
+        JOB,
         {"rates": table},
-        counted_as={"rates": "topics"},
         head={"as_of_s": f"{closed_us / 1e6:.3f}"},
     )
+
+
+JOB = JobKind(
+    name="rates",
+    says="how often something is published in each topic",
+    settings=RatesSettings,
+    make=rates_job,
+    results=("topics", "brokers"),
+    keeps="topic, and topic at a broker",
+    until="its rate is below `forget_rate`",
+    advice_tables={"rates": "topics"},
+    advises="topic -> events/s; the head has `as_of_s`, the end of the last period",
+    followed_by="the manager",
+    schedule="*/15 * * * *",
+)

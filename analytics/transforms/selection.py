@@ -25,7 +25,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as fn
 
-from analytics.analytics_settings import SelectionJobSettings
+from analytics.analytics_settings import DAY_S, late_setting, setting
 from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
 
 # Utilities and brokers are ordered as one number: billionths of the utility, then the broker.
@@ -38,6 +38,42 @@ _ONE, _SEVERAL, _ANYWAY = 0, 1, 2
 _KIND_BITS = 2
 # A table of so many topics at brokers is sent to everybody; a larger one is joined.
 _BROADCAST_ENTRIES_MAX = 8_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionJobSettings:
+    late_s: float = late_setting(DAY_S)
+    load_weight: float = setting(
+        1.2,
+        "What a load of twice the average costs, in similarity: w_l over the number of brokers, as "
+        "brokers have it.",
+    )
+    load_floor: float = setting(
+        20.0, "Loads are compared as if each broker had so many subscriptions more."
+    )
+    margin: float = setting(0.05, "Nobody is moved for a gain of utility below this.")
+    capacity: float = setting(
+        1.2, "A broker takes users until it has so many times the average load.", least=1.0
+    )
+    intake: float = setting(
+        0.5,
+        "In one round a broker takes users of so many times the average load at most: all move at "
+        "once, and would run to the same one.",
+        above=True,
+    )
+    rounds_max: int = setting(16, "Rounds at most, if nothing settles before.", least=1)
+    settled: float = setting(
+        0.002, "Users are settled when fewer than this share of them moves in a round."
+    )
+    cluster_size: int = setting(
+        16, "Brokers without a cluster are divided into clusters of about so many.", least=1
+    )
+    keep_s: float = setting(
+        30 * DAY_S,
+        "A subscription that nothing was heard of for so long is forgotten: a broker that crashed "
+        "does not say who left.",
+        above=True,
+    )
 
 
 class Selected(NamedTuple):

@@ -40,7 +40,6 @@ from broker_agent.core.identity import Identity
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
-from broker_agent.core.selection.advice import AdviceCounters
 from broker_agent.doors import frames
 from broker_agent.process_settings import BrokerSettings, default_broker_id
 from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
@@ -60,6 +59,7 @@ from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.streams import InputFailedError
 from broker_agent.tokens import read_tokens
 from dynatops.kit.addresses import split_address
+from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.background import Supervisor, until_one_ends
 from dynatops.kit.security.peer_credentials import (
     CredentialsError,
@@ -110,7 +110,7 @@ class Agent:
         self._connections_opened = 0
         # When the last tick was over.
         self._ticked_s = 0.0
-        self.advice_counters = AdviceCounters()
+        self.advice_counters: AdviceCounters = AdviceCounters()
         self._saving: Saving | None = None
         self._feed: LakeFeed | None = None
         # To the reconfiguration managers, where there are any.

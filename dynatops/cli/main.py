@@ -11,15 +11,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
 
-from dynatops.cli import settings
-from dynatops.cli.brokers import broker, inspect, leave, sessions, token
-from dynatops.cli.data import analytics, lake
+from dynatops.cli.common import Commands
 from dynatops.cli.errors import CommandError, UsageError
-from dynatops.cli.local import bench, demo, simulate, up
-from dynatops.cli.managers import manager, network, policy, reconfigure, watch
-from dynatops.cli.messages import pubsub
-from dynatops.cli.placements import compare, instance, solve
 from dynatops.cli.terminal import plain_output
 from dynatops.kit.background import EXIT_CODE, BackgroundError
 from dynatops.version import VERSION
@@ -35,11 +31,37 @@ Try it:
   dynatops tree quake/ca             how events of the topic travel"""
 
 
-# In the order of `--help`.
+# Every module with commands, below `dynatops.cli`, in the order of `--help`: a line registers one.
 _MODULES = (
-    demo, up, broker, leave, manager, token, pubsub, inspect, sessions, network, reconfigure,
-    policy, watch, solve, instance, compare, simulate, lake, analytics, bench, settings,
-)  # fmt: skip
+    "local.demo",
+    "local.up",
+    "brokers.broker",
+    "brokers.leave",
+    "managers.manager",
+    "brokers.token",
+    "messages.pubsub",
+    "brokers.inspect",
+    "brokers.sessions",
+    "managers.network",
+    "managers.reconfigure",
+    "managers.policy",
+    "managers.watch",
+    "placements.solve",
+    "placements.instance",
+    "placements.compare",
+    "local.simulate",
+    "data.lake",
+    "data.analytics",
+    "local.bench",
+    "settings",
+)
+
+
+class CommandModule(Protocol):
+    """What a module with commands has."""
+
+    @staticmethod
+    def add_commands(commands: Commands) -> None: ...
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,9 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dynatops {VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in _MODULES:
-        module.add_commands(commands)
+    for name in _MODULES:
+        command_module(name).add_commands(commands)
     return parser
+
+
+def command_module(name: str) -> CommandModule:
+    return cast("CommandModule", import_module(f"dynatops.cli.{name}"))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dynatops.kit.advice.freshness import fresh_for_s
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.catalogue import is_system
 from overlay.placement.cost_kernels import Floats, Ints
@@ -320,7 +321,7 @@ class Monitor:
         if advice is None:
             raise ModelTooThin("no rates were computed, and the policy wants rates_from=advice")
         age_s = max(0.0, now_s - advice.at_s)
-        if age_s <= self._settings.advice_ttl_s:
+        if fresh_for_s(age_s=age_s, age_max_s=self._settings.advice_ttl_s) >= 0:
             return self._advised(advice), RatesFrom.ADVICE, age_s, []
         stale = f"rates were computed {age_s:,.0f} s ago, which is too long"
         if wanted is RatesFrom.ADVICE:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dynatops.kit.advice.reader import AdviceReader
 from dynatops.kit.background import BackgroundError, Supervisor
 from dynatops.kit.observing.metrics import Family, Histogram, families
 from dynatops.v1.manager_pb2 import Attended, LoadReport, Registration, StepReply
@@ -43,7 +44,7 @@ from reconfig_manager.service.observing.operation_log import log_command, log_no
 from reconfig_manager.service.observing.plan_metrics import PlanMetrics
 from reconfig_manager.service.observing.process_metrics import METRICS
 from reconfig_manager.service.process_settings import ManagerProcessSettings
-from reconfig_manager.service.rate_advice import RateReader
+from reconfig_manager.service.rate_advice import AdvisedRates
 from reconfig_manager.service.solving import SolverProcess
 from reconfig_manager.store.leadership import Leadership
 from reconfig_manager.store.redis_store import RedisStore
@@ -71,7 +72,7 @@ class ManagerDriver:
     agents: AgentServer
     leadership: Leadership
     manager: Manager
-    rates: RateReader
+    rates: AdviceReader[AdvisedRates]
     ages: AdviceAges
 
     def __init__(

@@ -36,7 +36,7 @@ from reconfig_manager.service.driving import ManagerDriver
 from reconfig_manager.service.facade import ManagerFacade
 from reconfig_manager.service.observing.advice_ages import AdviceAges
 from reconfig_manager.service.process_settings import ManagerProcessSettings, default_manager_id
-from reconfig_manager.service.rate_advice import RateReader
+from reconfig_manager.service.rate_advice import rate_reader
 from reconfig_manager.solvers.warm_up import warm_up_model
 from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer
 from reconfig_manager.store.leadership import Leadership, LeadershipHost
@@ -120,7 +120,7 @@ class ManagerService:
         )
         self.driver = ManagerDriver(settings, self.store, self._broadcast, self.supervisor)
         driver, advice = self.driver, settings.advice
-        driver.rates = RateReader(self._connect_advice(url), advice, driver.advise)
+        driver.rates = rate_reader(self._connect_advice(url), advice, driver.advise)
         driver.ages = AdviceAges(self._connect_advice(url), advice.period_s)
         self._started = True
 

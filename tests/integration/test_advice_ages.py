@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from dynatops.kit.advice_keys import JOB_TABLES, RATES_KEY, SELECTION_KEY, head_key
+from dynatops.kit.advice.keys import head_key
 from reconfig_manager.service.observing.advice_ages import AdviceAges, Head
 from tests.support.manager_store import storing
 
 pytestmark = pytest.mark.xdist_group("redis")
-
-
-def test_names_are_those_that_others_read() -> None:
-    assert (head_key("rates"), head_key("selection")) == (RATES_KEY, SELECTION_KEY)
-    assert set(JOB_TABLES) == {"clusters", "demand", "mobility", "rates", "selection"}
 
 
 def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
@@ -26,7 +21,7 @@ def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
         async with storing(tmp_path) as (server, _):
             redis = Redis.from_url(server.url)
             ages = AdviceAges(Redis.from_url(server.url), 15.0)
-            await ages.read_heads()
+            await ages.read_once()
             assert ages.heads == {}
             computed_s = time.time() - 100
             await redis.hset(
@@ -44,20 +39,20 @@ def test_what_is_there_and_what_is_not(tmp_path: Path) -> None:
             )
             await redis.hset(head_key("clusters"), mapping={"computed_s": "soon"})
             await redis.hset(head_key("demand"), mapping={"computed_s": "inf"})
-            await ages.read_heads()
+            await ages.read_once()
             assert set(ages.heads) == {"rates", "selection"}
             assert ages.heads["rates"].computed_s == pytest.approx(computed_s, abs=0.001)
             assert ages.heads["rates"].entries == {"topics": 12}
             assert ages.heads["selection"] == Head(7.0, {})
             # A head that runs out is advice no more.
             await redis.delete(head_key("rates"))
-            await ages.read_heads()
+            await ages.read_once()
             assert set(ages.heads) == {"selection"}
             await server.stop()
-            await ages.read_heads()
+            await ages.read_once()
             assert ages.failures == 1
             assert set(ages.heads) == {"selection"}
             await redis.aclose()
-            await ages._redis.aclose()
+            await ages.close()
 
     asyncio.run(scenario())

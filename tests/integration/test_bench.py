@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from benchmarks import data_plane
 from dynatops.cli.main import main
 from dynatops.local.bench.processes import percentile, thinned
+from dynatops.local.bench.pubsub import PubSubPlan, _batches
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
@@ -28,6 +30,29 @@ def test_pubsub(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["missed"] == 0
     assert result["events_per_s"] > 0
     assert 0 < result["p50_ms"] <= result["p99_ms"] <= result["max_ms"]
+    assert 0 < result["broker_cpu_us_per_event"] < 10_000
+
+
+def test_pubsub_over_many_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(capsys, "pubsub", "--events", "5300", "--topics", "700")
+    assert result["topics"] == 700
+    assert result["missed"] == 0
+    assert result["events_per_s"] > 0
+    assert result["broker_cpu_us_per_event"] > 1
+
+
+@pytest.mark.parametrize(("events", "topics"), [(1_200, 1), (1_200, 3), (1_300, 700), (5, 10)])
+def test_events_are_spread_evenly(events: int, topics: int) -> None:
+    plan = PubSubPlan(events, 100, 1, "none", 20_000, topics=topics)
+    counts: Counter[str] = Counter()
+    for batch in _batches(plan):
+        assert batch.sent == counts.total()
+        for topic, size in batch.runs:
+            counts[topic] += size
+    assert counts.total() == events
+    assert len(counts) == min(topics, events)
+    assert counts.keys() <= set(plan.topic_names())
+    assert max(counts.values()) - min(counts.values()) <= 500 // topics + 1
 
 
 def test_fanout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,6 +105,8 @@ def test_brokers_that_run_already(
     result = bench(capsys, *options, "--broker", running)
     assert result["brokers"] == 2
     assert result["missed"] == 0
+    # Somebody else's, who may have other work, or be elsewhere.
+    assert result.get("broker_cpu_us_per_event") is None
 
 
 def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:

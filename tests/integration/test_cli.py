@@ -252,7 +252,9 @@ class TestOthers:
         """Help does not load what it does not need."""
         heavy = ("grpc", "numpy", "pydantic")
         program = f"""
-import sys, dynatops.cli.main
+import sys
+from dynatops.cli.main import _parser
+_parser()
 print([name for name in {heavy} if name in sys.modules])"""
         outcome = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True

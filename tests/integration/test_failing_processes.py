@@ -72,7 +72,7 @@ def failure_of(place: str, after: int, command: Sequence[str]) -> tuple[int | No
             ("--lake", "{folder}", "--set", "lake.window_s=1"),
         ),
         (
-            "broker_agent.runtime.analytics.advice:AdviceReader.look",
+            "dynatops.kit.advice.reader:AdviceReader.look",
             AT_ONCE,
             "reading advice",
             ("--set", "advice.redis_url=redis://127.0.0.1:1"),
@@ -104,7 +104,7 @@ def test_a_broker_ends_with_what_it_cannot_do_without(
             AT_ONCE,
             "the solver's process",
         ),
-        ("reconfig_manager.service.rate_advice:RateReader.look", AT_ONCE, "reading rates"),
+        ("dynatops.kit.advice.reader:AdviceReader.look", AT_ONCE, "reading rates"),
     ],
 )
 def test_a_manager_ends_likewise(place: str, after: int, name: str, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
-from analytics.command import DONE, FAILED, JOBS, NOTHING_NEW, USAGE
+from analytics.analytics_settings import SettingsError, with_values
+from analytics.command import DONE, FAILED, NOTHING_NEW, USAGE
+from analytics.jobs.catalogue import default_settings
 from analytics.main import main
 from dynatops.lake.fields import PUBLICATIONS
 from tests.spark.test_runner import lake_of_all
@@ -72,12 +73,7 @@ def test_settings_that_cannot_be(
     assert main(arguments(tmp_path, "--set", assignment)) == USAGE
     assert complaint in capsys.readouterr().err
     with pytest.raises(SettingsError, match=complaint):
-        with_values(AnalyticsSettings(), [assignment])
-
-
-def test_the_documentation_has_every_job() -> None:
-    text = Path("docs/analytics.md").read_text()
-    assert all(f"`{job}`" in text for job in JOBS)
+        with_values(default_settings(), [assignment])
 
 
 # ---- killed --------------------------------------------------------------------------------------

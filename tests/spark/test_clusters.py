@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from analytics import schemas
+from analytics.jobs.clusters import BROKER_PLACES
 from analytics.transforms.clusters import broker_places, cluster_sizes, clustered
 from dynatops.lake.fields import SESSIONS
 from tests.support.spark_frames import SLOW, at, frame, lake_frame
@@ -69,7 +69,7 @@ def test_two_towns_and_brokers_of_nowhere(spark: SparkSession) -> None:
         (52.5, 13.4), (52.6, 13.5), (48.1, 11.6), (48.2, 11.5), None, None, (52.4, 13.3),
         (48.0, 11.7),
     ]  # fmt: skip
-    found = clustered(frame(spark, schemas.BROKER_PLACES, place_rows(places)), 3)
+    found = clustered(frame(spark, BROKER_PLACES, place_rows(places)), 3)
     by_cluster = defaultdict(list)
     for row in found.collect():
         by_cluster[row.cluster].append(row.broker_id)
@@ -89,16 +89,16 @@ def test_two_towns_and_brokers_of_nowhere(spark: SparkSession) -> None:
 
 def test_across_the_date_line(spark: SparkSession) -> None:
     places: list[Place | None] = [(0.0, 179.5), (0.0, -179.5), (0.0, 170.0), (0.0, 169.0)]
-    found = clustered(frame(spark, schemas.BROKER_PLACES, place_rows(places)), 2)
+    found = clustered(frame(spark, BROKER_PLACES, place_rows(places)), 2)
     names = {row.broker_id: row.cluster for row in found.collect()}
     assert names["b000"] == names["b001"] != names["b002"] == names["b003"]
 
 
 def test_nothing_and_a_single_broker(spark: SparkSession) -> None:
-    nothing = clustered(frame(spark, schemas.BROKER_PLACES, []), 4)
+    nothing = clustered(frame(spark, BROKER_PLACES, []), 4)
     assert nothing.collect() == []
     assert cluster_sizes(nothing).collect() == []
-    single = clustered(frame(spark, schemas.BROKER_PLACES, place_rows([(1.0, 2.0)])), 4)
+    single = clustered(frame(spark, BROKER_PLACES, place_rows([(1.0, 2.0)])), 4)
     (row,) = single.collect()
     assert (row.cluster, row.latitude, row.longitude) == (
         "b000",
@@ -123,7 +123,7 @@ def test_as_by_recursion_and_of_even_size(
     spark: SparkSession, places: list[Place | None], size: int
 ) -> None:
     rows = place_rows(places)
-    found = clustered(frame(spark, schemas.BROKER_PLACES, rows), size)
+    found = clustered(frame(spark, BROKER_PLACES, rows), size)
     by_cluster = defaultdict(list)
     for row in found.collect():
         by_cluster[row.cluster].append(row.broker_id)

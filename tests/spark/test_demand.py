@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from analytics import schemas
+from analytics.jobs.demand import BROKER_DEMAND, HOUR_REQUESTS, TOPIC_DEMAND
 from analytics.transforms.demand import broker_demand, hour_requests, topic_demand
 from dynatops.lake.fields import REQUESTS
 from tests.support.spark_frames import SLOW, at, frame, lake_frame
@@ -25,7 +25,7 @@ def test_requests_by_hour(spark: SparkSession) -> None:
     ]
     assert_df_equality(
         hour_requests(lake_frame(spark, REQUESTS, rows)),
-        frame(spark, schemas.HOUR_REQUESTS, [(0, "b0", "quake", 5), (1, "b0", "quake", 4)]),
+        frame(spark, HOUR_REQUESTS, [(0, "b0", "quake", 5), (1, "b0", "quake", 4)]),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -36,12 +36,12 @@ def test_rate_share_popularity_and_locality(spark: SparkSession) -> None:
         (10, "b0", "quake", 2_700), (11, "b0", "quake", 2_700), (11, "b1", "quake", 1_800),
         (11, "b1", "news", 7_200),
     ]  # fmt: skip
-    brokers = broker_demand(frame(spark, schemas.HOUR_REQUESTS, hours))
+    brokers = broker_demand(frame(spark, HOUR_REQUESTS, hours))
     assert_approx_df_equality(
         brokers,
         frame(
             spark,
-            schemas.BROKER_DEMAND,
+            BROKER_DEMAND,
             [
                 ("b0", "quake", 5_400, 0.75, 0.75, 1),
                 ("b1", "quake", 1_800, 0.25, 0.25, 2),
@@ -56,7 +56,7 @@ def test_rate_share_popularity_and_locality(spark: SparkSession) -> None:
         topic_demand(brokers),
         frame(
             spark,
-            schemas.TOPIC_DEMAND,
+            TOPIC_DEMAND,
             [("quake", 7_200, 1.0, 0.5, 0.625, 2), ("news", 7_200, 1.0, 0.5, 1.0, 1)],
         ),
         1e-12,
@@ -66,10 +66,10 @@ def test_rate_share_popularity_and_locality(spark: SparkSession) -> None:
 
 
 def test_nothing_and_a_single_row(spark: SparkSession) -> None:
-    nothing = broker_demand(frame(spark, schemas.HOUR_REQUESTS, []))
+    nothing = broker_demand(frame(spark, HOUR_REQUESTS, []))
     assert nothing.collect() == []
     assert topic_demand(nothing).collect() == []
-    single = broker_demand(frame(spark, schemas.HOUR_REQUESTS, [(5, "b0", "quake", 36)]))
+    single = broker_demand(frame(spark, HOUR_REQUESTS, [(5, "b0", "quake", 36)]))
     assert topic_demand(single).collect() == [("quake", 36, 0.01, 1.0, 1.0, 1)]
 
 
@@ -97,7 +97,7 @@ def test_as_plain_sums(spark: SparkSession, rows: list[tuple[int, str, str, int]
         pairs[(broker, topic)] += requests
         topics[topic] += requests
     hours = max(row[0] for row in rows) - min(row[0] for row in rows) + 1
-    brokers = broker_demand(frame(spark, schemas.HOUR_REQUESTS, rows))
+    brokers = broker_demand(frame(spark, HOUR_REQUESTS, rows))
     for row in brokers.collect():
         requests = pairs.pop((row.broker_id, row.topic))
         assert row.requests == requests

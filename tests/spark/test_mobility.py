@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics import schemas
+from analytics.jobs.mobility import MOVES, NEXT_BROKERS, VISITS
 from analytics.transforms.mobility import heads_of, moves_of, next_brokers, paths, summed, visits
 from dynatops.lake.fields import SESSIONS
 from tests.support.analytics_reference import Visit
@@ -19,7 +19,7 @@ HOUR_US = 3_600_000_000
 
 
 def moved(spark: SparkSession, seen: list[Visit], heads: list[Visit] | None = None) -> DataFrame:
-    return paths(frame(spark, schemas.VISITS, seen), frame(spark, schemas.VISITS, heads or []))
+    return paths(frame(spark, VISITS, seen), frame(spark, VISITS, heads or []))
 
 
 def test_only_those_who_come_are_visits(spark: SparkSession) -> None:
@@ -30,7 +30,7 @@ def test_only_those_who_come_are_visits(spark: SparkSession) -> None:
     expected = [("ann", 10_000_000, "b0"), ("ann", 11_000_000, "b1")]
     assert_df_equality(
         visits(lake_frame(spark, SESSIONS, rows)),
-        frame(spark, schemas.VISITS, expected),
+        frame(spark, VISITS, expected),
         ignore_nullable=True,
     )
 
@@ -53,7 +53,7 @@ def test_moves_with_the_path_that_led_there(spark: SparkSession) -> None:
     found = moved(spark, seen)
     assert_df_equality(
         moves_of(found),
-        frame(spark, schemas.MOVES, expected),
+        frame(spark, MOVES, expected),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -67,7 +67,7 @@ def test_moves_with_the_path_that_led_there(spark: SparkSession) -> None:
 def test_nothing_and_a_single_visit(spark: SparkSession) -> None:
     assert moves_of(moved(spark, [])).collect() == []
     assert moves_of(moved(spark, [("ann", 1, "b0")])).collect() == []
-    nothing = frame(spark, schemas.MOVES, [])
+    nothing = frame(spark, MOVES, [])
     assert next_brokers(nothing, support=1, next_max=3).collect() == []
 
 
@@ -79,7 +79,7 @@ def test_probabilities_in_every_context(spark: SparkSession) -> None:
         # Too few to say anything.
         (1, 9, None, "c", "a", 1),
     ]
-    found = next_brokers(frame(spark, schemas.MOVES, moves), support=3, next_max=1)
+    found = next_brokers(frame(spark, MOVES, moves), support=3, next_max=1)
     expected = [
         ("a", None, None, "b", 7, 0.7, 1),
         ("a", 8, None, "b", 7, 1.0, 1),
@@ -89,7 +89,7 @@ def test_probabilities_in_every_context(spark: SparkSession) -> None:
     ]
     assert_df_equality(
         found,
-        frame(spark, schemas.NEXT_BROKERS, expected),
+        frame(spark, NEXT_BROKERS, expected),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -101,11 +101,11 @@ def test_one_user_with_half_of_all_visits(spark: SparkSession) -> None:
         "id * 1000000 as time_us",
         "'b' || (id DIV 2) % 5 as broker_id",
     )
-    found = moves_of(paths(rows, frame(spark, schemas.VISITS, [])))
+    found = moves_of(paths(rows, frame(spark, VISITS, [])))
     assert found.selectExpr("sum(moves)").first() == (9_999,)
 
 
-VISITS = st.lists(
+_SOME_VISITS = st.lists(
     st.tuples(
         st.sampled_from(["u0", "u1", "u2"]),
         st.integers(0, 48).map(lambda half_hours: half_hours * HOUR_US // 2),
@@ -119,7 +119,7 @@ VISITS = st.lists(
     max_examples=3,
     suppress_health_check=SLOW,
 )
-@given(cases=st.lists(VISITS, min_size=10, max_size=30), cut=st.integers(0, 48))
+@given(cases=st.lists(_SOME_VISITS, min_size=10, max_size=30), cut=st.integers(0, 48))
 def test_as_one_visit_after_the_other_and_cut_anywhere(
     spark: SparkSession, cases: list[list[Visit]], cut: int
 ) -> None:

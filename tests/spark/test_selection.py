@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from analytics import schemas
-from analytics.analytics_settings import SelectionJobSettings
+from analytics.jobs.selection import BROKER_CLUSTERS, FOLLOWED, SUBSCRIPTION_OPS
 from analytics.transforms.selection import (
     Selected,
+    SelectionJobSettings,
     _numbered,
     followed,
     latest_ops,
@@ -39,8 +39,8 @@ def select(
     clusters: Mapping[str, str] | None = None,
 ) -> Selected:
     return selected(
-        frame(spark, schemas.FOLLOWED, rows),
-        frame(spark, schemas.BROKER_CLUSTERS, (clusters or {}).items()),
+        frame(spark, FOLLOWED, rows),
+        frame(spark, BROKER_CLUSTERS, (clusters or {}).items()),
         settings,
         partitions=2,
     )
@@ -64,7 +64,7 @@ def test_ops_of_rows_and_the_latest_of_each_kind(spark: SparkSession) -> None:
     expected = [("ann", "quake", "b0", 100_000_000, 101_000_000)]
     assert_df_equality(
         latest_ops(ops, since_us=60_000_000),
-        frame(spark, schemas.SUBSCRIPTION_OPS, expected),
+        frame(spark, SUBSCRIPTION_OPS, expected),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -86,7 +86,7 @@ def test_a_user_is_where_it_subscribed_last(spark: SparkSession) -> None:
         ("dan", "a", "b0", 10, None),
         ("dan", "a", "b1", 10, None),
     ]
-    found = followed(frame(spark, schemas.SUBSCRIPTION_OPS, ops))
+    found = followed(frame(spark, SUBSCRIPTION_OPS, ops))
     expected = [
         ("ann", "b1", "a"),
         ("bob", "b0", "b"),
@@ -95,7 +95,7 @@ def test_a_user_is_where_it_subscribed_last(spark: SparkSession) -> None:
     ]
     assert_df_equality(
         found,
-        frame(spark, schemas.FOLLOWED, expected),
+        frame(spark, FOLLOWED, expected),
         ignore_row_order=True,
         ignore_nullable=True,
     )
@@ -175,8 +175,8 @@ def test_nothing_a_single_user_and_brokers_without_users(spark: SparkSession) ->
 
 
 def test_brokers_without_a_cluster_are_divided(spark: SparkSession) -> None:
-    rows = frame(spark, schemas.FOLLOWED, [("u", f"b{i}", "a") for i in range(7)])
-    known = frame(spark, schemas.BROKER_CLUSTERS, [("b3", "west"), ("silent", "west")])
+    rows = frame(spark, FOLLOWED, [("u", f"b{i}", "a") for i in range(7)])
+    known = frame(spark, BROKER_CLUSTERS, [("b3", "west"), ("silent", "west")])
     numbered = sorted(_numbered(rows, known, 3).collect(), key=lambda row: row.broker)
     assert [(row.broker_id, row.cluster, row.broker) for row in numbered] == [
         ("b0", "other 0", 0), ("b1", "other 0", 1), ("b2", "other 0", 2), ("b3", "west", 3),

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics import schemas
-from analytics.analytics_settings import SelectionJobSettings
+from analytics.jobs.selection import BROKER_CLUSTERS
 from analytics.transforms.selection import (
     Selected,
+    SelectionJobSettings,
     followed,
     latest_ops,
     selected,
@@ -30,7 +30,7 @@ ONLINE = OnlineSettings()
 
 def place(spark: SparkSession, day: Day, settings: SelectionJobSettings) -> Selected:
     ops = latest_ops(subscription_ops(lake_frame(spark, SUBSCRIPTIONS, day.log)), 0)
-    clusters = frame(spark, schemas.BROKER_CLUSTERS, [(name, "all") for name in day.names])
+    clusters = frame(spark, BROKER_CLUSTERS, [(name, "all") for name in day.names])
     return selected(followed(ops).localCheckpoint(), clusters, settings, partitions=2)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from analytics.analytics_settings import AnalyticsSettings, with_values
-from analytics.jobs.catalogue import jobs
+from analytics.analytics_settings import with_values
+from analytics.jobs.catalogue import default_settings, jobs
 from analytics.runner import Place, Runner, Summary
 from tests.support.spark_frames import START_S, tuples
 
@@ -26,7 +26,7 @@ class Running:
     ) -> None:
         self.lake = folder / "lake"
         self.output = folder / name
-        self.settings = with_values(AnalyticsSettings(), ["run.files_per_batch=1", *values])
+        self.settings = with_values(default_settings(), ["run.files_per_batch=1", *values])
         self._spark = spark
         self._redis = redis
 

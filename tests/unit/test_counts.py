@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection.advice import AdviceCounters
-from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from broker_agent.runtime.manager.uplink import UplinkCounters
+from broker_agent.runtime.observing.broker_metrics import METRICS
 from broker_agent.runtime.observing.census import Census
-from broker_agent.runtime.peers.links import LinkCounters
-from dynatops.lake.counters import LakeCounters
+from broker_agent.runtime.observing.counter_sets import COUNTER_SETS
 from dynatops.v1.client_pb2 import Subscribe
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
-from overlay.counters import OverlayCounters
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 from tests.support.steps import StepNet
@@ -24,17 +19,14 @@ class TestNames:
     def test_no_two_counters_of_a_broker_have_one_name(self) -> None:
         """Shown together, one of them would hide the other."""
         names: Counter[str] = Counter()
-        for counters in (
-            OverlayCounters(),
-            BrokerCounters(),
-            SelectionCounters(),
-            AdviceCounters(),
-            LakeCounters(),
-            LinkCounters(),
-            UplinkCounters(),
-        ):
-            names.update(counters.as_dict().keys())
+        for counted in COUNTER_SETS:
+            names.update(counted.kind().as_dict().keys())
         assert {name for name, times in names.items() if times > 1} == set()
+
+    def test_all_are_metrics(self) -> None:
+        exposed = {metric.name for metric in METRICS}
+        for counted in COUNTER_SETS:
+            assert {metric.name for metric in counted.metrics()} <= exposed, counted.title
 
     def test_frames_for_a_node_that_is_not_here_are_reported(self) -> None:
         broker = LoneBroker()

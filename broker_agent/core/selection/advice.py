@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
-
-from dynatops.kit.counters import counter
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +31,3 @@ class SelectionAdvice:
         votes = Counter(self.topics[key] for key in interests if key in self.topics)
         # The name decides between equals, so that all brokers advise alike.
         return min(votes, key=lambda name: (-votes[name], name)) if votes else None
-
-
-@dataclass(slots=True)
-class AdviceCounters:
-    advice_versions: int = counter("Versions of the advice taken in.")
-    advice_entries: int = counter("Entries of these.")
-    advice_left_out: int = counter("Entries left out, because there are more than may be kept.")
-    advice_refused: int = counter("Times advice was there but could not be used; the log says why.")
-    advice_failures: int = counter("Times Redis could not be asked.")
-
-    def as_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -13,25 +13,26 @@ from dynatops.kit.redis_access import RedisPasswordError
 from dynatops.kit.serving.start_errors import StartError
 
 if TYPE_CHECKING:
-    from broker_agent.runtime.analytics.advice import AdviceReader
+    from broker_agent.runtime.analytics.advice import SelectionTables
     from broker_agent.runtime.analytics.lake_feed import LakeFeed
+    from dynatops.kit.advice.reader import AdviceReader
     from dynatops.lake.files import Lake
 
 
 def advice_reader(
     settings: AdviceSettings, take: Callable[[SelectionAdvice | None], None]
-) -> AdviceReader | None:
+) -> AdviceReader[SelectionTables] | None:
     """Raises StartError."""
     if not settings.redis_url:
         return None
     try:
-        from broker_agent.runtime.analytics.advice import AdviceReader  # noqa: PLC0415  # an extra
+        from broker_agent.runtime.analytics.advice import selection_reader  # noqa: PLC0415  # an extra
     except ImportError:
         raise StartError(
             "advice.redis_url is set, but redis is missing: pip install 'dynatops[redis]'"
         ) from None
     try:
-        return AdviceReader(settings, take)
+        return selection_reader(settings, take)
     except RedisPasswordError as error:
         raise StartError(f"advice.password: {error}") from None
     except ValueError:

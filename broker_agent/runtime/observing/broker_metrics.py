@@ -12,16 +12,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.selection.advice import AdviceCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.observing.census import Counted
+from broker_agent.runtime.observing.counter_sets import metrics_of
 from broker_agent.runtime.peers.links import LinkCounters
+from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.observing.metrics import (
     Metric,
     Reading,
     counter,
-    counters_of,
     gauge,
     histogram,
     one_of,
@@ -127,7 +127,7 @@ CLIENTS: Figures = [
         "For how long reconfigurations held this broker's clients back.",
         lambda a: a.core.counters.frozen_ms / 1_000,
     ),
-    *counters_of(BrokerCounters, "dynatops_broker_", lambda a: a.core.counters, but=("frozen_ms",)),
+    *metrics_of(BrokerCounters),
 ]
 
 LATENCY: Figures = [
@@ -194,7 +194,7 @@ QUEUES: Figures = [
         "What may wait for one (`runtime.link_queue_bytes_max`).",
         lambda a: a.settings.runtime.link_queue_bytes_max,
     ),
-    *counters_of(LinkCounters, "dynatops_broker_", lambda a: a.links.counters),
+    *metrics_of(LinkCounters),
 ]
 
 NODE: Figures = [
@@ -281,12 +281,7 @@ NODE: Figures = [
         "them measured.",
         lambda a: a.core.node.counters.tree_delivered_way_us / 1_000_000,
     ),
-    *counters_of(
-        OverlayCounters,
-        "dynatops_node_",
-        lambda a: a.core.node.counters,
-        but=("tree_delivered_way_us",),
-    ),
+    *metrics_of(OverlayCounters),
 ]
 
 SELECTION: Figures = [
@@ -300,17 +295,13 @@ SELECTION: Figures = [
         "Patterns that this broker began or ceased to subscribe to.",
         lambda a: a.core.cluster.selection.local.changes,
     ),
-    *counters_of(
-        SelectionCounters,
-        "dynatops_broker_selection_",
-        lambda a: a.core.cluster.selection.counters,
-    ),
+    *metrics_of(SelectionCounters),
     _g(
         "broker_advice_fresh",
         "Whether there is advice that is fresh.",
         lambda a: a.core.cluster.selection.is_advised(a.core.now_s),
     ),
-    *counters_of(AdviceCounters, "dynatops_broker_", lambda a: a.advice_counters),
+    *metrics_of(AdviceCounters),
 ]
 
 RECONFIGURATION: Figures = [
@@ -335,11 +326,7 @@ RECONFIGURATION: Figures = [
         "Whether it is to have one (`--manager`).",
         lambda a: bool(a.settings.manager.addresses),
     ),
-    *counters_of(
-        UplinkCounters,
-        "dynatops_broker_",
-        lambda a: a.uplink.counters if a.uplink is not None else UplinkCounters(),
-    ),
+    *metrics_of(UplinkCounters),
 ]
 
 DISK: Figures = [
@@ -358,7 +345,7 @@ DISK: Figures = [
         "Rows that wait to be written.",
         lambda a: a.lake_writer.waiting_rows if a.lake_writer is not None else 0,
     ),
-    *counters_of(LakeCounters, "dynatops_broker_", lambda a: a.lake_counters),
+    *metrics_of(LakeCounters),
 ]
 
 # As they are documented.

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from broker_agent.core.rights.access import Refusal, RefusalReason
 from broker_agent.core.session_reports import SessionReports
+from broker_agent.runtime.observing.counter_sets import present_counters
 from dynatops.kit.serving.first_reads import FirstReads, host_of
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
@@ -113,14 +114,8 @@ class InspectionService(InspectionServicer):
     async def DescribeBroker(self, request: DescribeBrokerRequest, context: Any) -> BrokerReport:
         agent, core = self._agent, self._agent.core
         counters = {
-            **core.node.counters.as_dict(),
-            **core.counters.as_dict(),
-            **core.cluster.selection.counters.as_dict(),
-            **agent.advice_counters.as_dict(),
-            **agent.lake_counters.as_dict(),
+            **dict(present_counters(agent)),
             "broker_subscription_changes": core.cluster.selection.local.changes,
-            **agent.links.counters.as_dict(),
-            **(agent.uplink.counters.as_dict() if agent.uplink else {}),
         }
         return BrokerReport(
             broker_id=agent.broker_id,

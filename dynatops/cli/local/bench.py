@@ -24,7 +24,9 @@ _LINES = (
     ("p99_ms", "ms for 99 of 100"),
     ("max_ms", "ms at most"),
     ("missed", "missed"),
+    ("broker_cpu_us_per_event", "microseconds of the brokers' processors for an event"),
 )
+_FRACTIONS = frozenset(key for key, _ in _LINES if key.endswith(("_ms", "_us_per_event")))
 
 
 def add_commands(commands: Commands) -> None:
@@ -99,9 +101,8 @@ def _report(
     setting = ", ".join(f"{key} {value}" for key, value in result.items() if key not in shown)
     print(f"{name}: {setting}")
     for key, unit in _LINES:
-        if key in result:
-            value = result[key]
-            number = f"{value:,.2f}" if key.endswith("_ms") else f"{value:,.0f}"
+        if (value := result.get(key)) is not None:
+            number = f"{value:,.2f}" if key in _FRACTIONS else f"{value:,.0f}"
             print(f"  {number:>14} {unit}")
     return 0
 
@@ -114,9 +115,11 @@ def _add_pubsub(kinds: Commands) -> None:
         1,
         summary="one publisher, one subscriber, as fast as it goes",
         description="Publish as fast as the subscriber keeps up, and time each event from publish "
-        "to delivery. Publisher, subscriber and brokers are processes of their own.",
+        "to delivery. Publisher, subscriber and brokers are processes of their own. The processor "
+        "time of brokers that are started for it is measured, too.",
     )
     _number(parser, "--events", 1_000_000, "events to publish")
+    _number(parser, "--topics", 1, "topics that events are spread over")
     _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
     parser.add_argument(
         "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"

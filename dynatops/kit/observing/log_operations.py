@@ -1,12 +1,13 @@
 """Every operation that brokers and managers log, and every field: docs/logs.md is made from here.
 
-Names are for programs and stay as they are. Seconds are floats, in fields that end in `_s`.
+To add one, declare it here, and log it. Names are for programs and stay as they are. Seconds are
+floats, in fields that end in `_s`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from dynatops.kit.observing.logs import Operation
@@ -73,108 +74,135 @@ FIELDS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+
+class DeclaredOperations:
+    """The operations of one kind of process, in the order in which they are declared."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Operation] = {}
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._by_name.values())
+
+    def declare(
+        self, name: str, meaning: str, fields: tuple[str, ...], level: int = logging.INFO
+    ) -> Operation:
+        """Each field is one of FIELDS. Raises ValueError."""
+        if name in self._by_name:
+            raise ValueError(f"the operation {name} is declared twice")
+        if unknown := set(fields) - {*ALWAYS, *FIELDS}:
+            raise ValueError(f"{name}: say in FIELDS what {', '.join(sorted(unknown))} means")
+        self._by_name[name] = Operation(name, meaning, fields, level)
+        return self._by_name[name]
+
+
+BROKER_OPERATIONS = DeclaredOperations()
+MANAGER_OPERATIONS = DeclaredOperations()
+
 _SESSION = ("broker", "client", "session")
 
-RING_JOINED = Operation(
+RING_JOINED = BROKER_OPERATIONS.declare(
     "ring_joined",
     "The broker is a member of the ring, and serves.",
     ("broker", "address", "http", "node", "members", "sessions", "seconds", "version"),
 )
-RING_LEFT = Operation(
+RING_LEFT = BROKER_OPERATIONS.declare(
     "ring_left",
     "The broker has left the ring: it was told to stop.",
     ("broker", "in_time", "sessions", "seconds"),
 )
-SESSION_OPENED = Operation("session_opened", "A client has come, and has a new session.", _SESSION)
-SESSION_RESUMED = Operation(
+SESSION_OPENED = BROKER_OPERATIONS.declare(
+    "session_opened", "A client has come, and has a new session.", _SESSION
+)
+SESSION_RESUMED = BROKER_OPERATIONS.declare(
     "session_resumed", "A client has come back to its session.", (*_SESSION, "filters")
 )
-SESSION_DETACHED = Operation(
+SESSION_DETACHED = BROKER_OPERATIONS.declare(
     "session_detached",
     "A connection has ended; its session waits for the client.",
     (*_SESSION, "connected_s", "delivered", "dropped", "filters"),
 )
-SESSION_ENDED = Operation(
+SESSION_ENDED = BROKER_OPERATIONS.declare(
     "session_ended",
     "A session is over here: the client went, went elsewhere, or did not come back in time.",
     (*_SESSION, "connected_s", "delivered", "dropped"),
 )
-PEERS_LOST = Operation(
+PEERS_LOST = BROKER_OPERATIONS.declare(
     "peers_lost",
     "Other brokers are taken for dead: nobody listens there, or they are silent. One line a second "
     "at most.",
     ("broker", "count", "peers"),
     logging.WARNING,
 )
-TOPICS_TAKEN_OVER = Operation(
+TOPICS_TAKEN_OVER = BROKER_OPERATIONS.declare(
     "topics_taken_over",
     "The broker goes on with topics after others were taken for dead. One line a second at most.",
     ("broker", "count"),
     logging.WARNING,
 )
-TOPICS_HANDED_OVER = Operation(
+TOPICS_HANDED_OVER = BROKER_OPERATIONS.declare(
     "topics_handed_over",
     "The broker goes on with topics although nobody died: others came or left in order. One line a "
     "second at most.",
     ("broker", "count"),
 )
-RANGE_ASSUMED = Operation(
+RANGE_ASSUMED = BROKER_OPERATIONS.declare(
     "range_assumed",
     "The broker serves its range of the ring without the word of its former owner: copies may lack "
     "what came last.",
     ("broker",),
     logging.WARNING,
 )
-HISTORIES_JOINED = Operation(
+HISTORIES_JOINED = BROKER_OPERATIONS.declare(
     "histories_joined",
     "Topics had two histories, as after a partition, which are one again.",
     ("broker", "count"),
     logging.WARNING,
 )
-RECONFIGURED = Operation(
+RECONFIGURED = BROKER_OPERATIONS.declare(
     "reconfigured",
     "A plan held this broker's clients back, and does no longer.",
     ("broker", "plan", "outcome", "epoch", "frozen_s", "node", "node_before"),
 )
-MANAGER_ATTENDED = Operation(
+MANAGER_ATTENDED = BROKER_OPERATIONS.declare(
     "manager_attended", "The broker has a stream to the manager that leads.", ("address",)
 )
-MANAGER_LOST = Operation(
+MANAGER_LOST = BROKER_OPERATIONS.declare(
     "manager_lost",
     "No manager can be reached; the broker goes on without. Said once.",
     ("reason",),
     logging.WARNING,
 )
-LAKE_FAILED = Operation(
+LAKE_FAILED = BROKER_OPERATIONS.declare(
     "lake_failed",
     "A file could not be written to the lake; it is tried again. Said once.",
     ("broker", "lake", "error", "rows"),
     logging.ERROR,
 )
-LAKE_RECOVERED = Operation(
+LAKE_RECOVERED = BROKER_OPERATIONS.declare(
     "lake_recovered",
     "The lake can be written to again.",
     ("broker", "lake", "files", "rows"),
     logging.WARNING,
 )
-LAKE_ROWS_LOST = Operation(
+LAKE_ROWS_LOST = BROKER_OPERATIONS.declare(
     "lake_rows_lost", "Rows will never be in the lake.", ("broker", "lake", "rows"), logging.ERROR
 )
-SAVING_FAILED = Operation(
+SAVING_FAILED = BROKER_OPERATIONS.declare(
     "saving_failed",
     "Sessions cannot be written to disk; it is tried again. Said once.",
     ("error",),
     logging.ERROR,
 )
-SAVING_RECOVERED = Operation(
+SAVING_RECOVERED = BROKER_OPERATIONS.declare(
     "saving_recovered", "Sessions are being saved again.", (), logging.WARNING
 )
-COMMAND = Operation(
+COMMAND = MANAGER_OPERATIONS.declare(
     "command",
     "Somebody commanded something; also if it was refused. The audit log has the same.",
     ("manager", "actor", "role", "action", "subject", "reason", "outcome", "detail"),
 )
-PLAN_CHANGED = Operation(
+PLAN_CHANGED = MANAGER_OPERATIONS.declare(
     "plan_changed",
     "A plan has another state, or is in another phase; `seconds` since its last such line.",
     (
@@ -182,41 +210,34 @@ PLAN_CHANGED = Operation(
         "seconds", "messages", "paused_max_s",
     ),
 )  # fmt: skip
-SOLVED = Operation(
+SOLVED = MANAGER_OPERATIONS.declare(
     "solved",
     "A solver has been at work.",
     ("plan", "algorithm", "brokers", "seconds", "outcome"),
 )
-LEADING = Operation("leading", "This manager leads.", ("manager", "fence"), logging.WARNING)
-DEPOSED = Operation(
+LEADING = MANAGER_OPERATIONS.declare(
+    "leading", "This manager leads.", ("manager", "fence"), logging.WARNING
+)
+DEPOSED = MANAGER_OPERATIONS.declare(
     "deposed", "This manager leads no more.", ("manager", "reason"), logging.WARNING
 )
-STORE_AWAY = Operation(
+STORE_AWAY = MANAGER_OPERATIONS.declare(
     "store_away",
     "The store does not answer: brokers serve as ever, nobody is moved. Said once.",
     ("manager", "error"),
     logging.WARNING,
 )
-STORE_BACK = Operation("store_back", "The store answers again.", ("manager",), logging.WARNING)
-BROKER_REGISTERED = Operation(
+STORE_BACK = MANAGER_OPERATIONS.declare(
+    "store_back", "The store answers again.", ("manager",), logging.WARNING
+)
+BROKER_REGISTERED = MANAGER_OPERATIONS.declare(
     "broker_registered", "A broker has registered with the manager.", ("manager", "broker")
 )
-BROKER_GONE = Operation(
+BROKER_GONE = MANAGER_OPERATIONS.declare(
     "broker_gone",
     "A broker has been away for so long that it counts no more.",
     ("manager", "broker"),
 )
-POLICY_CHANGED = Operation(
+POLICY_CHANGED = MANAGER_OPERATIONS.declare(
     "policy_changed", "Another policy is in force.", ("manager", "version", "mode")
 )
-
-BROKER_OPERATIONS = (
-    RING_JOINED, RING_LEFT, SESSION_OPENED, SESSION_RESUMED, SESSION_DETACHED, SESSION_ENDED,
-    PEERS_LOST, TOPICS_TAKEN_OVER, TOPICS_HANDED_OVER, RANGE_ASSUMED, HISTORIES_JOINED,
-    RECONFIGURED, MANAGER_ATTENDED, MANAGER_LOST, LAKE_FAILED, LAKE_RECOVERED, LAKE_ROWS_LOST,
-    SAVING_FAILED, SAVING_RECOVERED,
-)  # fmt: skip
-MANAGER_OPERATIONS = (
-    COMMAND, PLAN_CHANGED, SOLVED, LEADING, DEPOSED, STORE_AWAY, STORE_BACK, BROKER_REGISTERED,
-    BROKER_GONE, POLICY_CHANGED,
-)  # fmt: skip

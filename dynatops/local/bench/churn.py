@@ -28,7 +28,8 @@ class ChurnPlan:
 
 
 async def run(plan: ChurnPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers) as addresses:
+    async with brokers(given, plan.brokers) as measured:
+        addresses = measured.addresses
         rng = Random(plan.seed)
         latencies_us: list[float] = []
         end_s = time.monotonic() + plan.seconds

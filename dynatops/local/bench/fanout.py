@@ -36,7 +36,8 @@ class FanoutPlan:
 
 
 async def run(plan: FanoutPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers, in_one_process=True) as addresses:
+    async with brokers(given, plan.brokers, in_one_process=True) as measured:
+        addresses = measured.addresses
         share = [
             plan.sessions // _WORKERS + (i < plan.sessions % _WORKERS) for i in range(_WORKERS)
         ]

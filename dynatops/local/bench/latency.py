@@ -47,7 +47,8 @@ class _Way:
 
 
 async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers) as addresses:
+    async with brokers(given, plan.brokers) as measured:
+        addresses = measured.addresses
         way = await _pick_way(addresses, plan.hops)
         arguments = (way.topic, json.dumps(asdict(plan)))
         subscriber = await BenchWorker.start(

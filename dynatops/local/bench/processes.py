@@ -13,6 +13,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -107,26 +109,51 @@ class BenchWindow:
         await self._following
 
 
+@dataclass(frozen=True, slots=True)
+class BenchBrokers:
+    """The brokers to measure."""
+
+    addresses: Sequence[str]
+    # Their processes, where they were started for the purpose.
+    pids: Sequence[int] = ()
+
+    def processor_s(self) -> float | None:
+        """Processor time that they have used; None where nobody can tell."""
+        try:
+            return sum(map(processor_s, self.pids)) if self.pids else None
+        except OSError:
+            return None
+
+
+def processor_s(pid: int) -> float:
+    """What the process has used. Raises OSError where the system does not say."""
+    # The name before it may have blanks and brackets of its own.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user_ticks, system_ticks = fields[11:13]
+    return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
+
+
 @asynccontextmanager
 async def brokers(
     given: str | None, count: int, *, in_one_process: bool = False, saving: bool = False
-) -> AsyncIterator[Sequence[str]]:
-    """Addresses of the brokers to measure: those given, or some started for the purpose."""
+) -> AsyncIterator[BenchBrokers]:
+    """The brokers to measure: those given, or some started for the purpose."""
     if given:
-        yield [part.strip() for part in given.split(",")]
+        yield BenchBrokers([part.strip() for part in given.split(",")])
     elif in_one_process:
         worker = await BenchWorker.start(
             "dynatops", "up", "--brokers", str(count), "--port", "0", "--json"
         )
         try:
-            yield (await worker.line())["addresses"]
+            yield BenchBrokers((await worker.line())["addresses"], (worker.pid,))
         finally:
             worker.interrupt()
             await worker.finish()
     else:
         with TemporaryDirectory() as folder:
             async with ProcessCluster(count, data_dir=folder if saving else "") as cluster:
-                yield cluster.addresses
+                pids = [broker.process.pid for broker in cluster.brokers]
+                yield BenchBrokers(cluster.addresses, pids)
 
 
 def access() -> dict[str, Any]:

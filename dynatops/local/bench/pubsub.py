@@ -2,6 +2,8 @@
 
 The subscriber says how far it has come over a pipe, and the publisher keeps at most a window of
 events under way, so that what is measured is a flow that could go on for ever and loses nothing.
+With several topics, events go to each in turn. Processor time is that of the brokers that were
+started for the purpose, from the publisher's first event to the subscriber's last.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from typing import Any
 
 import dynatops
@@ -41,10 +45,16 @@ class PubSubPlan:
     # Whether the subscriber's session outlives its connection, and is saved by brokers started
     # here.
     kept: bool = False
+    # Over which events are spread.
+    topics: int = 1
+
+    def topic_names(self) -> list[str]:
+        return [TOPIC] if self.topics == 1 else [f"{TOPIC}/{i}" for i in range(self.topics)]
 
 
 async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers, saving=plan.kept) as addresses:
+    async with brokers(given, plan.brokers, saving=plan.kept) as measured:
+        addresses = measured.addresses
         settings = json.dumps(asdict(plan))
         subscriber = await BenchWorker.start(
             "dynatops.local.bench.pubsub", "subscribe", addresses[-1], settings
@@ -53,8 +63,11 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
         publisher = await BenchWorker.start(
             "dynatops.local.bench.pubsub", "publish", addresses[0], settings
         )
+        await publisher.line()
+        before_s = measured.processor_s()
         while "seconds" not in (report := await subscriber.line()):
             await publisher.tell(report)
+        after_s = measured.processor_s()
         await asyncio.gather(publisher.finish(), subscriber.finish())
     return {
         "events": plan.events,
@@ -62,10 +75,18 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
         "brokers": len(addresses),
         "ack": plan.ack,
         "kept": plan.kept,
+        "topics": plan.topics,
         "events_per_s": round(plan.events / report["seconds"], 1),
         **in_ms(report["latencies_us"]),
         "missed": report["missed"],
+        "broker_cpu_us_per_event": _us_per_event(before_s, after_s, plan.events),
     }
+
+
+def _us_per_event(before_s: float | None, after_s: float | None, events: int) -> float | None:
+    if before_s is None or after_s is None:
+        return None
+    return round((after_s - before_s) * 1e6 / events, 3)
 
 
 # ---- in the publisher's and the subscriber's processes -------------------------------------------
@@ -76,7 +97,7 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
     connecting = dynatops.connect(
         address, client_id=client_id, keep_s=keep_s, stay=True, **access()
     )
-    async with connecting as client, client.subscribe(TOPIC) as events:
+    async with connecting as client, client.subscribe(*plan.topic_names()) as events:
         say({"ready": True})
         latencies: list[int] = []
         count = told = 0
@@ -102,26 +123,43 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What goes out together: so many events of each topic, after so many of all."""
+
+    sent: int
+    runs: list[tuple[str, int]]
+
+
+def _batches(plan: PubSubPlan) -> Iterator[_Batch]:
+    """All events, spread evenly: each topic in turn, as often as it takes."""
+    topics = cycle(plan.topic_names())
+    run_events = max(min(_BATCH, plan.events) // plan.topics, 1)
+    for sent in range(0, plan.events, _BATCH):
+        left = min(_BATCH, plan.events - sent)
+        sizes = [min(run_events, left - at) for at in range(0, left, run_events)]
+        yield _Batch(sent, [(next(topics), size) for size in sizes])
+
+
 async def _publish(address: str, plan: PubSubPlan) -> None:
     window = BenchWindow(plan.window)
     ack = dynatops.Ack[plan.ack.upper()]
     payload = bytes(plan.payload_bytes)
     async with dynatops.connect(address, stay=True, **access()) as client:
+        say({"ready": True})
         unacknowledged: set[asyncio.Task[None]] = set()
-        sent = 0
-        while sent < plan.events:
-            await window.room(sent)
-            size = min(_BATCH, plan.events - sent)
-            publishing = client.publish_many(TOPIC, [payload] * size, ack=ack)
-            if ack is dynatops.Ack.NONE:
-                await publishing
-            else:
-                task = asyncio.create_task(publishing)
-                unacknowledged.add(task)
-                task.add_done_callback(unacknowledged.discard)
+        for batch in _batches(plan):
+            await window.room(batch.sent)
+            for topic, size in batch.runs:
+                publishing = client.publish_many(topic, [payload] * size, ack=ack)
+                if ack is dynatops.Ack.NONE:
+                    await publishing
+                else:
+                    task = asyncio.create_task(publishing)
+                    unacknowledged.add(task)
+                    task.add_done_callback(unacknowledged.discard)
             # Let the frame go out.
             await asyncio.sleep(0)
-            sent += size
         await asyncio.gather(*unacknowledged)
         await client.flush()
         # The subscriber still reports to this process, through the one that started both.

@@ -6,15 +6,15 @@ for hours shows nowhere else.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from dynatops.kit.advice_keys import JOB_TABLES, head_key
+from dynatops.kit.advice.advising_jobs import JOB_TABLES
+from dynatops.kit.advice.keys import head_key
+from dynatops.kit.advice.reader import UNREACHABLE, RedisWatch
 
 log = logging.getLogger(__name__)
 
@@ -30,30 +30,20 @@ class Head:
     entries: dict[str, int] = field(default_factory=dict)
 
 
-class AdviceAges:
+class AdviceAges(RedisWatch):
     def __init__(self, redis: Redis, period_s: float) -> None:
-        """It closes the client that it is given when its work ends."""
+        super().__init__(redis, period_s)
         # By job; of those whose advice is there.
         self.heads: dict[str, Head] = {}
         self.failures = 0
-        self._redis = redis
-        self._period_s = period_s
 
-    async def run(self) -> None:
-        try:
-            while True:
-                await self.read_heads()
-                await asyncio.sleep(self._period_s)
-        finally:
-            await self._redis.aclose()
-
-    async def read_heads(self) -> None:
+    async def read_once(self) -> None:
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for job in JOB_TABLES:
                     pipeline.hgetall(head_key(job))
                 answers = await pipeline.execute()
-        except (RedisError, OSError, TimeoutError) as error:
+        except UNREACHABLE as error:
             # What was there before grows old, which is as well.
             self.failures += 1
             log.debug("advice cannot be looked at: %s", error)

@@ -42,7 +42,7 @@ Metrics = list[Metric[ManagerReadings]]
 
 
 def families_of(readings: ManagerReadings) -> list[Family]:
-    known = [*LEADERSHIP, *NETWORK, *PLANS] if readings.topics is not None else LEADERSHIP
+    known = ALL if readings.topics is not None else LEADERSHIP
     return families(known, readings)
 
 
@@ -154,3 +154,11 @@ PLANS: Metrics = [
         "of",
     ),
 ]
+
+# As they are documented.
+SECTIONS: tuple[tuple[str, Metrics], ...] = (
+    ("Leadership and watchers", LEADERSHIP),
+    ("The network; only of the manager that leads", NETWORK),
+    ("Plans and policy; only of the manager that leads", PLANS),
+)
+ALL: Metrics = [metric for _, metrics in SECTIONS for metric in metrics]

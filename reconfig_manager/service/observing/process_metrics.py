@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from dynatops.kit.advice_keys import JOB_TABLES
+from dynatops.kit.advice.advising_jobs import JOB_TABLES
 from dynatops.kit.observing.metrics import Metric, Reading, counter, counters_of, gauge, histogram
 from dynatops.kit.observing.process_metrics import process_metrics
 from dynatops.version import VERSION
@@ -121,8 +121,16 @@ ADVICE: Metrics = [
         "table",
     ),
     _c("advice_failures", "Times that Redis could not be asked for it.", lambda d: d.ages.failures),
-    _c("rates_versions", "Versions of advised rates taken in.", lambda d: d.rates.versions),
-    _c("rates_failures", "Times that advised rates could not be read.", lambda d: d.rates.failures),
+    _c(
+        "rates_versions",
+        "Versions of advised rates taken in.",
+        lambda d: d.rates.counters.advice_versions,
+    ),
+    _c(
+        "rates_failures",
+        "Times that advised rates could not be read.",
+        lambda d: d.rates.counters.advice_refused + d.rates.counters.advice_failures,
+    ),
 ]
 
 PROCESS: Metrics = [
@@ -141,4 +149,12 @@ PROCESS: Metrics = [
     ),
 ]
 
-METRICS: Metrics = [*EXECUTION, *STORE, *AGENTS, *ADVICE, *PROCESS]
+# As they are documented.
+SECTIONS: tuple[tuple[str, Metrics], ...] = (
+    ("Execution and solver", EXECUTION),
+    ("Advice of analytics jobs", ADVICE),
+    ("Brokers' streams", AGENTS),
+    ("Store", STORE),
+    ("Process", PROCESS),
+)
+METRICS: Metrics = [metric for _, metrics in SECTIONS for metric in metrics]

@@ -1,0 +1,213 @@
+"""Reads advice from Redis every so often, and hands it on: one reader for all kinds of it.
+
+    reader = AdviceReader(kind, redis, take, period_s=5.0)
+    await reader.run()              # until cancelled
+
+A kind of advice (`AdviceKind`) says where it is, what is read of it, and what is said of it in the
+log; brokers and managers declare those that they follow. Nothing here holds a process up: while
+Redis is away, or what is there is no advice, it goes on with what it has until that is no longer
+fresh (`freshness`). Each trouble is said once, and once that it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from dynatops.kit.advice.advice_counters import AdviceCounters
+from dynatops.kit.advice.freshness import fresh_for_s
+from dynatops.kit.advice.keys import head_key, table_key
+
+_SCAN_ENTRIES = 1_000
+# Past it a count is none.
+_DIGITS_MAX = 15
+UNREACHABLE = (RedisError, OSError, TimeoutError)
+
+Content = TypeVar("Content")
+
+
+class AdviceError(ValueError):
+    """What is in Redis is no advice; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceHead:
+    """The head of a job's advice, as it is in Redis; nothing of it has been judged."""
+
+    key: str
+    fields: Mapping[bytes, bytes]
+
+    def text(self, name: str) -> str:
+        """Nothing, if there is no such field. Raises AdviceError."""
+        return text_of(self.fields.get(name.encode(), b""))
+
+    def count(self, name: str) -> int:
+        """Of a table's entries; 0 if nothing is said. Raises AdviceError."""
+        digits = self.fields.get(name.encode(), b"0")
+        if not digits.isdigit() or len(digits) > _DIGITS_MAX:
+            raise AdviceError(f"field {name} of {self.key} is {digits[:40]!r}, not a count")
+        return int(digits)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceVersion:
+    """One version of advice, to be read."""
+
+    head: AdviceHead
+    version: str
+    counters: AdviceCounters
+    redis: Redis
+
+    def key_of(self, table: str) -> str:
+        return table_key(self.head.key, self.version, table)
+
+    async def entries(self, table: str) -> AsyncIterator[tuple[str, str]]:
+        """In parts that keep nobody waiting. Raises AdviceError."""
+        async for name, value in self.redis.hscan_iter(self.key_of(table), count=_SCAN_ENTRIES):
+            yield text_of(name), text_of(value)
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceKind(Generic[Content]):
+    """A kind of advice, as the process that follows it declares it."""
+
+    # The job that writes it.
+    job: str
+    # In the log, what can be read again.
+    what: str
+    log: logging.Logger
+    # What cannot be read, in the log: of an AdviceError, or of an error of Redis.
+    complaint: Callable[[Exception], str]
+    # Reads one version. Raises AdviceError.
+    read: Callable[[AdviceVersion], Awaitable[Content]]
+    # Whether it is fresh as long as its head lives: a head without an expiry is no advice then.
+    must_expire: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Advised(Generic[Content]):
+    """What a look has found."""
+
+    version: str
+    content: Content
+    # From now on.
+    fresh_for_s: float
+    # Whether the version was not there at the last look.
+    is_new: bool = True
+
+
+class RedisWatch(ABC):
+    """Looks into Redis again and again; it closes the client that it is given when its work
+    ends."""
+
+    def __init__(self, redis: Redis, period_s: float, backoff_max_s: float = 0.0) -> None:
+        """Without `backoff_max_s` it looks as often while Redis is away."""
+        self._redis = redis
+        self._period_s = period_s
+        self._backoff_max_s = backoff_max_s
+        # In a row.
+        self._failures = 0
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self.read_once()
+                await asyncio.sleep(self.pause_s)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    @property
+    def pause_s(self) -> float:
+        """Until the next look: longer and longer while Redis is away."""
+        # The exponent is bounded: Redis may be away for weeks.
+        doubled = self._period_s * 2.0 ** min(self._failures, 32)
+        return max(self._period_s, min(doubled, self._backoff_max_s))
+
+    @abstractmethod
+    async def read_once(self) -> None:
+        """Look once."""
+
+
+class AdviceReader(RedisWatch, Generic[Content]):
+    def __init__(
+        self,
+        kind: AdviceKind[Content],
+        redis: Redis,
+        take: Callable[[Advised[Content] | None], None],
+        *,
+        period_s: float,
+        backoff_max_s: float = 0.0,
+    ) -> None:
+        """`take` is given the advice at each look, and None once when there is none any more."""
+        super().__init__(redis, period_s, backoff_max_s)
+        self.counters = AdviceCounters()
+        self._kind = kind
+        self._take = take
+        self._last: Advised[Content] | None = None
+        # What was last complained of: each trouble is told once.
+        self._complaint = ""
+
+    async def read_once(self) -> None:
+        """Look once, and hand over what is there."""
+        try:
+            advised = await self._read()
+        except UNREACHABLE as error:
+            self.counters.advice_failures += 1
+            self._failures += 1
+            self._complain(self._kind.complaint(error))
+            return
+        except AdviceError as error:
+            self.counters.advice_refused += 1
+            self._failures = 0
+            self._complain(self._kind.complaint(error))
+            return
+        if self._complaint:
+            self._kind.log.info("%s can be read again", self._kind.what)
+        self._failures, self._complaint = 0, ""
+        if advised is not None or self._last is not None:
+            self._take(advised)
+        self._last = advised
+
+    def _complain(self, message: str) -> None:
+        if message != self._complaint:
+            self._kind.log.warning("%s; going on with what is known while it is fresh", message)
+        self._complaint = message
+
+    async def _read(self) -> Advised[Content] | None:
+        head = AdviceHead(head_key(self._kind.job), {})
+        async with self._redis.pipeline() as pipeline:
+            pipeline.hgetall(head.key)
+            pipeline.pttl(head.key)
+            found, left_ms = await pipeline.execute()
+        if not found:
+            return None
+        head = replace(head, fields=found)
+        if left_ms < 0 and self._kind.must_expire:
+            raise AdviceError(f"{head.key} has no expiry: nobody could tell when it is too old")
+        version = head.text("version")
+        if not version:
+            raise AdviceError(f"{head.key} has no field version")
+        fresh_s = fresh_for_s(left_s=left_ms / 1_000) if left_ms >= 0 else fresh_for_s()
+        if self._last is not None and self._last.version == version:
+            return replace(self._last, fresh_for_s=fresh_s, is_new=False)
+        content = await self._kind.read(AdviceVersion(head, version, self.counters, self._redis))
+        self.counters.advice_versions += 1
+        return Advised(version, content, fresh_s)
+
+
+def text_of(raw: bytes | str) -> str:
+    """Raises AdviceError."""
+    try:
+        return raw.decode() if isinstance(raw, bytes) else raw
+    except UnicodeDecodeError:
+        raise AdviceError(f"{raw[:40]!r} is not UTF-8") from None

@@ -1,0 +1,24 @@
+"""How long advice is fresh."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dynatops.kit.advice.freshness import fresh_for_s
+
+
+@pytest.mark.parametrize(
+    ("bounds", "left_s"),
+    [
+        ({}, math.inf),
+        ({"left_s": 7.0}, 7.0),
+        ({"age_s": 3.0, "age_max_s": 10.0}, 7.0),
+        ({"age_s": 12.0, "age_max_s": 10.0}, -2.0),
+        ({"left_s": 5.0, "age_s": 3.0, "age_max_s": 10.0}, 5.0),
+        ({"left_s": 9.0, "age_s": 3.0, "age_max_s": 10.0}, 7.0),
+    ],
+)
+def test_what_ends_first_ends_it(bounds: dict[str, float], left_s: float) -> None:
+    assert fresh_for_s(**bounds) == left_s

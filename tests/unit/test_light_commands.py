@@ -1,0 +1,51 @@
+"""What talks to a network loads nothing of a broker's: not its node, not its libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "broker_agent", "overlay", "reconfig_manager", "simulator", "numba", "scipy", "pyarrow",
+    "pyspark",
+)  # fmt: skip
+# Whatever it loads on its way to a broker that is not there.
+NOBODY = "127.0.0.1:1"
+PROGRAM = """
+import sys
+from dynatops.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+print(code, *sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def loaded(*arguments: str) -> tuple[int, set[str]]:
+    """How the command ended, and the packages that it had loaded by then."""
+    outcome = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    code, *packages = outcome.stdout.splitlines()[-1].split()
+    return int(code), set(packages)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--help",), 0),
+        (("pub", "--help"), 0),
+        (("pub", "a/b", "x", "--attribute", "price=3", "--broker", NOBODY), 1),
+        (("sub", "a/#", "--where", "price < 3", "--broker", NOBODY), 1),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_nothing_of_a_broker_is_loaded(arguments: tuple[str, ...], code: int) -> None:
+    ended, packages = loaded(*arguments)
+    assert ended == code
+    assert ("grpc" in packages) == (code == 1)
+    assert not packages & set(HEAVY)
