@@ -83,15 +83,26 @@ def take_output(broker: Broker, connection: ConnectionId, bytes_max: int) -> byt
 
 def frame_of(contents: Sequence[Content]) -> bytes:
     if len(contents) == 1:
-        return contents[0].encoded(encode)
-    return b"".join([content.encoded(encode) for content in contents])
+        return contents[0].encoded(FRAMES)
+    return b"".join([content.encoded(FRAMES) for content in contents])
 
 
-def encode(content: Content) -> bytes:
-    """As a frame of its own, which is also a piece of a longer one."""
-    if len(content.bodies) == 1:
-        return _encode(content.bodies[0])
-    return b"".join(map(_encode, content.bodies))
+class Frames:
+    """Contents as frames of their own, which are also pieces of a longer one."""
+
+    def encode(self, bodies: Sequence[Body]) -> bytes:
+        if len(bodies) == 1:
+            return _encode(bodies[0])
+        return b"".join(map(_encode, bodies))
+
+    def decode(self, raw: bytes) -> Sequence[Body]:
+        """Raises DecodeError."""
+        messages = ServerFrame.FromString(raw).messages
+        kinds = ((message, message.WhichOneof("body")) for message in messages)
+        return [getattr(message, kind) for message, kind in kinds if kind is not None]
+
+
+FRAMES: Final = Frames()
 
 
 def _encode(body: Body) -> bytes:
@@ -109,10 +120,3 @@ def _varint(number: int) -> bytes:
         number >>= 7
     digits.append(number)
     return bytes(digits)
-
-
-def decode(raw: bytes) -> Content:
-    """What `encode` made this of. Raises DecodeError."""
-    messages = ServerFrame.FromString(raw).messages
-    kinds = ((message, message.WhichOneof("body")) for message in messages)
-    return Content(*(getattr(message, kind) for message, kind in kinds if kind is not None))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.sessions.session import Session
-from broker_agent.doors.frames import encode
+from broker_agent.doors.frames import FRAMES
 from dynatops.v1.client_pb2 import Cursor, Filter, Received, Subscribe, Unsubscribe
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
@@ -55,7 +55,10 @@ def snapshot_of(broker: LoneBroker, session: Session) -> Snapshot:
         session.expiry_s,
         session.policy,
         frozenset(str(f) for f in subscriptions.confirming.settled(session)),
-        tuple((piece.serial, encode(piece.content)) for piece in session.unconfirmed(0, FOREVER)),
+        tuple(
+            (piece.serial, piece.content.encoded(FRAMES))
+            for piece in session.unconfirmed(0, FOREVER)
+        ),
         tuple(sorted((missed.topic, missed.count) for missed in session.untold())),
         tuple(sorted(cursors.items())),
     )

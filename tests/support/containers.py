@@ -25,7 +25,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.tree.trees.Trees._refreshes
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
-        broker_agent.core.sessions.content.Content._encoded
+        dynatops.kit.observing.log_operations.DeclaredOperations._by_name
         dynatops.kit.background.Supervisor._tasks
         dynatops.kit.observing.logs.JsonFormatter._always
         dynatops.kit.observing.logs.OncePerMinute._said

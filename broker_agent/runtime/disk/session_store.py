@@ -17,8 +17,9 @@ from typing import Self
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.keeping.journal import Changes, Stored
+from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece
-from broker_agent.doors.frames import decode, encode
+from broker_agent.doors.frames import FRAMES
 from dynatops.v1.client_pb2 import Cursor
 from dynatops.v1.storage_pb2 import SessionRecord
 
@@ -160,7 +161,7 @@ class SessionStore:
             for origin_id, serial, topic, events, data in self._rows(
                 "SELECT id, serial, topic, events, data FROM pieces ORDER BY id, serial"
             ):
-                piece = Piece(decode(data), events, serial, topic, 0.0)
+                piece = Piece(Content.from_encoded(FRAMES, data), events, serial, topic, 0.0)
                 stored.pieces.setdefault(origin_id, []).append(piece)
             for topic, cursor in self._rows("SELECT topic, cursor FROM cursors"):
                 stored.cursors[topic] = Cursor.FromString(cursor)
@@ -194,7 +195,7 @@ class SessionStore:
         many(
             "INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?)",
             [
-                (name, p.serial, p.topic, p.events, p.content.encoded(encode))
+                (name, p.serial, p.topic, p.events, p.content.encoded(FRAMES))
                 for name, p in changes.pieces
             ],
         )
