@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from broker_agent.core.hosting.part import PART_STATES, PartState
 from overlay.identifiers import NodeId, first_node_id, key_of
 from overlay.placement.geometry import RingGeometry, TopicTreeShape
 from reconfig_manager.model.plan import PHASES, TRANSITIONS, Phase, PlanState
@@ -391,6 +392,49 @@ def _draw_transition(drawing: Drawing, begin: Point, end: Point, size: Point) ->
         )  # fmt: skip
 
 
+# ---- a broker's part in a plan -------------------------------------------------------------------
+
+_PART_SIZE = (118.0, 34.0)
+_PARTS = {
+    PartState.IDLE: (24.0, 150.0),
+    PartState.FROZEN: (212.0, 150.0),
+    PartState.GIVING: (400.0, 60.0),
+    PartState.RESTORED: (588.0, 150.0),
+    PartState.UNSURE: (400.0, 300.0),
+}
+# The way of each arrow, and where it is said what leads along it; for each that the table has.
+_PART_ARROWS: dict[tuple[PartState, PartState], tuple[tuple[Point, ...], Point, str]] = {
+    (PartState.IDLE, PartState.FROZEN): (((142, 160), (208, 160)), (175, 152), "middle"),
+    (PartState.FROZEN, PartState.GIVING): (((290, 150), (396, 84)), (318, 112), "end"),
+    (PartState.FROZEN, PartState.RESTORED): (((330, 167), (584, 167)), (388, 160), "middle"),
+    (PartState.FROZEN, PartState.IDLE): (((212, 176), (146, 176)), (176, 206), "middle"),
+    (PartState.GIVING, PartState.RESTORED): (((518, 84), (616, 146)), (590, 92), "start"),
+    (PartState.GIVING, PartState.IDLE): (((400, 70), (83, 70), (83, 146)), (240, 42), "middle"),
+    (PartState.GIVING, PartState.UNSURE): (((459, 94), (459, 296)), (468, 230), "start"),
+    (PartState.RESTORED, PartState.IDLE): (
+        ((647, 184), (647, 400), (60, 400), (60, 188)), (350, 418), "middle",
+    ),
+    (PartState.UNSURE, PartState.IDLE): (((400, 326), (96, 326), (96, 188)), (230, 344), "middle"),
+    (PartState.UNSURE, PartState.FROZEN): (((400, 308), (270, 308), (270, 188)), (262, 290), "end"),
+}  # fmt: skip
+
+
+def draw_part() -> Drawing:
+    """Every arrow is one that the table of the code has, and none is left out."""
+    drawing = Drawing(456, "A broker's part in a reconfiguration")
+    drawing.text((24, 30), "a broker, as plans see it", kind="head")
+    for state, followers in PART_STATES.items():
+        for following, why in followers.items():
+            way, at, anchor = _PART_ARROWS[state, following]
+            is_alone = "patience" in why and following is not PartState.IDLE
+            drawing.arrow(*way, kind="to-orange dashed" if is_alone else "to-plain")
+            drawing.text(at, *why.replace(", or ", ",|or ").split("|"), kind="small", anchor=anchor)
+    for state, at in _PARTS.items():
+        kind = {PartState.IDLE: "plain", PartState.RESTORED: "green", PartState.UNSURE: "orange"}
+        drawing.box(at, _PART_SIZE, kind.get(state, "blue"), state.value)
+    return drawing
+
+
 def draw_analytics() -> Drawing:
     drawing = Drawing(330, "From brokers to the lake, to Spark, to advice, and back")
     drawing.box((30, 40), (170, 90), "plain", "brokers", "serve; write what", "happens as Parquet")
@@ -428,6 +472,7 @@ DRAWINGS = {
     "users.svg": draw_users,
     "steps.svg": draw_steps,
     "plan.svg": draw_plan,
+    "part.svg": draw_part,
     "analytics.svg": draw_analytics,
 }
 

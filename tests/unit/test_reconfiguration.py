@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_agent.core.hosting.part import PART_STATES, IllegalPartError, PartState
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -17,6 +18,7 @@ from dynatops.v1.manager_pb2 import (
     STEP_PROBLEM_STALE,
 )
 from simulator.checkers import check_deliveries, check_rest
+from tests.support.brokers import LoneBroker
 from tests.support.steps import StepNet
 
 TOPIC = "quake/ca"
@@ -252,3 +254,23 @@ class TestCrashes:
         net.run(3.0)
         net.step(RCFG_ROLL_BACK, [name for name in net.names if name != "b1"])
         all_is_well(net)
+
+
+class TestTable:
+    def test_every_state_has_its_row_and_can_be_reached(self) -> None:
+        assert set(PART_STATES) == set(PartState)
+        reached = {following for followers in PART_STATES.values() for following in followers}
+        assert reached == set(PartState)
+        assert all(state not in followers for state, followers in PART_STATES.items())
+
+    @pytest.mark.parametrize("state", PartState)
+    @pytest.mark.parametrize("following", PartState)
+    def test_a_part_goes_where_its_table_says(self, state: PartState, following: PartState) -> None:
+        part = LoneBroker().core.reconfiguration
+        part.state = state
+        if following is state or following in PART_STATES[state]:
+            part._become(following)
+            assert part.state is following
+            return
+        with pytest.raises(IllegalPartError):
+            part._become(following)

@@ -1,9 +1,6 @@
 """A broker's part in a reconfiguration (DYNATOPS III-D4).
 
-    idle --INIT--> frozen --DHT_UPDATE--> sealed, states exchanged --TREE_RESTORE--> at the new node
-      ^               |                       |                                            |
-      |           ROLL_BACK, or nothing heard for too long                 TREE_REPAIR, FINISH
-      +---------------+-----------------------+--------------------------------------------+
+Its states are in `part`, with what leads from one to the next.
 
 Frozen, the broker holds back what its clients publish and subscribe to. A broker whose node changes
 hands seals it, gives its state away and takes that of its next one in, but goes on hosting the
@@ -21,7 +18,14 @@ from broker_agent.core.context import BrokerContext
 from broker_agent.core.effects import ReplyToManager
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.hosting.outcomes import Outcomes
-from broker_agent.core.hosting.part import Ended, ReconfigurationPart, Thawed
+from broker_agent.core.hosting.part import (
+    PART_STATES,
+    Ended,
+    IllegalPartError,
+    PartState,
+    ReconfigurationPart,
+    Thawed,
+)
 from broker_agent.core.hosting.transfer import Transfer, comes_to, goes_to
 from broker_agent.core.notices import PlanOutcome, Unfrozen
 from dynatops.v1.manager_pb2 import (
@@ -60,6 +64,7 @@ class Reconfiguration:
         # Raised whenever what a manager is told at registration has changed.
         self.version = 0
         self.is_leaving = False
+        self.state = PartState.IDLE
         self._hosting = hosting
         self._outbox = context.outbox
         self._settings = context.settings
@@ -72,6 +77,18 @@ class Reconfiguration:
     @property
     def is_frozen(self) -> bool:
         return self._part is not None
+
+    @property
+    def _is_restored(self) -> bool:
+        """Whether the placement of the plan that freezes this broker is in use."""
+        return self.state is PartState.RESTORED
+
+    def _become(self, state: PartState) -> None:
+        """Raises IllegalPartError."""
+        if state is not self.state:
+            if state not in PART_STATES[self.state]:
+                raise IllegalPartError(self.state, state)
+            self.state = state
 
     @property
     def frozen_by(self) -> str:
@@ -131,6 +148,7 @@ class Reconfiguration:
                 epoch_before=self.epoch,
                 node_before=self._node.me.node_id,
             )
+            self._become(PartState.FROZEN)
             self._counters.freezes += 1
             self.version += 1
         self._open(part, step, now_s)
@@ -140,7 +158,7 @@ class Reconfiguration:
         if part is None:
             self._reply(step, STEP_PROBLEM_NOT_FROZEN, "not frozen by this plan")
             return
-        if not part.restored:
+        if not self._is_restored:
             part.moved = list(step.moved)
             node = self._node
             to = goes_to(node.me.node_id, part.moved)
@@ -150,6 +168,7 @@ class Reconfiguration:
             if not part.transfer.is_giving:
                 node.seal()
                 part.transfer.give(node, to.address)
+                self._become(PartState.GIVING)
         self._open(part, step, now_s)
 
     def _tree_restore(self, step: Step, now_s: float) -> None:
@@ -162,7 +181,7 @@ class Reconfiguration:
         self._reply(step)
 
     def _note_restored(self, part: ReconfigurationPart) -> None:
-        part.restored = True
+        self._become(PartState.RESTORED)
         part.control_before = self._node.counters.tree_control_sent
 
     def _tree_repair(self, step: Step, now_s: float) -> None:
@@ -235,7 +254,7 @@ class Reconfiguration:
         part = self._part
         if part is None:
             return
-        if not part.restored:
+        if not self._is_restored:
             for address, frame in part.transfer.due(now_s):
                 self._outbox.send(address, frame)
         step = part.open
@@ -246,7 +265,7 @@ class Reconfiguration:
         if step.kind == RCFG_INIT:
             done = is_quiet or waited_s >= self._settings.quiet_max_s
         elif step.kind == RCFG_DHT_UPDATE:
-            done = part.restored or (part.transfer.given and part.transfer.received)
+            done = self._is_restored or (part.transfer.given and part.transfer.received)
             messages = part.transfer.messages
         else:
             unsettled = self._node.interests.unsettled
@@ -260,7 +279,7 @@ class Reconfiguration:
         late_s = now_s - part.since_s - part.frozen_max_s
         if late_s < 0:
             return
-        if part.restored or not part.transfer.is_giving:
+        if self.state is not PartState.GIVING:
             # Whatever the outcome, this broker's node is where it belongs.
             self._thaw(part, now_s, alone=True)
         elif late_s >= self._settings.outcome_patience_s:
@@ -293,7 +312,7 @@ class Reconfiguration:
 
     def on_outcome(self, sender: NodeRef, message: Outcome, now_s: float) -> None:
         part = self._part
-        if part is not None and message.plan == part.plan and not part.restored:
+        if part is not None and message.plan == part.plan and not self._is_restored:
             self._learn_outcome(part, committed=message.committed, now_s=now_s)
 
     def _learn_outcome(self, part: ReconfigurationPart, *, committed: bool, now_s: float) -> None:
@@ -319,13 +338,15 @@ class Reconfiguration:
 
     def _thaw(self, part: ReconfigurationPart, now_s: float, *, alone: bool = False) -> None:
         """`alone`: nobody has said how the plan ended."""
+        was_restored = self._is_restored
+        self._become(PartState.UNSURE if alone and self._node.sealed else PartState.IDLE)
         self._part = None
         self._unknown_end = None
         self.version += 1
         self._node.interests.catch_up(now_s)
         frozen_s = now_s - part.since_s
         sent = self._node.counters.tree_control_sent - part.control_before
-        self._thawed = Thawed(part.plan, frozen_s, sent if part.restored else 0)
+        self._thawed = Thawed(part.plan, frozen_s, sent if was_restored else 0)
         self._counters.frozen_ms += round(1000 * frozen_s)
         self._counters.thaws_alone += alone
         if alone:
@@ -355,7 +376,13 @@ class Reconfiguration:
     def _remember(self, plan: str, *, committed: bool) -> None:
         self._outcomes.note(plan, committed=committed)
         if not committed:
-            self._unknown_end = None
+            self._forget_unknown_end()
+
+    def _forget_unknown_end(self) -> None:
+        """It is known, or of no interest any more."""
+        self._unknown_end = None
+        if self.state is PartState.UNSURE:
+            self._become(PartState.IDLE)
 
     # ---- moving ---------------------------------------------------------------------------------
 
@@ -365,7 +392,7 @@ class Reconfiguration:
         if ended is not None and ended.epoch == by.epoch:
             # The plan was committed after all.
             self._move(ended.moved, ended.epoch, now_s)
-        elif part is not None and part.epoch == by.epoch and not part.restored:
+        elif part is not None and part.epoch == by.epoch and not self._is_restored:
             self._learn_outcome(part, committed=True, now_s=now_s)
         else:
             self.version += 1
@@ -377,7 +404,7 @@ class Reconfiguration:
         self.version += 1
         transfer = self._transfer_of(epoch)
         state = transfer.state() if transfer is not None and transfer.received else None
-        self._unknown_end = None
+        self._forget_unknown_end()
         self._hosting.move(moved, epoch, state, now_s, trees_later=self._part is not None)
 
     def _transfer_of(self, epoch: int) -> Transfer | None:
