@@ -182,11 +182,21 @@ class Node:
         return self._settle(now_s)
 
     def fetch(
-        self, topic: str, seen: Sequence[TermSeq], via: Peer | None, now_s: float, reader: int = 0
+        self,
+        topic: str,
+        seen: Sequence[TermSeq],
+        via: Peer | None,
+        now_s: float,
+        reader: int = 0,
+        *,
+        wants_holes: bool = False,
     ) -> list[Effect]:
         """Ask the rendezvous point for what a reader misses."""
         frame = self._outbox.to(via if via is not None else self.me)
-        frame.messages.add(fetch=Fetch(topic=topic, seen=seen, origin=self.me.ref, reader=reader))
+        fetch = Fetch(
+            topic=topic, seen=seen, origin=self.me.ref, reader=reader, wants_holes=wants_holes
+        )
+        frame.messages.add(fetch=fetch)
         return self._settle(now_s)
 
     def announced(self, entries: Iterable[Entered], now_s: float) -> list[Effect]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import NewType
 
 from google.protobuf.message import DecodeError
@@ -45,10 +46,12 @@ class Range:
 class PublisherWindow:
     """Numbers seen: all up to `high` but for a few holes, ascending."""
 
-    __slots__ = ("gap_since_s", "high", "holes")
+    __slots__ = ("gap_since_s", "high", "holes", "low")
 
     def __init__(self, high: int = 0, holes: Iterable[Hole] = ()) -> None:
         self.high = high
+        # The first that was looked for: of those before it nothing is known.
+        self.low = 1
         # A tuple, because nearly all windows have none, and the catalogue has a million windows.
         self.holes = tuple(holes)
         # Since when publications are held up because earlier ones are in a history not known here.
@@ -63,6 +66,8 @@ class PublisherWindow:
         if first == self.high + 1:
             self.high = last
             return [Range(first, count)]
+        if not self.high:
+            self.low = max(first - missing, 1)
         new = self._fill(first, last) if self.holes and first <= self.high else []
         if last > self.high:
             start = max(first, self.high + 1)
@@ -91,11 +96,13 @@ class PublisherWindow:
         self.high = max(high, self.high)
 
     def learn(self, other: PublisherWindow) -> None:
-        """What was seen beyond these numbers elsewhere, before anybody joined here: what is missing
-        there may come late only for those who come from there."""
+        """What was seen before and beyond these numbers elsewhere, before anybody joined here: what
+        is missing there may come late only for those who come from there."""
         beyond = self.high + 1
         for hole in other.holes:
+            self._open_hole(hole.low, min(hole.high, self.low - 1), 0)
             self._open_hole(max(hole.low, beyond), hole.high, 0)
+        self.low = 1
         self.cover(other.high)
 
     def _open_hole(self, low: int, high: int, clock: int) -> None:
@@ -173,20 +180,23 @@ class Publishers:
         ]
 
     def to_states(self) -> list[PublisherState]:
-        return [
-            PublisherState(
-                publisher=publisher,
-                high=window.high,
-                holes=[bound for hole in window.holes for bound in (hole.low, hole.high)],
-            )
-            for publisher, window in (self._windows or {}).items()
-        ]
+        return [_state_of(publisher, window) for publisher, window in (self._windows or {}).items()]
 
     def load(self, states: Iterable[PublisherState]) -> None:
         for state in states:
-            bounds = zip(state.holes[0::2], state.holes[1::2], strict=False)
-            window = self.window(state.publisher)
-            window.high, window.holes = state.high, tuple(Hole(low, high) for low, high in bounds)
+            loaded, window = _window_of(state), self.window(state.publisher)
+            window.high, window.holes = loaded.high, loaded.holes
+
+    def with_holes(self, most: int) -> list[PublisherState]:
+        """Publishers of whom events are missing."""
+        holed = ((p, w) for p, w in (self._windows or {}).items() if w.holes)
+        return [_state_of(publisher, window) for publisher, window in islice(holed, most)]
+
+    def learn_holes(self, states: Iterable[PublisherState]) -> None:
+        """What is missing in the history that is read here: it may come late, for those who have
+        read before elsewhere."""
+        for state in states:
+            self.window(state.publisher).learn(_window_of(state))
 
     def learn(self, other: Publishers) -> None:
         """Know what another reader has seen, too, of this history."""
@@ -196,6 +206,16 @@ class Publishers:
     def cover(self, other: Publishers) -> None:
         for publisher, window in (other._windows or {}).items():
             self.window(publisher).cover(window.high)
+
+
+def _window_of(state: PublisherState) -> PublisherWindow:
+    bounds = zip(state.holes[0::2], state.holes[1::2], strict=False)
+    return PublisherWindow(state.high, (Hole(low, high) for low, high in bounds))
+
+
+def _state_of(publisher: PublisherId, window: PublisherWindow) -> PublisherState:
+    bounds = [bound for hole in window.holes for bound in (hole.low, hole.high)]
+    return PublisherState(publisher=publisher, high=window.high, holes=bounds)
 
 
 def part_of_events(events: bytes, skip: int, take: int) -> bytes:

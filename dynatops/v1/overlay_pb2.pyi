@@ -1169,10 +1169,13 @@ class Fetch(_message.Message):
     ORIGIN_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
+    WANTS_HOLES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     hops: _builtins.int
     reader: _builtins.int
     """Which of the origin's readers asks."""
+    wants_holes: _builtins.bool
+    """Whether the answer is to say what the history lacks: the reader begins in the middle of it."""
     @_builtins.property
     def seen(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermSeq]: ...
     @_builtins.property
@@ -1185,10 +1188,11 @@ class Fetch(_message.Message):
         origin: Global___NodeRef | None = ...,
         hops: _builtins.int = ...,
         reader: _builtins.int = ...,
+        wants_holes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "reader", b"reader", "seen", b"seen", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "reader", b"reader", "seen", b"seen", "topic", b"topic", "wants_holes", b"wants_holes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1230,6 +1234,7 @@ class Fetched(_message.Message):
     ANCHOR_TERM_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
     UNKNOWN_TERMS_FIELD_NUMBER: _builtins.int
+    HOLES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     more: _builtins.bool
     lost: _builtins.int
@@ -1257,6 +1262,10 @@ class Fetched(_message.Message):
         a partition, or what is lost.
         """
 
+    @_builtins.property
+    def holes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublisherState]:
+        """Where the log ends, if that was asked for: publishers of whom it lacks events, which may come."""
+
     def __init__(
         self,
         *,
@@ -1270,10 +1279,11 @@ class Fetched(_message.Message):
         anchor_term: _builtins.int = ...,
         reader: _builtins.int = ...,
         unknown_terms: _abc.Iterable[_builtins.int] | None = ...,
+        holes: _abc.Iterable[Global___PublisherState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "lost", b"lost", "more", b"more", "position", b"position", "reader", b"reader", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss", "unknown_terms", b"unknown_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor_term", b"anchor_term", "gone", b"gone", "holes", b"holes", "lost", b"lost", "more", b"more", "position", b"position", "reader", b"reader", "runs", b"runs", "topic", b"topic", "unknown_loss", b"unknown_loss", "unknown_terms", b"unknown_terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

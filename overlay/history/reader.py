@@ -51,6 +51,7 @@ class TopicReader:
     __slots__ = (
         "_broken_at", "_former", "_from_start", "_known", "_lost_terms", "_parked", "_parked_bytes",
         "_publishers", "_read_terms", "_unknown_terms", "clock", "is_ahead", "position", "topic",
+        "wants_holes",
     )  # fmt: skip
 
     def __init__(self, topic: str, publishers_max: int) -> None:
@@ -80,6 +81,8 @@ class TopicReader:
         self._parked: dict[tuple[int, int], Run] | None = None
         self._parked_bytes = 0
         self._publishers = Publishers(publishers_max)
+        # Whether it begins in the middle of a history: what that lacks, others have been told of.
+        self.wants_holes = False
 
     # ---- state ----------------------------------------------------------------------------------
 
@@ -88,6 +91,7 @@ class TopicReader:
         for entry in seen:
             self._mark(entry.term, entry.seq)
         self._known = self.position
+        self.wants_holes = True
 
     def begin_at_start(self) -> None:
         """Read all that is retained. To be said before anything has come."""
@@ -210,6 +214,9 @@ class TopicReader:
         self.is_ahead = answer.position.term < self.newest_term
         if not answer.more:
             self._mark(*reached)
+            if self.wants_holes:
+                self.wants_holes = False
+                self._publishers.learn_holes(answer.holes)
         self._known = max(self._known, reached)
         ready += self._unpark()
         return ReadResult(ready, answer.lost, answer.unknown_loss)

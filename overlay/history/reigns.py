@@ -331,7 +331,9 @@ class Reigns:
         if reign is None:
             return
         self._counters.fetches_served += 1
-        answer = reign.log.since({entry.term: entry.seq for entry in message.seen})
+        answer = reign.log.since(
+            {entry.term: entry.seq for entry in message.seen}, holes=message.wants_holes
+        )
         answer.reader = message.reader
         origin = self._directory.learn(message.origin)
         self._outbox.to(origin).messages.add(fetched=answer)

@@ -169,7 +169,11 @@ class Succession:
                 del self._claims[next(iter(self._claims))]
             for copy in self._replication.copies.values():
                 if within(copy.key, low, high):
-                    self._hand_over(copy.log.to_state(list(copy.members)), now_s)
+                    self._hand_over(
+                        copy.log.to_state(list(copy.members)),
+                        now_s,
+                        uncertain=not self._is_current(copy, now_s),
+                    )
             if high not in (self._came_between, self._replication.complete_of):
                 # It is back from the dead, and had not copied everything here.
                 self._copy_search.begin(low, high, now_s)

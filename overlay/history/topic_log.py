@@ -29,6 +29,8 @@ from overlay.retention import LogBudget, Retention
 LINEAGE_MAX = 32
 FORKS_MAX = 32
 _ENTRY_OVERHEAD_BYTES = 200
+# Publishers of whom a reader is told that events are missing.
+_HOLED_MAX = 256
 
 
 class Stamping(Enum):
@@ -275,8 +277,9 @@ class TopicLog:
         """term -> its last event, in order; the current term last."""
         return dict([*self.lineage, (self.term, self.seq)])
 
-    def since(self, seen: Mapping[int, int]) -> Fetched:
-        """What a reader who saw `seen` (term -> last event) misses, as far as it is retained."""
+    def since(self, seen: Mapping[int, int], *, holes: bool = False) -> Fetched:
+        """What a reader who saw `seen` (term -> last event) misses, as far as it is retained; with
+        `holes`, also what the history itself lacks."""
         answer = Fetched(topic=self.topic, position=self.position_message())
         ends = self.ends()
         answer.unknown_terms.extend(t for t, seq in seen.items() if seq and not self.knows(t, seq))
@@ -309,6 +312,8 @@ class TopicLog:
         if seen and (crossed or not known):
             answer.unknown_loss = True
             answer.lost = 0
+        if holes and not answer.more and not self.retention.is_catalogue:
+            answer.holes.extend(self.publishers.with_holes(_HOLED_MAX))
         return answer
 
     def _retained(self, term: int, reached: int) -> Iterator[Run]:

@@ -153,6 +153,19 @@ def test_nobody_asks_where_everything_was_copied() -> None:
     assert not asked
 
 
+def test_what_may_be_outdated_is_given_back_as_such() -> None:
+    """An old copy is all that is left, as when the node that had the newer one died as well."""
+    net = settled_ring()
+    position = net.nodes["n2"].me.node_id
+    for copy in net.nodes["n3"].replication.copies.values():
+        copy.is_outdated = True
+    net.crash("n2")
+    net.add("n2", ["n0"], position)
+    net.run(8.0)
+    for topic in TOPICS:
+        assert net.nodes["n2"].reigns.by_topic[topic].log.uncertain
+
+
 def test_what_one_that_was_never_ready_had_been_handed_is_handed_over_again() -> None:
     """All start at once: the first one alone has acknowledged, and hands its topics to a newcomer.
     Before that is ready it dies, and so many have come between that nobody asks the first."""

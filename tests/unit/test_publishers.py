@@ -79,6 +79,15 @@ def test_what_was_seen_elsewhere_is_no_news() -> None:
     assert here.admit(5, 6) == [Range(5, 2, 0), Range(10, 1)]
 
 
+def test_what_is_missing_from_before_it_began_may_come_for_those_who_come_from_there() -> None:
+    here = PublisherWindow()
+    assert here.admit(7, 2) == [Range(7, 2)]
+    assert here.admit(4, 3) == []
+    here.learn(PublisherWindow(high=8, holes=[Hole(4, 5)]))
+    assert here.admit(3, 3) == [Range(4, 2, 0)]
+    assert here.admit(3, 3) == []
+
+
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(0, 6)), max_size=30))
 def test_no_number_is_ever_new_twice(steps: list[tuple[int, int, int]]) -> None:
     window, seen = PublisherWindow(), set[int]()

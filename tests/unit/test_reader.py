@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
 from overlay.history.reader import PARKED_RUNS_MAX, ReadResult, TopicReader
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import TermOwner
+from overlay.identifiers import Term, TermOwner
 from overlay.overlay_settings import OverlaySettings
 from overlay.retention import LogBudget
 from tests.support.nodes import events, publication
@@ -374,3 +376,40 @@ class TestTogether:
         live.observe(log.position_message())
         assert returning.agrees_with(live)
         return live, returning
+
+
+class TestWhatTheHistoryLacks:
+    """A publisher went to the other side of a partition, and left an acknowledged event."""
+
+    def log(self) -> TopicLog:
+        settings = OverlaySettings()
+        log = TopicLog("t", settings, LogBudget(1 << 20))
+        log.open_term(Term(TERM))
+        log.stamp(publication("t", 1), 0.0)
+        # What was settled elsewhere is not waited for.
+        log.stamp(publication("t", 3, settled=2), 0.0)
+        log.stamp(publication("t", 3, settled=2), 100.0)
+        log.stamp(publication("t", 4, settled=3), 100.0)
+        return log
+
+    def reader_of(self, log: TopicLog, seq: int) -> TopicReader:
+        """Of a session that comes from elsewhere, and stood there."""
+        reader = TopicReader("t", 100)
+        reader.resume([TermSeq(term=TERM, seq=seq)])
+        assert reader.wants_holes
+        reader.fetched(log.since({TERM: seq}, holes=True))
+        assert not reader.wants_holes
+        return reader
+
+    @pytest.mark.parametrize("seq", [2, 3])
+    def test_comes_late_to_a_reader_that_began_behind_it(self, seq: int) -> None:
+        late = run(1, term=NEXT, prev_term=TERM, prev_seq=3)
+        late.first_number = 2
+        parts = self.reader_of(self.log(), seq).offer(late)
+        # Only for those who have read elsewhere before.
+        assert [(part.run.first_number, part.opened) for part in parts] == [(2, 0)]
+
+    def test_is_said_to_those_who_ask(self) -> None:
+        assert not self.log().since({TERM: 2}).holes
+        (state,) = self.log().since({TERM: 2}, holes=True).holes
+        assert (state.publisher, list(state.holes)) == (7, [2, 2])

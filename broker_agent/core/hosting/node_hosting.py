@@ -126,12 +126,22 @@ class NodeHosting:
         for via, together in by_destination.items():
             self._outbox.from_node(self.node.publish(together, via, now_s))
 
-    def fetch(self, topic: str, seen: Sequence[TermSeq], reader: int, now_s: float) -> None:
+    def fetch(
+        self,
+        topic: str,
+        seen: Sequence[TermSeq],
+        reader: int,
+        now_s: float,
+        *,
+        wants_holes: bool = False,
+    ) -> None:
         """Ask the rendezvous point for what a reader misses. Should there be no answer, the next
         request looks for it anew."""
         via = self.rendezvous.get(topic)
         self.rendezvous.forget(topic)
-        self._outbox.from_node(self.node.fetch(topic, seen, via, now_s, reader))
+        self._outbox.from_node(
+            self.node.fetch(topic, seen, via, now_s, reader, wants_holes=wants_holes)
+        )
 
     def insist(self, topic: str, newest_term: int, now_s: float) -> None:
         """Tell the rendezvous point of a newer term than it uses."""

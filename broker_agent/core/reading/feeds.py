@@ -52,6 +52,7 @@ class Repair:
     topic: str
     reader: int
     seen: list[TermSeq]
+    wants_holes: bool
 
 
 class FeedProgress:
@@ -103,7 +104,9 @@ class FeedProgress:
         for feed, due_s in self._behind.items():
             if due_s <= now_s:
                 self._behind[feed] = now_s + self._settings.repair_retry_s
-                repairs.append(Repair(feed.topic, feed.number, feed.reader.seen()))
+                repairs.append(
+                    Repair(feed.topic, feed.number, feed.reader.seen(), feed.reader.wants_holes)
+                )
         self._counters.repairs_asked += len(repairs)
         return repairs
 

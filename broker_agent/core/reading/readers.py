@@ -104,7 +104,9 @@ class Readers:
     def tick(self, now_s: float) -> None:
         """Ask rendezvous points for what is missed, and tell them of newer terms."""
         for repair in self.progress.due_repairs(now_s):
-            self._hosting.fetch(repair.topic, repair.seen, repair.reader, now_s)
+            self._hosting.fetch(
+                repair.topic, repair.seen, repair.reader, now_s, wants_holes=repair.wants_holes
+            )
         for topic, newest_term in self.progress.due_corrections(now_s):
             self._hosting.insist(topic, newest_term, now_s)
 
