@@ -133,7 +133,7 @@ class SimulatedClient:
         broker = self._world.broker_at(preferred)
         if broker is None and redirected:
             # Nobody listens there: back to the broker that sent it, which is told.
-            self._failed.note(preferred, self._now())
+            self._failed.note_failure(preferred, self._now())
             broker = self._world.broker_at(self._sent_by)
             redirected = False
         broker = broker or self._world.any_broker()
@@ -152,7 +152,7 @@ class SimulatedClient:
         if connection != self._connection or broker is None:
             return
         self._broker = None
-        self._failed.note(broker.address, self._now())
+        self._failed.note_failure(broker.address, self._now())
         if broker.alive and not broker.leaving:
             self._disturbed(f"was cut off by {broker.address}")
         # What was not confirmed, the broker need not know of when it is back.
@@ -180,7 +180,7 @@ class SimulatedClient:
         if broker is None:
             return
         again = broker.address if self._world.rng.random() < 0.5 else ""
-        self._failed.note(broker.address, self._now())
+        self._failed.note_failure(broker.address, self._now())
         self._leave(broker, connection)
         pause_s = self._world.rng.uniform(0.05, 1.0)
         self._world.scheduler.after(pause_s, lambda: self.connect(again))
@@ -309,7 +309,7 @@ class SimulatedClient:
             event.publisher = welcome.publisher
         unclaimed = list(self.core.reading.unclaimed)
         address = self._broker.address if self._broker is not None else ""
-        self._failed.forget(address)
+        self._failed.forget_failure(address)
         if address != self._session_at:
             for key in list(self.subscriptions):
                 if key not in self.core.filters and key not in unclaimed:

@@ -219,7 +219,7 @@ class Worker:
                 handed_out, done = self._echoes.pop(item, ([], []))
                 self._heard(handed_out)
                 self._confirmed(done)
-        self.taking.note(self.core.reading.had, [])
+        self.taking.note_given(self.core.reading.had, [])
         self._tell()
 
     def _welcomed(self, welcome: Welcome) -> None:

@@ -169,7 +169,7 @@ class Broker:
             if self.node.ring.status is Status.MEMBER:
                 self.cluster.tick(len(self.registry), now_s)
         for announcement in self.announcing.due(now_s):
-            self.hosting.rendezvous.forget(announcement.topic)
+            self.hosting.rendezvous.forget_topic(announcement.topic)
             self._outbox.publish([announcement])
         self.reception.tick(now_s)
         self._subscribing.tick(now_s)
@@ -258,7 +258,9 @@ class Broker:
 
     def unsaved(self, *, everything: bool = False) -> Changes | None:
         """What is to be written to disk now; say `saved` or `not_saved` before asking again."""
-        return self.journal.take(everything=everything) if self.journal is not None else None
+        return (
+            self.journal.take_changes(everything=everything) if self.journal is not None else None
+        )
 
     def saved(self, reading_s: float) -> list[BrokerEffect]:
         assert self.journal is not None
@@ -327,7 +329,7 @@ class Broker:
 
     def take_logbook_page(self, reading_s: float) -> LogbookPage:
         """What has happened here since the last call."""
-        return self._with_tally(self.logbook.take(reading_s))
+        return self._with_tally(self.logbook.take_page(reading_s))
 
     def end_logbook(self, reading_s: float) -> LogbookPage:
         """The broker is gone, and with it whoever was left: the last page."""

@@ -369,7 +369,7 @@ class Agent:
             now_s = self._now()
             self._perform(self.core.tick(now_s))
             if self.uplink is not None:
-                self.uplink.look()
+                self.uplink.update_registration()
             self._narrator.tick(now_s)
             self.watch.tick(now_s - due_s, now_s)
             self._ticked_s = self._now()

@@ -73,7 +73,7 @@ class Client:
         self._inbox = self._engine.inbox
         self._waiting = self._engine.waiting
         self._work_links = WorkLinks(
-            self._inbox.taking, self._engine.tell, self._engine.told, self.flush, self._bury
+            self._inbox.taking, self._engine.tell_taken, self._engine.told, self.flush, self._bury
         )
         # Events on their way to a dead letter topic.
         self._burials: set[asyncio.Task[None]] = set()

@@ -307,7 +307,7 @@ class Engine:
         if not self.inbox.has_room.is_set():
             self.inbox.look_for_room()
 
-    def tell(self) -> None:
+    def tell_taken(self) -> None:
         """The broker of a kept session is to hear at once what has become of events."""
         self._should_tell = True
         self._has_output.set()

@@ -184,7 +184,7 @@ class Inbox:
         delivery = None
         if self._kept:
             if self._touched:
-                self.taking.note(serial - 1, list(self._touched))
+                self.taking.note_given(serial - 1, list(self._touched))
                 self._touched = {}
             delivery = self.taking.open(serial)
         handed = self._reading.handed
@@ -242,7 +242,7 @@ class Inbox:
     def end_of_frame(self) -> None:
         """All of a frame has been put. A broker that keeps the session wants to know of it."""
         if self._kept:
-            self.taking.note(self._reading.had, list(self._touched))
+            self.taking.note_given(self._reading.had, list(self._touched))
         self._touched = {}
 
     def _oldest_held(self) -> Mapping[str, tuple[int, int]]:

@@ -157,7 +157,7 @@ class Publishers:
             windows.move_to_end(key)
         return window
 
-    def forget(self, publisher: int) -> None:
+    def forget_publisher(self, publisher: int) -> None:
         if self._windows is not None:
             self._windows.pop(PublisherId(publisher), None)
 

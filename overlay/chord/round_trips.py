@@ -34,7 +34,7 @@ class RoundTrips:
         self._news: dict[str, float] = {}
         self._due_s = 0.0
 
-    def take(self, *, everything: bool) -> dict[str, float]:
+    def take_measured(self, *, everything: bool) -> dict[str, float]:
         """Seconds by broker: all that is known, or what was measured since the last call."""
         news, self._news = self._news, {}
         return dict(self._seconds) if everything else news

@@ -400,13 +400,13 @@ class Replication:
         copies = [self.copies[topic] for topic in self._in_range if topic in self.copies]
         return [copy for copy in copies if self._ring.is_responsible(copy.key)]
 
-    def take(self, topic: str) -> Copy | None:
+    def take_copy(self, topic: str) -> Copy | None:
         """The copy, which is none any more: its history goes on elsewhere."""
         self._in_range.pop(topic, None)
         return self.copies.pop(topic, None)
 
     def drop(self, topic: str) -> None:
-        copy = self.take(topic)
+        copy = self.take_copy(topic)
         if copy is not None:
             copy.log.discard()
 

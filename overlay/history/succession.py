@@ -279,7 +279,7 @@ class Succession:
                     # It was to be copied here, and nothing has come.
                     self._replication.drop(topic)
                     continue
-                self._replication.take(topic)
+                self._replication.take_copy(topic)
                 self._counters.takeovers += 1
                 from_dead = self._liveness.is_condemned(copy.owner)
                 self._effects.append(TookOver(topic, from_dead=from_dead))
@@ -523,7 +523,7 @@ class Succession:
         self, history: TopicLog, members: list[NodeId], now_s: float, *, certain: bool
     ) -> None:
         topic = history.topic
-        copy = self._replication.take(topic)
+        copy = self._replication.take_copy(topic)
         if copy is not None:
             certain |= self._is_current(copy, now_s)
             history.merge(copy.log, self._ring.me.term_owner)

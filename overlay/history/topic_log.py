@@ -261,7 +261,7 @@ class TopicLog:
             self._budget.trimmed(self, nbytes, run.count)
             if self.retention.is_catalogue:
                 # Should the name be announced again it is a new one.
-                self.publishers.forget(run.publisher)
+                self.publishers.forget_publisher(run.publisher)
         if not entries:
             self.entries = ()
 

@@ -45,5 +45,5 @@ class TreeRequests:
         outdated = Outdated(topic=tree.topic, known_term=term)
         self._towards_root(tree.key).messages.add(outdated=outdated)
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         self._complaint_due_s.pop(topic, None)

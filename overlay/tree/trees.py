@@ -359,7 +359,7 @@ class Trees:
     def _forget_if_empty(self, tree: TopicTree) -> None:
         if not tree.entrusted and not tree.is_root:
             self.topics.pop(tree.topic, None)
-            self._requests.forget(tree.topic)
+            self._requests.forget_topic(tree.topic)
 
     # ---- events ---------------------------------------------------------------------------------
 

@@ -66,13 +66,13 @@ def failure_of(place: str, after: int, command: Sequence[str]) -> tuple[int | No
             ("--data-dir", "{folder}", "--set", "runtime.session_flush_s=0.01"),
         ),
         (
-            "broker_agent.core.reports.logbook:Logbook.take",
+            "broker_agent.core.reports.logbook:Logbook.take_page",
             AT_ONCE,
             "feeding the lake",
             ("--lake", "{folder}", "--set", "lake.window_s=1"),
         ),
         (
-            "dynatops.kit.advice.reader:AdviceReader.look",
+            "dynatops.kit.advice.reader:AdviceReader.read_once",
             AT_ONCE,
             "reading advice",
             ("--set", "advice.redis_url=redis://127.0.0.1:1"),
@@ -104,7 +104,7 @@ def test_a_broker_ends_with_what_it_cannot_do_without(
             AT_ONCE,
             "the solver's process",
         ),
-        ("dynatops.kit.advice.reader:AdviceReader.look", AT_ONCE, "reading rates"),
+        ("dynatops.kit.advice.reader:AdviceReader.read_once", AT_ONCE, "reading rates"),
     ],
 )
 def test_a_manager_ends_likewise(place: str, after: int, name: str, tmp_path: Path) -> None:

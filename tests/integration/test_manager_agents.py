@@ -67,7 +67,7 @@ class TestAgents:
 
                     def is_told() -> bool:
                         # As brokers do with each tick: the manager may not have answered yet.
-                        agent.uplink.look()
+                        agent.uplink.update_registration()
                         return members.epoch_max == 6
 
                     await until(is_told)

@@ -214,27 +214,27 @@ class TestFile:
 class TestBucket:
     def test_a_second_may_come_at_once_and_the_rest_in_time(self) -> None:
         bucket = Bucket(10.0)
-        bucket.take(10, now_s=5.0)
+        bucket.spend(10, now_s=5.0)
         assert bucket.wait_s(5.0) == 0.0
-        bucket.take(5, now_s=5.0)
+        bucket.spend(5, now_s=5.0)
         assert bucket.wait_s(5.0) == pytest.approx(0.5)
         assert bucket.wait_s(5.5) == 0.0
 
     def test_what_is_not_used_is_not_saved_up(self) -> None:
         bucket = Bucket(10.0)
-        bucket.take(1, now_s=0.0)
-        bucket.take(20, now_s=1_000.0)
+        bucket.spend(1, now_s=0.0)
+        bucket.spend(20, now_s=1_000.0)
         assert bucket.wait_s(1_000.0) == pytest.approx(1.0)
 
     def test_the_rate_is_kept_on_average(self) -> None:
         bucket, now_s, taken = Bucket(50.0), 0.0, 0
         while now_s < 20.0:
-            bucket.take(7, now_s)
+            bucket.spend(7, now_s)
             taken += 7
             now_s += bucket.wait_s(now_s)
         assert taken == pytest.approx(50 * 21, abs=8)
 
     def test_without_a_rate_there_is_no_waiting(self) -> None:
         bucket = Bucket(None)
-        bucket.take(1e9, now_s=0.0)
+        bucket.spend(1e9, now_s=0.0)
         assert bucket.wait_s(0.0) == 0.0

@@ -257,7 +257,7 @@ class TestTaking:
 
     def test_a_delivery_is_taken_once_all_its_subscriptions_are_read(self) -> None:
         taking, one, other = Taking(), self.queue(1), self.queue(1)
-        taking.note(7, [one, other])
+        taking.note_given(7, [one, other])
         one.close()
         assert taking.taken() == 0
         other.close()
@@ -265,9 +265,9 @@ class TestTaking:
 
     def test_serials_of_a_former_session_mean_nothing_but_go_first(self) -> None:
         taking, queue, quiet = Taking(), self.queue(1), self.queue(0)
-        taking.note(500, [queue])
+        taking.note_given(500, [queue])
         taking.begin_anew()
-        taking.note(3, [quiet])
+        taking.note_given(3, [quiet])
         assert taking.taken() == 0
         queue.close()
         assert taking.taken() == 3

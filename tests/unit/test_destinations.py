@@ -91,7 +91,7 @@ def test_the_way_is_known_though_the_broker_that_sent_it_dies_meanwhile() -> Non
 
 def test_it_does_not_go_where_it_has_just_failed_whoever_says_so() -> None:
     destinations = at_b0("b1")
-    destinations.failed.note("dead", 1.0)
+    destinations.failed.note_failure("dead", 1.0)
     destinations.send_to("dead", 2.0)
     # The broker hears once more what is to be avoided, and is asked for peace.
     assert destinations.next(2.0) == Destination("b0", redirected=True)
@@ -103,10 +103,10 @@ def test_it_does_not_go_where_it_has_just_failed_whoever_says_so() -> None:
 def test_what_is_remembered_is_bounded_and_forgotten_in_time() -> None:
     failed = FailedLately()
     for i in range(KNOWN_MAX + 10):
-        failed.note(f"b{i}", float(i) / 1_000)
+        failed.note_failure(f"b{i}", float(i) / 1_000)
     assert failed.when_s("b9", 1.0) is None
     assert failed.latest(1.0) == [f"b{KNOWN_MAX + 9 - i}" for i in range(AVOIDED_MAX)]
-    failed.forget(f"b{KNOWN_MAX + 9}")
+    failed.forget_failure(f"b{KNOWN_MAX + 9}")
     assert failed.latest(1.0)[0] == f"b{KNOWN_MAX + 8}"
     assert failed.latest(AVOIDED_FOR_S + 1.0) == []
     destinations = Destinations(["seed"], Random(1))

@@ -41,7 +41,7 @@ def test_streams_are_forgotten_although_the_oldest_has_something_open() -> None:
     broker.core.node.reigns.ready = True
     for number in range(50):
         broker.publish("ann", publication(f"t/{number}", 1, publisher=7))
-        broker.core.hosting.rendezvous.forget("stuck")
+        broker.core.hosting.rendezvous.forget_topic("stuck")
     assert broker.core.counters.streams_forgotten >= 30
 
 

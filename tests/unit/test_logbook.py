@@ -206,20 +206,20 @@ class TestTallies:
         tallies.add({"fire": TopicTally(1, 10, 0)})
         tallies.open("manager")
         tallies.add({"fire": TopicTally(2, 20, 1)})
-        assert tallies.take("lake") == {"fire": TopicTally(3, 30, 1)}
-        assert tallies.take("lake") == {}
+        assert tallies.take_tally("lake") == {"fire": TopicTally(3, 30, 1)}
+        assert tallies.take_tally("lake") == {}
         tallies.add({"fire": TopicTally(4, 40, 0)})
-        assert tallies.take("manager") == {"fire": TopicTally(6, 60, 1)}
-        assert tallies.take("lake") == {"fire": TopicTally(4, 40, 0)}
+        assert tallies.take_tally("manager") == {"fire": TopicTally(6, 60, 1)}
+        assert tallies.take_tally("lake") == {"fire": TopicTally(4, 40, 0)}
 
     def test_to_begin_twice_loses_nothing(self) -> None:
         tallies = Tallies(100, OverlayCounters())
         for _ in range(2):
             tallies.open("lake")
             tallies.add({"fire": TopicTally(1, 1, 1)})
-        assert tallies.take("lake") == {"fire": TopicTally(2, 2, 2)}
+        assert tallies.take_tally("lake") == {"fire": TopicTally(2, 2, 2)}
 
     def test_strangers_get_nothing(self) -> None:
         tallies = Tallies(100, OverlayCounters())
         tallies.add({"fire": TopicTally(1, 1, 1)})
-        assert tallies.take("lake") == {}
+        assert tallies.take_tally("lake") == {}

@@ -162,7 +162,7 @@ class TestTakingInPart:
         held = taking.open(7)
         taking.hold(held, 0)
         taking.begin_anew(0)
-        taking.note(1, [])
+        taking.note_given(1, [])
         assert (taking.taken(), taking.beyond(everything=True)) == (0, [])
         taking.release(held, 0)
         assert taking.taken() == 1
@@ -182,8 +182,8 @@ class TestTakingInPart:
     def test_what_nobody_reads_holds_up_only_itself(self) -> None:
         taking, idle, busy = Taking(), self.queue(), self.queue()
         idle.put([Event(TOPIC, b"", 0, 5, 1)])
-        taking.note(3, [idle])
-        taking.note(9, [busy])
+        taking.note_given(3, [idle])
+        taking.note_given(9, [busy])
         assert taking.taken() == 0
         assert taking.beyond(everything=True) == [SerialRange(first=4, last=9)]
         assert taking.beyond(everything=True) == []

@@ -34,9 +34,9 @@ class _Pace:
         self._events = Bucket(limits.publish_events_per_s)
         self._bytes = Bucket(limits.publish_bytes_per_s)
 
-    def take(self, publication: Publication, now_s: float) -> None:
-        self._events.take(publication.count, now_s)
-        self._bytes.take(len(publication.events), now_s)
+    def spend_on(self, publication: Publication, now_s: float) -> None:
+        self._events.spend(publication.count, now_s)
+        self._bytes.spend(len(publication.events), now_s)
 
     def wait_s(self, now_s: float) -> float:
         return max(self._events.wait_s(now_s), self._bytes.wait_s(now_s))
@@ -248,7 +248,7 @@ class Gate:
             return None
         wait_s = pace.wait_s(now_s)
         if wait_s <= self._settings.throttle_wait_max_s:
-            pace.take(publication, now_s)
+            pace.spend_on(publication, now_s)
             return None
         self._counters.publish_too_fast += 1
         message = f"the token {grant.name!r} has used up its rate for {wait_s:.0f} s to come"

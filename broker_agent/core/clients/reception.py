@@ -245,7 +245,7 @@ class Reception:
             self._counters.session_moves_outdated += 1
             return
         if self._journal is not None:
-            self._journal.forget(session)
+            self._journal.forget_session(session)
         self._counters.sessions_moved += 1
         connection = session.connection
         if connection is not None:

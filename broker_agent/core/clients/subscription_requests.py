@@ -67,7 +67,7 @@ class SubscriptionRequests:
         for request in requests:
             if confirming.must_refuse(request):
                 confirming.unsaved.append(request)
-            elif confirming.tell(request):
+            elif confirming.tell_client(request):
                 self._flow.wake(request.session)
 
     def tick(self, now_s: float) -> None:

@@ -65,7 +65,7 @@ class NodeHosting:
     def take_tally(self, taker: str) -> dict[str, TopicTally]:
         """What was stamped here and asked for by sessions here since the last call, by topic."""
         self._collect_tally()
-        return self._tallies.take(taker)
+        return self._tallies.take_tally(taker)
 
     def count_request(self, topic: str) -> None:
         """A session here asks for the topic's past."""
@@ -138,7 +138,7 @@ class NodeHosting:
         """Ask the rendezvous point for what a reader misses. Should there be no answer, the next
         request looks for it anew."""
         via = self.rendezvous.get(topic)
-        self.rendezvous.forget(topic)
+        self.rendezvous.forget_topic(topic)
         self._outbox.from_node(
             self.node.fetch(topic, seen, via, now_s, reader, wants_holes=wants_holes)
         )

@@ -16,7 +16,7 @@ class Outcomes:
     def __contains__(self, plan: str) -> bool:
         return plan in self._committed
 
-    def note(self, plan: str, *, committed: bool) -> None:
+    def remember(self, plan: str, *, committed: bool) -> None:
         self._committed[plan] = committed
         if len(self._committed) > _PLANS_MAX:
             self._committed.popitem(last=False)

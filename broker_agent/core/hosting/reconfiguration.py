@@ -374,7 +374,7 @@ class Reconfiguration:
             self._hosting.unseal(now_s, certain=False)
 
     def _remember(self, plan: str, *, committed: bool) -> None:
-        self._outcomes.note(plan, committed=committed)
+        self._outcomes.remember(plan, committed=committed)
         if not committed:
             self._forget_unknown_end()
 

@@ -24,7 +24,7 @@ class RendezvousPoints:
         if self._peers.get(topic) != peer:
             self._peers[topic] = peer
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """It did not answer: perhaps it is another by now. Let the overlay find it."""
         self._peers.pop(topic, None)
 

@@ -37,7 +37,7 @@ class Tallies:
                 tally.nbytes += more.nbytes
                 tally.requests += more.requests
 
-    def take(self, taker: str) -> dict[str, TopicTally]:
+    def take_tally(self, taker: str) -> dict[str, TopicTally]:
         """What was added for this one since its last call; nothing for a stranger."""
         taken = self._takers.get(taker)
         if taken is None:

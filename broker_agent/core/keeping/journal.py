@@ -133,7 +133,7 @@ class SessionJournal:
         wanted = {topic for session in sessions for topic in session.filters}
         self._unsaved.note_all((), (), (topic for topic in self._cursors if topic not in wanted))
 
-    def take(self, *, everything: bool = False) -> Changes | None:
+    def take_changes(self, *, everything: bool = False) -> Changes | None:
         """What to write now; None if nothing. To be answered by `written` or `failed`."""
         if self._writing is not None or self._subscriptions.is_restoring:
             return None
@@ -191,7 +191,7 @@ class SessionJournal:
         self._subscriptions.confirming.holding = False
         self._subscriptions.confirming.is_failing = False
 
-    def forget(self, session: Session) -> None:
+    def forget_session(self, session: Session) -> None:
         """Its client has gone elsewhere."""
         if self._first.pop(session, None) is not None:
             self._with_untold.pop(session, None)

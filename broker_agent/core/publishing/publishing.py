@@ -155,7 +155,7 @@ class Publishing:
             if not stream.open:
                 self._rest(key)
                 continue
-            self._rendezvous.forget(key[1])
+            self._rendezvous.forget_topic(key[1])
             stream.pause_s = min(
                 2 * stream.pause_s, _RETRY_PAUSE_FACTOR_MAX * self._settings.publish_retry_s
             )

@@ -64,7 +64,7 @@ class Confirming:
         self.unsaved: list[UnconfirmedRequest] = []
         self._open: dict[Session, dict[UnconfirmedRequest, None]] = {}
 
-    def note(self, request: UnconfirmedRequest) -> None:
+    def note_open(self, request: UnconfirmedRequest) -> None:
         """A request is not in place yet."""
         if not request.restores:
             self._open.setdefault(request.session, {})[request] = None
@@ -83,7 +83,7 @@ class Confirming:
         if self.must_refuse(request):
             self.unsaved.append(request)
             return False
-        return self.tell(request)
+        return self.tell_client(request)
 
     def must_refuse(self, request: UnconfirmedRequest) -> bool:
         """Whether it asks for what cannot be kept now. Who comes from another broker is let go on,
@@ -98,9 +98,9 @@ class Confirming:
             TopicProblem(topic=pattern, code=ErrorCode.ERROR_CODE_NOT_SAVED, message=_NOT_SAVED)
             for pattern in refused
         ]
-        self.tell(request)
+        self.tell_client(request)
 
-    def tell(self, request: UnconfirmedRequest) -> bool:
+    def tell_client(self, request: UnconfirmedRequest) -> bool:
         """Confirm it to the connection that asked; whether that is there still."""
         session = request.session
         if request.connection is None or session.connection != request.connection:
@@ -124,5 +124,5 @@ class Confirming:
         opened = {f for request in self._open.get(session, ()) for f in request.new}
         return [f for filters in session.filters.values() for f in filters if f not in opened]
 
-    def forget(self, session: Session) -> None:
+    def forget_session(self, session: Session) -> None:
         self._open.pop(session, None)

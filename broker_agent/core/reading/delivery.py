@@ -142,5 +142,5 @@ class SessionDelivery:
             session.tell_missed(missed, now_s, content)
             self._outbox.touched[session] = None
 
-    def forget(self, session: Session, topic: str) -> None:
+    def forget_passed_over(self, session: Session, topic: str) -> None:
         self._passed_over.pop((session, topic), None)

@@ -65,7 +65,7 @@ class FeedProgress:
         self._behind: dict[Feed, float] = {}
         self._ahead: dict[Feed, float] = {}
 
-    def note(self, feed: Feed, now_s: float) -> None:
+    def note_input(self, feed: Feed, now_s: float) -> None:
         """Something has come in."""
         reader = feed.reader
         # Where a client says it stood is no reason to make a rendezvous point open newer terms.
@@ -85,7 +85,7 @@ class FeedProgress:
         self._behind.pop(feed, None)
         if feed.reader.is_behind:
             self._behind[feed] = now_s
-        self.note(feed, now_s)
+        self.note_input(feed, now_s)
 
     def is_asking(self, feed: Feed) -> bool:
         return feed in self._behind
@@ -94,7 +94,7 @@ class FeedProgress:
         """Ask the rendezvous point then, whether anything is known to be missing or not."""
         self._behind[feed] = at_s
 
-    def forget(self, feeds: Iterable[Feed]) -> None:
+    def forget_feeds(self, feeds: Iterable[Feed]) -> None:
         for feed in feeds:
             self._behind.pop(feed, None)
             self._ahead.pop(feed, None)

@@ -138,7 +138,7 @@ class Readers:
     def close(self, topic: str) -> None:
         entry = self._topics.pop(topic, None)
         if entry is not None:
-            self.progress.forget(entry.feeds)
+            self.progress.forget_feeds(entry.feeds)
             self._outbox.wish(topic, wanted=False)
 
     def enter(
@@ -167,9 +167,9 @@ class Readers:
         del feed.members[session]
         if entry.conditions:
             entry.conditions.pop(session, None)
-        self.delivery.forget(session, feed.topic)
+        self.delivery.forget_passed_over(session, feed.topic)
         if feed is not entry.live and not feed.members:
-            self.progress.forget([feed])
+            self.progress.forget_feeds([feed])
             entry.give_up(feed)
         if not entry.live.members and not entry.catching_up:
             self.close(feed.topic)
@@ -202,7 +202,7 @@ class Readers:
         they have joined it."""
         is_behind = feed.reader.is_behind or live.reader.is_behind
         if feed.reader.agrees_with(live.reader) and not is_behind:
-            self.progress.forget([feed])
+            self.progress.forget_feeds([feed])
             if not is_system(live.topic):
                 live.members.update(feed.members)
                 live.reader.learn_from(feed.reader)
@@ -226,7 +226,7 @@ class Readers:
         was_started = entry.live.reader.started
         for feed in entry.feeds:
             feed.reader.observe(position)
-            self.progress.note(feed, now_s)
+            self.progress.note_input(feed, now_s)
         if not was_started and entry.live.reader.started:
             self._unsaved.topic(topic)
             for session in entry.live.members:
@@ -240,7 +240,7 @@ class Readers:
             return None
         for feed in entry.feeds:
             self._hand_on(entry, feed, feed.reader.offer(run), now_s)
-            self.progress.note(feed, now_s)
+            self.progress.note_input(feed, now_s)
         self._merge(entry, now_s)
         return entry
 
@@ -268,7 +268,7 @@ class Readers:
             # One that hears nothing for lack of a tree learns that it is behind.
             if other is not feed and other.reader.started:
                 other.reader.observe(answer.position)
-                self.progress.note(other, now_s)
+                self.progress.note_input(other, now_s)
         self._merge(entry, now_s)
         return entry
 
@@ -278,7 +278,7 @@ class Readers:
         if answer.unknown_loss:
             self._counters.unknown_losses += 1
             self._tell_missed(feed, 0, now_s)
-        self.progress.forget([feed])
+        self.progress.forget_feeds([feed])
         entry.give_up(feed)
 
     def _begin_again(self, feed: Feed, answer: Fetched, now_s: float) -> None:

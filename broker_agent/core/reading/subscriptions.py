@@ -127,7 +127,7 @@ class Subscriptions:
         if request.held:
             self._waiting_for_catalogue.setdefault(session, []).append(request)
         if not request.is_complete:
-            self.confirming.note(request)
+            self.confirming.note_open(request)
         self._confirm_if_complete(request)
 
     def _tell_positions(self, session: Session, present: Filter, now_s: float) -> None:
@@ -277,7 +277,7 @@ class Subscriptions:
         session.filters, session.wildcards, session.followed = {}, (), None
         self._reconsider(session, topics)
         self._withdraw_wildcards(session, now_s)
-        self.confirming.forget(session)
+        self.confirming.forget_session(session)
         self._names_left.pop(session, None)
 
     def _withdraw_wildcards(self, session: Session, now_s: float) -> None:

@@ -70,7 +70,7 @@ class Logbook:
         """The first window begins now."""
         self._page.since_us = _us(self._clock.at(reading_s))
 
-    def take(self, reading_s: float) -> LogbookPage:
+    def take_page(self, reading_s: float) -> LogbookPage:
         """What was noted since the last call."""
         page, now_us = self._page, _us(self._clock.at(reading_s))
         page.until_us = now_us
@@ -83,7 +83,7 @@ class Logbook:
         for session in sessions:
             self.unsubscribed(session, session.filters, now_s)
             self.session(session, LEAVE, now_s)
-        return self.take(reading_s)
+        return self.take_page(reading_s)
 
     def place(self, session: Session, place: tuple[float, float] | None) -> None:
         """Where the session's client says it is; None: it does not say."""

@@ -85,7 +85,7 @@ class Reporting:
                 report.publications.append(count)
             if counted.requests:
                 report.requests.append(TopicCount(topic=topic, events=counted.requests))
-        for broker_id, seconds in node.round_trips.take(everything=full).items():
+        for broker_id, seconds in node.round_trips.take_measured(everything=full).items():
             report.round_trips.append(RoundTrip(broker_id=broker_id, ms=1000.0 * seconds))
         self._told, self._since_s = wanted, now_s
         return report

@@ -18,7 +18,7 @@ class Bucket:
         self._per_s = per_s
         self._full_again_s = float("-inf")
 
-    def take(self, amount: float, now_s: float) -> None:
+    def spend(self, amount: float, now_s: float) -> None:
         if self._per_s is not None:
             self._full_again_s = max(self._full_again_s, now_s) + amount / self._per_s
 

@@ -14,7 +14,7 @@ class MoveBucket:
         self._moves = self._burst
         self._at_s: float | None = None
 
-    def take(self, now_s: float) -> bool:
+    def may_move(self, now_s: float) -> bool:
         if self._at_s is not None:
             gained = max(0.0, now_s - self._at_s) * self._rate
             self._moves = min(self._burst, self._moves + gained)
@@ -44,7 +44,7 @@ class MovedLately:
     def __contains__(self, client_id: str) -> bool:
         return client_id in self._at_s
 
-    def note(self, client_id: str, now_s: float) -> None:
+    def note_moved(self, client_id: str, now_s: float) -> None:
         self._at_s.pop(client_id, None)
         self._at_s[client_id] = now_s
         while self._at_s:

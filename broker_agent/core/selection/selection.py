@@ -117,7 +117,7 @@ class Selection:
     def on_summary(self, summary: BrokerSummary, now_s: float) -> None:
         if summary.broker_id == self._broker_id or not self.settings.enabled:
             return
-        is_new = self.neighbours.take(summary, now_s)
+        is_new = self.neighbours.learn_summary(summary, now_s)
         if is_new or self._broker_id in summary.wants:
             # Whoever is new to us does not know our topics either.
             self._announcer.tell_keys_again()
@@ -156,7 +156,7 @@ class Selection:
 
     def note_arrival(self, client_id: str, now_s: float) -> None:
         """Another broker has sent this user here: it stays for a while."""
-        self._moved.note(client_id, now_s)
+        self._moved.note_moved(client_id, now_s)
 
     # ---- users ----------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Selection:
         if isinstance(option, SelectionReason):
             self.counters.redirects_held_back += 1
             return self._stay(option, own_utility)
-        self._moved.note(user.client_id, now_s)
+        self._moved.note_moved(user.client_id, now_s)
         option.neighbour.expect(sample, len(user.interests))
         reason = self._count(option, similarity)
         there = option.neighbour
@@ -245,7 +245,7 @@ class Selection:
         free = [o for o in better if o.neighbour.sent < self.settings.sent_per_update_max]
         if not free:
             return SelectionReason.TARGETS_BUSY
-        if not self._bucket.take(now_s):
+        if not self._bucket.may_move(now_s):
             return SelectionReason.MOVES_LIMITED
         best = max(option.utility for option in free) - _ROUNDING
         return self._rng.choice([option for option in free if option.utility >= best])

@@ -141,7 +141,7 @@ class Neighbours:
     def keyless(self) -> list[str]:
         return sorted(self._keyless)
 
-    def take(self, summary: BrokerSummary, now_s: float) -> bool:
+    def learn_summary(self, summary: BrokerSummary, now_s: float) -> bool:
         """Take in a summary; whether it is from a broker that was unknown."""
         self._forget_silent(now_s)
         name = summary.broker_id

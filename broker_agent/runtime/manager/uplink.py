@@ -250,7 +250,7 @@ class Uplink:
         if not self._offer(AgentFrame(reply=reply).SerializeToString()):
             self.counters.manager_replies_dropped += 1
 
-    def look(self) -> None:
+    def update_registration(self) -> None:
         """Several times a second: tell the manager of what has changed about the broker."""
         if self.manager and self._host.registration_version != self._told_version:
             self._offer(self._registration())

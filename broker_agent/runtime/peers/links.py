@@ -167,7 +167,7 @@ class _Link:
     def _rest(self) -> None:
         """Brokers come and go, at addresses of their own: a link that is of no use is forgotten."""
         if self.stream is None and not self._queue:
-            self._links.forget(self)
+            self._links.drop_link(self)
 
     async def _has_work(self) -> bool:
         """Wait for something to send; False after a long time without."""
@@ -382,7 +382,7 @@ class Links:
                 return None
         return link
 
-    def forget(self, link: _Link) -> None:
+    def drop_link(self, link: _Link) -> None:
         """Nothing goes there, or comes from there, any more."""
         if self._links.get(link.address) is link:
             del self._links[link.address]

@@ -36,13 +36,13 @@ class FailedLately:
     def __init__(self) -> None:
         self._failed_s: dict[str, float] = {}
 
-    def note(self, address: str, now_s: float) -> None:
+    def note_failure(self, address: str, now_s: float) -> None:
         self._failed_s.pop(address, None)
         self._failed_s[address] = now_s
         if len(self._failed_s) > KNOWN_MAX:
             del self._failed_s[next(iter(self._failed_s))]
 
-    def forget(self, address: str) -> None:
+    def forget_failure(self, address: str) -> None:
         self._failed_s.pop(address, None)
 
     def when_s(self, address: str, now_s: float) -> float | None:
@@ -105,14 +105,14 @@ class Destinations:
 
     def reached(self, address: str) -> None:
         """A broker there has said welcome."""
-        self.failed.forget(address)
+        self.failed.forget_failure(address)
         self._here = address
         self._target = ""
         self._turned_back = self._wants_peace = False
 
     def failed_at(self, address: str, now_s: float) -> None:
         """No connection there, or it broke."""
-        self.failed.note(address, now_s)
+        self.failed.note_failure(address, now_s)
         if self._target and address != self._target:
             # The broker that sent the client on has gone meanwhile: the way is known all the same.
             return

@@ -78,7 +78,7 @@ class Taking:
 
     # ---- what has come --------------------------------------------------------------------------
 
-    def note(self, serial: int, queues: Sequence[Given]) -> None:
+    def note_given(self, serial: int, queues: Sequence[Given]) -> None:
         """Everything up to this serial has been put; into these subscriptions since last time."""
         if serial > self._noted or queues:
             delivery = Delivery(min(self._noted + 1, serial), serial)
