@@ -1,13 +1,11 @@
 """The door that gRPC clients come through: `ClientFrame`s in, `ServerFrame`s out.
 
-Contents laid end to end are one frame. A content is framed around its serialised bodies, without
-another message being built around them: nothing is copied twice.
+Encoded contents laid end to end are one frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -16,8 +14,8 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.effects import BrokerEffect, ConnectionId
 from broker_agent.core.frame_bounds import LEAF, FrameError, Shape, check_parts, is_long
-from broker_agent.core.sessions.content import Body, Content
-from dynatops.v1.client_pb2 import ClientFrame, ServerFrame, ServerMessage
+from broker_agent.core.sessions.content import Content
+from dynatops.v1.client_pb2 import ClientFrame, ServerFrame
 
 # Fields of ClientFrame that may be there many times, and those that such are in.
 _CURSOR: Final[Shape] = {2: LEAF}
@@ -26,17 +24,6 @@ _UNSUBSCRIBE: Final[Shape] = {2: LEAF}
 _RECEIVED: Final[Shape] = {2: LEAF, 3: LEAF}
 _HELLO: Final[Shape] = {14: LEAF}
 CLIENT_FRAME: Final[Shape] = {1: {1: _HELLO, 2: _SUBSCRIBE, 3: _UNSUBSCRIBE, 6: _RECEIVED}}
-
-_LENGTH_DELIMITED = 2
-_MESSAGES = bytes((ServerFrame.DESCRIPTOR.fields_by_name["messages"].number << 3 | 2,))
-# How each kind of body is introduced in a ServerMessage.
-_BODIES: Mapping[str, bytes] = MappingProxyType(
-    {
-        field.message_type.full_name: bytes((field.number << 3 | _LENGTH_DELIMITED,))
-        for field in ServerMessage.DESCRIPTOR.oneofs_by_name["body"].fields
-        if field.message_type is not None
-    }
-)
 
 
 # ---- in ------------------------------------------------------------------------------------------
@@ -90,33 +77,12 @@ def frame_of(contents: Sequence[Content]) -> bytes:
 class Frames:
     """Contents as frames of their own, which are also pieces of a longer one."""
 
-    def encode(self, bodies: Sequence[Body]) -> bytes:
-        if len(bodies) == 1:
-            return _encode(bodies[0])
-        return b"".join(map(_encode, bodies))
+    def encode(self, frame: ServerFrame) -> bytes:
+        return frame.SerializeToString()
 
-    def decode(self, raw: bytes) -> Sequence[Body]:
+    def decode(self, raw: bytes) -> ServerFrame:
         """Raises DecodeError."""
-        messages = ServerFrame.FromString(raw).messages
-        kinds = ((message, message.WhichOneof("body")) for message in messages)
-        return [getattr(message, kind) for message, kind in kinds if kind is not None]
+        return ServerFrame.FromString(raw)
 
 
 FRAMES: Final = Frames()
-
-
-def _encode(body: Body) -> bytes:
-    raw = body.SerializeToString()
-    introduced = _BODIES[body.DESCRIPTOR.full_name] + _varint(len(raw))
-    return b"".join((_MESSAGES, _varint(len(introduced) + len(raw)), introduced, raw))
-
-
-def _varint(number: int) -> bytes:
-    if number < 0x80:
-        return bytes((number,))
-    digits = bytearray()
-    while number >= 0x80:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)

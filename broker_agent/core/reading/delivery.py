@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from broker_agent.core.context import BrokerContext
 from broker_agent.core.reading.feeds import Feed
 from broker_agent.core.run_events import events_of
-from broker_agent.core.sessions.content import Content
+from broker_agent.core.sessions.content import Content, RunContent
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, Value, attributes_of
 from dynatops.kit.repeats import RunPart
@@ -32,7 +32,7 @@ class _Selection:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.whole = Content(run)
+        self.whole: Content = RunContent(run)
         self._events: Sequence[Event] | None = None
         self._attributes: list[Mapping[str, Value]] = []
         self._contents: dict[Condition, tuple[Content, int]] = {}

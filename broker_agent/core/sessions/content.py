@@ -7,7 +7,8 @@ one content in many queues.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from dynatops.v1.client_pb2 import (
@@ -17,6 +18,7 @@ from dynatops.v1.client_pb2 import (
     Redelivered,
     Redirect,
     Refused,
+    ServerFrame,
     Skipped,
     Subscribed,
     Unsubscribed,
@@ -31,6 +33,14 @@ Answer: TypeAlias = (
 )
 Body: TypeAlias = Delivered | Answer
 
+_FIELDS: Mapping[type, str] = MappingProxyType(
+    {
+        Run: "run", Missed: "missed", Skipped: "skipped", Redelivered: "redelivered",
+        Welcome: "welcome", Subscribed: "subscribed", Unsubscribed: "unsubscribed",
+        Acknowledged: "acknowledged", Refused: "refused", Echoed: "echoed", Goodbye: "goodbye",
+        Redirect: "redirect",
+    }
+)  # fmt: skip
 # What a message takes beside names and events.
 _BODY_BYTES = 64
 
@@ -38,24 +48,28 @@ _BODY_BYTES = 64
 class Codec(Protocol):
     """An encoding of contents: a door's, or that of the disk."""
 
-    def encode(self, bodies: Sequence[Body]) -> bytes: ...
+    def encode(self, frame: ServerFrame) -> bytes: ...
 
-    def decode(self, raw: bytes) -> Sequence[Body]: ...
+    def decode(self, raw: bytes) -> ServerFrame: ...
 
 
 class Content:
     """Some messages for a client, always together. Nobody changes them any more.
 
-    It is kept as bodies until it has been encoded, and as what that came to afterwards: never as
-    both, for most are encoded once, and then wait until their client has them.
+    It is kept as messages until it has been encoded, and as what that came to afterwards: never as
+    both, for most are encoded once, and then wait until their client has them. They are copies:
+    what comes from another broker is part of a frame, all of which would have to be kept with it.
     """
 
-    __slots__ = ("_bodies", "_codec", "_others", "_raw", "nbytes")
+    __slots__ = ("_codec", "_frame", "_others", "_raw", "nbytes")
 
     def __init__(self, *bodies: Body) -> None:
-        self._bodies: Sequence[Body] | None = bodies
+        self._frame: ServerFrame | None = ServerFrame()
         # About what it takes, in whichever encoding.
-        self.nbytes = sum(map(_size_of, bodies))
+        self.nbytes = 0
+        for body in bodies:
+            getattr(self._frame.messages.add(), _FIELDS[type(body)]).CopyFrom(body)
+            self.nbytes += _size_of(body)
         self._codec: Codec | None = None
         self._raw = b""
         # In further encodings, of which there are few.
@@ -64,23 +78,28 @@ class Content:
     @classmethod
     def from_encoded(cls, codec: Codec, raw: bytes) -> Content:
         content = cls()
-        content._bodies, content._codec, content._raw = None, codec, raw
+        content._frame, content._codec, content._raw = None, codec, raw
         content.nbytes = len(raw)
         return content
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Content) and list(self.bodies) == list(other.bodies)
+        return isinstance(other, Content) and self._messages == other._messages
 
     # Nobody looks one up.
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def bodies(self) -> Sequence[Body]:
-        bodies = self._bodies
-        if bodies is None:
+    def _messages(self) -> ServerFrame:
+        frame = self._frame
+        if frame is None:
             assert self._codec is not None
-            bodies = self._codec.decode(self._raw)
-        return bodies
+            frame = self._codec.decode(self._raw)
+        return frame
+
+    @property
+    def bodies(self) -> list[Body]:
+        found = ((message, message.WhichOneof("body")) for message in self._messages.messages)
+        return [getattr(message, kind) for message, kind in found if kind is not None]
 
     def encoded(self, codec: Codec) -> bytes:
         """Made once, however many get it."""
@@ -89,14 +108,27 @@ class Content:
         for other, raw in self._others:
             if other is codec:
                 return raw
-        raw = codec.encode(self.bodies)
+        raw = codec.encode(self._messages)
         if self._codec is None:
             self._raw = raw
             self._codec = codec
-            self._bodies = None
+            self._frame = None
         else:
             self._others += ((codec, raw),)
         return raw
+
+
+class RunContent(Content):
+    """One run: there are many, and they are in a hurry."""
+
+    __slots__ = ()
+
+    def __init__(self, run: Run) -> None:
+        self._frame = frame = ServerFrame()
+        frame.messages.add().run.CopyFrom(run)
+        self.nbytes = len(run.events) + len(run.topic) + _BODY_BYTES
+        self._codec = None
+        self._others = ()
 
 
 def _size_of(body: Body) -> int:
