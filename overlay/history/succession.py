@@ -265,7 +265,9 @@ class Succession:
         for copy in self._replication.copies.values():
             if copy.owner in owners and (leaves or not self._ring.is_responsible(copy.key)):
                 copy.owner = heir.node_id
-                self._hand_over(copy.log.to_state(list(copy.members)), now_s)
+                self._hand_over(
+                    copy.log.to_state(list(copy.members)), now_s, uncertain=copy.is_outdated
+                )
 
     def _take_over(self, now_s: float) -> None:
         for copy in self._copies_in_range():
