@@ -249,7 +249,7 @@ NODE: Figures = [
         "Topics that its broker has subscribed to (or ceased to) and whose trees do not know yet.",
         lambda a: a.core.node.interests.unsettled,
     ),
-    _g("node_retained_bytes", "Of recent events.", lambda a: a.core.node.retained_bytes),
+    _g("node_retained_bytes", "Of recent events.", lambda a: a.core.node.status().retained_bytes),
     _g(
         "node_retained_bytes_limit",
         "What there may be of these (`overlay.log_total_bytes_max`).",
