@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
 from dataclasses import FrozenInstanceError
 
 import pytest
 
-from overlay.node_counts import NodeCounts
 from overlay.status import Status
+from tests.support.counting import counted
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4
@@ -30,17 +29,6 @@ def busy(net: NodeNet) -> str:
     net.publish("n3", publication(TOPIC, 1, count=3), publication(OTHER, 1))
     net.run(2.0)
     return net.rendezvous_point(TOPIC)
-
-
-def counted(steps: Generator[None, None, NodeCounts]) -> tuple[NodeCounts, int]:
-    """The counts, and how often it waited."""
-    found: list[NodeCounts] = []
-
-    def drive() -> Iterator[None]:
-        found.append((yield from steps))
-
-    waits = sum(1 for _ in drive())
-    return found[0], waits
 
 
 class TestStatus:
