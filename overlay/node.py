@@ -22,10 +22,11 @@ frames delivered or lost, `tick` every few tens of milliseconds, effects perform
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from random import Random
 from typing import Any
 
+from dynatops.v1.inspection_pb2 import NodeReport, TopicsReport, TreeReport
 from dynatops.v1.overlay_pb2 import (
     Fetch,
     Fetched,
@@ -62,6 +63,9 @@ from overlay.history.reigns import Reigns
 from overlay.history.replication import Replication
 from overlay.history.succession import Succession
 from overlay.identifiers import Key, NodeId, key_of
+from overlay.node_counts import NodeCounts
+from overlay.node_reports import NodeReports
+from overlay.node_status import NodeStatus
 from overlay.overlay_settings import OverlaySettings
 from overlay.peers import Peer
 from overlay.soundness import is_sound
@@ -104,6 +108,7 @@ class Node:
             context, self.ring, self.reigns, self.replication, self.copy_search
         )
         self.round_trips = RoundTrips(context)
+        self._reports = NodeReports(context, self.ring, self.trees, self.reigns, self.replication)
         self._handlers = handlers_of(self)
         self._routes_seen = -1
         self._range_seen: tuple[Status, NodeId] | None = None
@@ -263,10 +268,48 @@ class Node:
             self.directory.learn(ref)
         return self._settle(now_s)
 
-    @property
-    def retained_bytes(self) -> int:
-        """Of recent events, all topics together."""
-        return self._context.budget.used
+    # ---- what others may know -------------------------------------------------------------------
+
+    def status(self) -> NodeStatus:
+        """What it is and has now, but for what there may be too much of to look at."""
+        ring = self.ring
+        return NodeStatus(
+            me=self.me,
+            ring=ring.status,
+            is_ready=self.reigns.ready,
+            is_sealed=self.sealed,
+            range_low=ring.range_low,
+            predecessor=ring.predecessor,
+            successors=tuple(ring.successors),
+            fingers=ring.fingers.routes.targets,
+            condemned=tuple(self.condemned_peers()),
+            tree_children=self.trees.child_nodes,
+            unsettled_interests=self.interests.unsettled,
+            unsent_topics=self.replication.unsent_topics,
+            unconfirmed_topics=self.replication.unconfirmed_topics,
+            retained_bytes=self._context.budget.used,
+            counters=self.counters,
+        )
+
+    def count_in_steps(self, at_once: int) -> Generator[None, None, NodeCounts]:
+        """Count all that it has; after so many things it waits until it is to go on."""
+        counts = NodeCounts()
+        yield from self.trees.count_in_steps(counts, at_once)
+        yield from self.reigns.count_in_steps(counts, at_once)
+        yield from self.replication.count_in_steps(counts, at_once)
+        return counts
+
+    def describe(self) -> NodeReport:
+        """For operators."""
+        return self._reports.describe(self.status())
+
+    def list_topics(self, after: str, limit: int) -> TopicsReport:
+        """A page of the topics whose rendezvous point it is, those after this name."""
+        return self._reports.page(after, limit)
+
+    def describe_tree(self, topic: str) -> TreeReport:
+        """Its part of the topic's tree."""
+        return self._reports.tree(topic)
 
     # ---- messages -------------------------------------------------------------------------------
 

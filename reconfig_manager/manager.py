@@ -47,7 +47,7 @@ from reconfig_manager.ports import (
     Solve,
     StoredState,
 )
-from reconfig_manager.status import BrokerStatus, LeaderStatus, ManagerStatus, TopicsStatus
+from reconfig_manager.status import LeaderStatus, ManagerStatus, MemberStatus, TopicsStatus
 
 Effects = list[ManagerEffect]
 # What the process has solved is no plan yet.
@@ -327,7 +327,7 @@ class Manager:
             placement=leader.placement,
             policy=leader.policy,
             constants=leader.constants,
-            brokers=tuple(_broker_status(leader, member) for member in leader.members),
+            brokers=tuple(_member_status(leader, member) for member in leader.members),
             plans=tuple(leader.plans.values()),
             executing=led.executor.executing,
             catching_up=tuple(led.executor.catching_up),
@@ -377,9 +377,9 @@ class Manager:
         return self._leading().leader
 
 
-def _broker_status(leader: LeaderState, member: Member) -> BrokerStatus:
+def _member_status(leader: LeaderState, member: Member) -> MemberStatus:
     load = leader.monitor.load(member.broker_id)
-    return BrokerStatus(
+    return MemberStatus(
         placed=member.placed,
         node_id=member.node_id,
         epoch=member.epoch,

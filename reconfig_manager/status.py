@@ -17,7 +17,7 @@ from reconfig_manager.ports import Constants
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerStatus:
+class MemberStatus:
     """A registered broker, and what it reported last."""
 
     placed: PlacedNode
@@ -50,7 +50,7 @@ class LeaderStatus:
     policy: VersionedPolicy
     constants: Constants
     # In the order of their names.
-    brokers: tuple[BrokerStatus, ...]
+    brokers: tuple[MemberStatus, ...]
     # Those at hand: all that are not over, and the newest of the others.
     plans: tuple[Plan, ...]
     # The plan that is being carried out.

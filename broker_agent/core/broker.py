@@ -23,9 +23,11 @@ A publication comes here twice: when its client's frame does, and when it goes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from random import Random
 
+from broker_agent.core.broker_counts import BrokerCounts
+from broker_agent.core.broker_status import BrokerStatus
 from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
 from broker_agent.core.clients.holding import Holding
@@ -51,15 +53,27 @@ from broker_agent.core.publishing.publishing import Publishing
 from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.reports.logbook import Logbook, LogbookPage
 from broker_agent.core.reports.reporting import Reporting
-from broker_agent.core.rights.access import Access
+from broker_agent.core.rights.access import Access, Refusal
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.cluster import cluster_for
+from broker_agent.core.session_reports import SessionReports
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.v1.client_pb2 import ClientFrame
-from dynatops.v1.manager_pb2 import Step
-from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage
+from dynatops.v1.inspection_pb2 import (
+    BrokerReport,
+    DescribeSessionRequest,
+    DescribeTreeRequest,
+    ListSessionsRequest,
+    ListTopicsRequest,
+    SessionDetails,
+    SessionsReport,
+    TopicsReport,
+    TreeReport,
+)
+from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
+from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Run
 from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
     Accepted,
@@ -90,7 +104,7 @@ class Broker:
         options = options or BrokerOptions()
         self.identity = identity
         self.settings = settings
-        self.counters = BrokerCounters()
+        self.counters = options.counters if options.counters is not None else BrokerCounters()
         self._clock = SteadyClock(settings.clock_step_max_s, self.counters)
         self.logbook = Logbook(self._clock, options.logged_rows_max)
         self._outbox = BrokerOutbox()
@@ -138,6 +152,7 @@ class Broker:
             Holding(context, self.reconfiguration),
             client_handlers(flow, publishing, self._subscribing),
         )
+        self._session_reports = SessionReports(self.registry, self.subscriptions)
         self._broker_handlers = broker_handlers(self)
         self._node_effect_handlers = node_effect_handlers(self)
 
@@ -166,7 +181,7 @@ class Broker:
         if not self.reconfiguration.is_frozen:
             self.subscriptions.readers.tick(now_s)
             self.publishing.tick(now_s)
-            if self.node.ring.status is Status.MEMBER:
+            if self.is_member:
                 self.cluster.tick(len(self.registry), now_s)
         for announcement in self.announcing.due(now_s):
             self.hosting.rendezvous.forget_topic(announcement.topic)
@@ -245,6 +260,22 @@ class Broker:
         now_s = self._clock.at(reading_s)
         self.reconfiguration.on_step(step, now_s)
         return self._settle(now_s)
+
+    @property
+    def registration_version(self) -> int:
+        """Whenever it has changed, the manager is to be told the registration again."""
+        return self.reporting.version
+
+    def registration(self) -> Registration:
+        return self.reporting.registration()
+
+    def begin_reporting(self, reading_s: float) -> None:
+        """There is a manager: count and measure for it from now on, whichever it is."""
+        self.reporting.begin(reading_s)
+
+    def load_report(self, reading_s: float, *, full: bool) -> LoadReport:
+        """What happened since the last report; a full one says all that is subscribed to."""
+        return self.reporting.report(reading_s, full=full)
 
     # ---- sessions on disk -----------------------------------------------------------------------
 
@@ -327,6 +358,10 @@ class Broker:
 
     # ---- the lake -------------------------------------------------------------------------------
 
+    def begin_logbook(self, reading_s: float) -> None:
+        """The first page begins now."""
+        self.logbook.begin(reading_s)
+
     def take_logbook_page(self, reading_s: float) -> LogbookPage:
         """What has happened here since the last call."""
         return self._with_tally(self.logbook.take_page(reading_s))
@@ -338,6 +373,100 @@ class Broker:
     def _with_tally(self, page: LogbookPage) -> LogbookPage:
         page.publications = self.hosting.take_tally(_LAKE)
         return page
+
+    # ---- what others may know -------------------------------------------------------------------
+
+    @property
+    def is_joining(self) -> bool:
+        """It is not in the ring yet."""
+        return self.node.ring.status is Status.JOINING
+
+    @property
+    def is_member(self) -> bool:
+        """It is in the ring, and not on its way out."""
+        return self.node.ring.status is Status.MEMBER
+
+    @property
+    def is_leaving(self) -> bool:
+        """It has been told to leave, and lets nobody in any more."""
+        return self.reception.is_leaving
+
+    def status(self) -> BrokerStatus:
+        """What it is and has now, but for what there may be too much of to look at."""
+        selection, part = self.cluster.selection, self.reconfiguration
+        local, timings = selection.local, self.publishing.timings
+        return BrokerStatus(
+            identity=self.identity,
+            node=self.node.status(),
+            is_leaving=self.is_leaving,
+            sessions=len(self.registry),
+            absent_sessions=self.registry.absent,
+            unnamed_connections=self.reception.unnamed,
+            subscriptions=local.subscriptions,
+            subscribed_patterns=len(local.counts),
+            subscription_changes=local.changes,
+            open_publication_streams=self.publishing.open_streams,
+            is_frozen=part.is_frozen,
+            epoch=part.epoch,
+            fence=part.fence,
+            neighbours=len(selection.neighbours),
+            is_advised=selection.is_advised(self.now_s),
+            counters=self.counters,
+            selection_counters=selection.counters,
+            acknowledged_s=timings.acknowledged_s,
+            queued_s=timings.queued_s,
+        )
+
+    def count_in_steps(self, at_once: int) -> Generator[None, None, BrokerCounts]:
+        """Count all that it has; after so many things it waits until it is to go on."""
+        counts = BrokerCounts()
+        counts.node = yield from self.node.count_in_steps(at_once)
+        yield from self.subscriptions.readers.count_in_steps(counts, at_once)
+        yield from self.registry.count_in_steps(counts, at_once)
+        return counts
+
+    def take_run_sample(self) -> tuple[Run, float] | None:
+        """The first run for clients here since the last call, and how many seconds ago it came. The
+        driver knows the time of day, and how old its events were."""
+        taken = self.publishing.timings.take_run()
+        return (taken[0], self.now_s - taken[1]) if taken is not None else None
+
+    def namesakes(self, broker_id: str) -> list[str]:
+        """Addresses where a broker of this name was seen."""
+        return self.hosting.namesakes(broker_id)
+
+    # ---- what operators ask ---------------------------------------------------------------------
+
+    def admit_inspector(self, token: str) -> Refusal | None:
+        """Why whoever shows this token may ask nothing; None if anything."""
+        refusal = self.gate.access.inspector(token)
+        if refusal is not None:
+            self.counters.inspect_refused += 1
+        return refusal
+
+    def describe(self) -> BrokerReport:
+        """The core, and the node that it hosts; its driver knows more."""
+        return BrokerReport(
+            broker_id=self.identity.broker_id,
+            address=self.identity.address,
+            nodes=[self.node.describe()],
+            sessions=len(self.registry),
+            subscribed_topics=len(self.subscriptions),
+        )
+
+    def list_topics(self, request: ListTopicsRequest) -> TopicsReport:
+        return self.node.list_topics(request.after, request.limit)
+
+    def describe_tree(self, request: DescribeTreeRequest) -> TreeReport:
+        report = self.node.describe_tree(request.topic)
+        report.subscribes = request.topic in self.subscriptions
+        return report
+
+    def list_sessions(self, request: ListSessionsRequest) -> SessionsReport:
+        return self._session_reports.page(request, self.now_s)
+
+    def describe_session(self, request: DescribeSessionRequest) -> SessionDetails:
+        return self._session_reports.describe(request, self.now_s)
 
     # ---- after each input -----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
 
@@ -21,3 +22,5 @@ class BrokerOptions:
     logged_rows_max: int = 0
     # Whether sessions are to be saved: `unsaved` and `restore` are used.
     saving: bool = False
+    # What is counted here: given by a driver that counts, too.
+    counters: BrokerCounters | None = None

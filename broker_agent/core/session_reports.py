@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import islice
 
-from broker_agent.core.broker import Broker
+from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.inspection_pb2 import (
@@ -27,15 +27,15 @@ DETAILS_MAX = 1_000
 
 
 class SessionReports:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, registry: Registry, subscriptions: Subscriptions) -> None:
+        self._registry = registry
+        self._subscriptions = subscriptions
         self._names: list[str] = []
         self._names_as_of: tuple[int, int] | None = None
 
-    def page(self, request: ListSessionsRequest) -> SessionsReport:
-        registry = self._broker.registry
+    def page(self, request: ListSessionsRequest, now_s: float) -> SessionsReport:
         if not request.after or self._names_as_of is None:
-            self._put_in_order(registry)
+            self._put_in_order()
         first = bisect_left(self._names, request.prefix)
         if request.after:
             first = max(first, bisect_right(self._names, request.after))
@@ -45,33 +45,33 @@ class SessionReports:
             if not name.startswith(request.prefix):
                 break
             # It may have gone since the list was begun.
-            session = registry.clients.get(name)
+            session = self._registry.clients.get(name)
             if session is None:
                 continue
             if len(found) == limit:
-                return SessionsReport(sessions=self._reports_on(found), more=True)
+                return SessionsReport(sessions=_reports_on(found, now_s), more=True)
             found.append(session)
-        return SessionsReport(sessions=self._reports_on(found))
+        return SessionsReport(sessions=_reports_on(found, now_s))
 
-    def describe(self, request: DescribeSessionRequest) -> SessionDetails:
-        session = self._broker.registry.clients.get(request.client_id)
+    def describe(self, request: DescribeSessionRequest, now_s: float) -> SessionDetails:
+        session = self._registry.clients.get(request.client_id)
         if session is None:
             return SessionDetails()
         filters = (f for several in session.filters.values() for f in several)
         return SessionDetails(
-            session=_report_on(session, self._broker.now_s),
+            session=_report_on(session, now_s),
             filters=[wanted.to_wire() for wanted in islice(filters, DETAILS_MAX)],
-            catching_up=islice(self._broker.subscriptions.catching_up(session), DETAILS_MAX),
+            catching_up=islice(self._subscriptions.catching_up(session), DETAILS_MAX),
         )
 
-    def _put_in_order(self, registry: Registry) -> None:
-        as_of = registry.generation
+    def _put_in_order(self) -> None:
+        as_of = self._registry.generation
         if self._names_as_of != as_of:
-            self._names, self._names_as_of = sorted(registry.clients), as_of
+            self._names, self._names_as_of = sorted(self._registry.clients), as_of
 
-    def _reports_on(self, sessions: list[Session]) -> list[SessionReport]:
-        now_s = self._broker.now_s
-        return [_report_on(session, now_s) for session in sessions]
+
+def _reports_on(sessions: list[Session], now_s: float) -> list[SessionReport]:
+    return [_report_on(session, now_s) for session in sessions]
 
 
 def _report_on(session: Session, now_s: float) -> SessionReport:

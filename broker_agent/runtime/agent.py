@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_agent.core.broker import Broker
+from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import (
     BrokerEffect,
     CloseConnection,
@@ -73,7 +74,6 @@ from dynatops.kit.serving.start_errors import JoinError, StartError
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.status import Status
 
 if TYPE_CHECKING:
     from broker_agent.runtime.analytics.lake_feed import LakeFeed
@@ -98,6 +98,8 @@ class Agent:
         # Known once the port is bound.
         self.address = ""
         self.broker_id: str = settings.broker_id
+        # What happens here, in the core and around it.
+        self.counters = BrokerCounters()
         self.core: Broker
         self.links: Links
         self.watch: Watch
@@ -151,6 +153,7 @@ class Agent:
                 settings.labels,
                 logged_rows_max=settings.lake.buffer_rows_max if lake is not None else 0,
                 saving=bool(settings.data_dir),
+                counters=self.counters,
             ),
         )
         self.links = Links(self._link_host(), settings.runtime, credentials, self.supervisor)
@@ -185,8 +188,8 @@ class Agent:
             self.address,
             self.on_peer_frame,
             self.on_unreachable,
-            self.core.hosting.namesakes,
-            lambda: self.core.node.ring.status is Status.MEMBER and not self.is_stopping,
+            self.core.namesakes,
+            lambda: self.core.is_member and not self.is_stopping,
             frozenset(self.settings.join),
         )
 
@@ -251,7 +254,7 @@ class Agent:
             tokens = read_tokens(path) if path else None
             self._server.reload_certificates()
         except (TokensError, TlsFileError) as error:
-            self.core.counters.reloads_failed += 1
+            self.counters.reloads_failed += 1
             log.error("nothing reloaded: %s", error)
             return
         if tokens is not None:
@@ -279,8 +282,8 @@ class Agent:
         except SessionStoreError as error:
             await self._server.stop()
             raise StartError(str(error)) from error
-        if self.core.counters.sessions_restored:
-            log.info("%d sessions restored", self.core.counters.sessions_restored)
+        if self.counters.sessions_restored:
+            log.info("%d sessions restored", self.counters.sessions_restored)
 
     async def _wait_for_membership(self) -> None:
         if await joined(self.core, self.settings, self._perform):
@@ -386,7 +389,7 @@ class Agent:
         try:
             effects = effects_of(self._now())
         except Exception as error:
-            self.core.counters.inputs_failed += 1
+            self.counters.inputs_failed += 1
             log.exception("what came from %s made this broker fail: it is not listened to", source)
             raise InputFailedError(f"{source}: {error!r}") from error
         self._perform(effects)
@@ -420,7 +423,7 @@ class Agent:
 
     def on_place_lost(self) -> None:
         """A stream said nothing for so long that others were read from in its stead."""
-        self.core.counters.first_reads_lost += 1
+        self.counters.first_reads_lost += 1
 
     # ---- effects --------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from overlay.history.reign import Reign
 from overlay.history.replication import Replication
 from overlay.history.topic_log import Stamping, TopicLog
 from overlay.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, Key, NodeId, key_of
+from overlay.node_counts import NodeCounts
 from overlay.peers import Peer
 from overlay.tree.trees import Trees
 
@@ -171,6 +172,17 @@ class Reigns:
     def _no_tally(self) -> BoundedTable[str, TopicTally]:
         """Whoever is to take it may never come."""
         return BoundedTable(self._settings.tallied_topics_max, self._counters, "tallies_dropped")
+
+    def count_in_steps(self, counts: NodeCounts, at_once: int) -> Iterator[None]:
+        """Add topics, and acknowledgements that wait, to these; a few thousand at a time."""
+        for number, (topic, reign) in enumerate(list(self.by_topic.items()), 1):
+            counts.topics += not is_system(topic)
+            if reign.waiting:
+                counts.waiting_acknowledgements += len(reign.waiting)
+            if reign.held:
+                counts.held_acknowledgements += len(reign.held)
+            if not number % at_once:
+                yield
 
     def has_room(self) -> bool:
         """Whether this node may be the rendezvous point of one more topic."""

@@ -26,11 +26,13 @@ from dynatops.v1.overlay_pb2 import (
     TopicPosition,
     TopicState,
 )
+from overlay.catalogue import is_system
 from overlay.chord.ring import Ring
 from overlay.context import Context
 from overlay.history.reign import Copy, Reign
 from overlay.history.topic_log import Appending, TopicLog
 from overlay.identifiers import NodeId, key_of
+from overlay.node_counts import NodeCounts
 from overlay.peers import Peer
 from overlay.tree.trees import Trees
 
@@ -81,6 +83,13 @@ class Replication:
     def unconfirmed_topics(self) -> int:
         """Topics of which the successor has not confirmed everything."""
         return len(self._unconfirmed)
+
+    def count_in_steps(self, counts: NodeCounts, at_once: int) -> Iterator[None]:
+        """Add copies to these; a few thousand at a time, as they are many."""
+        for number, topic in enumerate(list(self.copies), 1):
+            counts.copies += not is_system(topic)
+            if not number % at_once:
+                yield
 
     # ---- the rendezvous point's side ------------------------------------------------------------
 

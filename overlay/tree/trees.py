@@ -35,6 +35,7 @@ from overlay.chord.routing import RoutingTable
 from overlay.context import Context
 from overlay.effects import Deliver, InTree
 from overlay.identifiers import Key, NodeId, key_of
+from overlay.node_counts import NodeCounts
 from overlay.peers import Peer
 from overlay.tree.tree_requests import TreeRequests
 from overlay.tree.tree_state import BUCKET_SHIFT, BUCKETS, Edge, TopicTree
@@ -90,6 +91,20 @@ class Trees:
     def child_nodes(self) -> int:
         """Nodes that something was entrusted to."""
         return len(self._children)
+
+    def count_in_steps(self, counts: NodeCounts, at_once: int) -> Iterator[None]:
+        """Add trees and branches to these; a few thousand at a time, as they are many."""
+        me = self._me.node_id
+        for number, tree in enumerate(list(self.topics.values()), 1):
+            if not tree.is_system:
+                counts.trees += 1
+                if me in tree.entrusted:
+                    counts.member_trees += 1
+                elif tree.entrusted and not tree.is_root:
+                    counts.relay_trees += 1
+                counts.branches += len(tree.children or ())
+            if not number % at_once:
+                yield
 
     # ---- the rendezvous point's side ------------------------------------------------------------
 

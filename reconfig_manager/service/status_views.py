@@ -32,7 +32,7 @@ from reconfig_manager.rest.views import (
     TreeNodeView,
     TreeView,
 )
-from reconfig_manager.status import BrokerStatus, LeaderStatus, TopicsStatus
+from reconfig_manager.status import LeaderStatus, MemberStatus, TopicsStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def broker_page(leader: LeaderStatus, page: PageRequest) -> Page[BrokerView]:
     return Page([_broker_view(brokers[name], leader.at_s) for name in chosen], cursor)
 
 
-def _broker_view(broker: BrokerStatus, now_s: float) -> BrokerView:
+def _broker_view(broker: MemberStatus, now_s: float) -> BrokerView:
     return BrokerView(
         broker_id=broker.broker_id,
         address=broker.placed.address,
@@ -152,18 +152,18 @@ def _after(names: list[str], page: PageRequest) -> tuple[list[str], str | None]:
 class _Ring:
     """Which broker hosts which node. Of two that say the same, the first by name."""
 
-    def __init__(self, brokers: Iterable[BrokerStatus]) -> None:
-        self.hosts: dict[int, BrokerStatus] = {}
+    def __init__(self, brokers: Iterable[MemberStatus]) -> None:
+        self.hosts: dict[int, MemberStatus] = {}
         for broker in brokers:
             self.hosts.setdefault(broker.node_id, broker)
         self.geometry = RingGeometry(self.hosts) if self.hosts else None
 
-    def root_of(self, topic: str) -> BrokerStatus | None:
+    def root_of(self, topic: str) -> MemberStatus | None:
         if self.geometry is None:
             return None
         return self.at(self.geometry.successor_of(key_of(topic)))
 
-    def at(self, index: int) -> BrokerStatus:
+    def at(self, index: int) -> MemberStatus:
         assert self.geometry is not None
         return self.hosts[int(self.geometry.node_ids[index])]
 

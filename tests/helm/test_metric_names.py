@@ -92,7 +92,7 @@ async def scrape(folder: Path) -> tuple[Exposed, Exposed]:
                     return await attached(service) == 1
 
                 await until(is_known)
-                await until(lambda: agent.watch.census.last.member_topics >= 50)
+                await until(lambda: agent.watch.census.last.node.member_trees >= 50)
                 assert agent.http is not None
                 # Once more, with what the first one counted.
                 await fetched(f"http://{agent.http.address}/metrics")

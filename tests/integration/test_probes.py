@@ -109,7 +109,7 @@ class TestProbes:
                 topics = [f"t/{number}" for number in range(5_000)]
                 async with dynatops.connect(agent.address) as client:
                     async with client.subscribe(*topics):
-                        await until(lambda: agent.watch.census.last.member_topics >= 5_000)
+                        await until(lambda: agent.watch.census.last.node.member_trees >= 5_000)
                         assert agent.http is not None
                         status, text = await ask(agent.http.address, "/metrics")
                         assert status == 200

@@ -68,8 +68,8 @@ class TestSystemTopics:
         census = Census(broker.core)
         for step in range(100):
             census.step(float(step))
-        assert (census.last.topics, census.last.trees, census.last.topics_read) == (2, 2, 2)
-        assert census.last.member_topics == 2
+        node = census.last.node
+        assert (node.topics, node.trees, node.member_trees, census.last.topics_read) == (2, 2, 2, 2)
 
     def test_cost_no_relays_and_no_hops(self) -> None:
         """What brokers tell their cluster travels along a tree, of a topic that all want."""

@@ -34,7 +34,7 @@ class TestCensus:
         census = Census(broker.core)
         census.step(0.0)
         counted = census.last
-        assert (counted.member_topics, counted.relay_topics) == (2, 0)
+        assert (counted.node.member_trees, counted.node.relay_trees) == (2, 0)
         assert counted.queued_events == 3 + 1 + 1
         assert counted.longest_queue_events == 4
         assert counted.queued_bytes > 0
@@ -51,16 +51,16 @@ class TestCensus:
         broker.subscribe("ann", *(f"t/{i}" for i in range(5_000)))
         census = Census(broker.core)
         census.step(0.0)
-        assert census.last.member_topics == 0
+        assert census.last.node.member_trees == 0
         steps = 1
-        while not census.last.member_topics:
+        while not census.last.node.member_trees:
             census.step(0.05 * steps)
             steps += 1
-        assert census.last.member_topics == 5_000
+        assert census.last.node.member_trees == 5_000
         assert 3 <= steps <= 8
         broker.unsubscribe("ann", *(f"t/{i}" for i in range(5_000)))
         census.step(0.5)
-        assert census.last.member_topics == 5_000
+        assert census.last.node.member_trees == 5_000
 
     def test_what_goes_while_it_counts_does_no_harm(self) -> None:
         broker = LoneBroker()
@@ -139,15 +139,15 @@ class TestTimings:
 class TestReadiness:
     def test_joining_member_leaving(self) -> None:
         broker = LoneBroker(joining=True)
-        assert "not joined" in unready(broker.core)
+        assert "not joined" in unready(broker.core.status())
         broker.found_a_ring()
         broker.run(0.2)
-        assert unready(broker.core) == ""
+        assert unready(broker.core.status()) == ""
         broker.core.leave(broker.now_s)
-        assert "leaving" in unready(broker.core)
+        assert "leaving" in unready(broker.core.status())
 
     def test_a_member_whose_range_is_still_to_come(self) -> None:
         broker = LoneBroker()
         broker.run(0.2)
         broker.core.node.reigns.ready = False
-        assert "taking over" in unready(broker.core)
+        assert "taking over" in unready(broker.core.status())

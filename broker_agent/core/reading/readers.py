@@ -9,9 +9,10 @@ from (`feeds`). Why a session reads a topic, and what it has been promised, is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from broker_agent.core.broker_counts import BrokerCounts
 from broker_agent.core.context import BrokerContext
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.reading.delivery import Condition, SessionDelivery
@@ -92,6 +93,13 @@ class Readers:
     def names(self) -> Iterable[str]:
         """The topics that are read, the system's own too."""
         return self._topics
+
+    def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
+        """Add topics to these; a few thousand at a time, as they are many."""
+        for number, topic in enumerate(list(self._topics), 1):
+            counts.topics_read += not is_system(topic)
+            if not number % at_once:
+                yield
 
     def get(self, topic: str) -> ReadTopic | None:
         return self._topics.get(topic)

@@ -50,17 +50,17 @@ class Reporting:
 
     def registration(self) -> Registration:
         part = self._reconfiguration
-        ring = self._hosting.node.ring
+        node = self._hosting.node.status()
         return Registration(
             protocol_min=PROTOCOL_MIN,
             protocol_max=PROTOCOL_MAX,
-            node=ring.me.ref,
+            node=node.me.ref,
             labels=self._labels,
             epoch=part.epoch,
             fence=part.fence,
             frozen_by=part.frozen_by,
-            predecessor=ring.predecessor.ref if ring.predecessor is not None else None,
-            successor=ring.successor.ref if ring.successor is not None else None,
+            predecessor=node.predecessor.ref if node.predecessor is not None else None,
+            successor=node.successor.ref if node.successor is not None else None,
         )
 
     def report(self, now_s: float, *, full: bool) -> LoadReport:

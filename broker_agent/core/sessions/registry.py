@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from broker_agent.core.broker_counts import BrokerCounts
 from broker_agent.core.context import BrokerContext
 from broker_agent.core.effects import ConnectionId
 from broker_agent.core.sessions.session import Session
@@ -69,6 +70,19 @@ class Registry:
     @property
     def is_full(self) -> bool:
         return len(self.clients) >= self._settings.sessions_max
+
+    def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
+        """Add what waits in sessions to these; a few thousand at a time, as they are many."""
+        for number, session in enumerate(list(self.clients.values()), 1):
+            queued = session.queued_events
+            counts.queued_events += queued
+            counts.queued_bytes += session.queued_bytes
+            counts.longest_queue_events = max(counts.longest_queue_events, queued)
+            counts.untaken_bytes += session.untaken_bytes
+            counts.unsettled_bytes += session.unsettled_bytes
+            counts.paused += session.paused
+            if not number % at_once:
+                yield
 
     def arrive(self, connection: ConnectionId, hello: Hello, now_s: float) -> Arrival:
         client_id = hello.client_id or str(connection)

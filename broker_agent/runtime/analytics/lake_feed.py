@@ -56,7 +56,7 @@ class LakeFeed:
 
     def start(self) -> None:
         self.writer.start()
-        self._core.logbook.begin(self._now())
+        self._core.begin_logbook(self._now())
 
     async def run(self) -> None:
         """Until cancelled."""

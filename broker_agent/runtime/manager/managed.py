@@ -22,17 +22,17 @@ class ManagedBroker:
 
     @property
     def registration_version(self) -> int:
-        return self._agent.core.reporting.version
+        return self._agent.core.registration_version
 
     def registration(self) -> Registration:
-        return self._agent.core.reporting.registration()
+        return self._agent.core.registration()
 
     def attend(self) -> None:
         # Between two managers it goes on counting, and the next report has it all.
-        self._agent.core.reporting.begin(self._now())
+        self._agent.core.begin_reporting(self._now())
 
     def load_report(self, *, full: bool) -> LoadReport:
-        return self._agent.core.reporting.report(self._now(), full=full)
+        return self._agent.core.load_report(self._now(), full=full)
 
     def on_step(self, step: Step) -> None:
         self._agent.on_step(step)

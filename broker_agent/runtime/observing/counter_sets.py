@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.runtime.manager.uplink import UplinkCounters
+from broker_agent.runtime.observing.readings import BrokerReadings
 from broker_agent.runtime.peers.links import LinkCounters
 from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.observing.metrics import Metric, counters_of
 from dynatops.lake.counters import LakeCounters
 from overlay.counters import OverlayCounters
-
-if TYPE_CHECKING:
-    from broker_agent.runtime.agent import Agent
 
 _BROKER = "dynatops_broker_"
 
@@ -31,48 +29,54 @@ class CounterSet:
     title: str
     kind: type[Any]
     # Where they are; None where a broker has no such part.
-    find: Callable[[Agent], Any]
+    find: Callable[[BrokerReadings], Any]
     prefix: str = _BROKER
     # Counters that are metrics of another unit.
     but: tuple[str, ...] = ()
 
-    def metrics(self) -> list[Metric[Agent]]:
+    def metrics(self) -> list[Metric[BrokerReadings]]:
         kind, find = self.kind, self.find
-        return counters_of(kind, self.prefix, lambda agent: find(agent) or kind(), but=self.but)
+        return counters_of(
+            kind, self.prefix, lambda readings: find(readings) or kind(), but=self.but
+        )
 
 
 # As they are documented.
 COUNTER_SETS = (
-    CounterSet("Clients", BrokerCounters, lambda a: a.core.counters, but=("frozen_ms",)),
+    CounterSet("Clients", BrokerCounters, lambda r: r.status.counters, but=("frozen_ms",)),
     CounterSet(
         "Broker selection",
         SelectionCounters,
-        lambda a: a.core.cluster.selection.counters,
+        lambda r: r.status.selection_counters,
         f"{_BROKER}selection_",
     ),
-    CounterSet("Advice", AdviceCounters, lambda a: a.advice_counters),
-    CounterSet("Lake", LakeCounters, lambda a: a.lake_counters),
+    CounterSet("Advice", AdviceCounters, lambda r: r.agent.advice_counters),
+    CounterSet("Lake", LakeCounters, lambda r: r.agent.lake_counters),
     CounterSet(
         "Overlay node",
         OverlayCounters,
-        lambda a: a.core.node.counters,
+        lambda r: r.status.node.counters,
         "dynatops_node_",
         ("tree_delivered_way_us",),
     ),
-    CounterSet("Links", LinkCounters, lambda a: a.links.counters),
-    CounterSet("Managers", UplinkCounters, lambda a: a.uplink.counters if a.uplink else None),
+    CounterSet("Links", LinkCounters, lambda r: r.agent.links.counters),
+    CounterSet(
+        "Managers",
+        UplinkCounters,
+        lambda r: r.agent.uplink.counters if r.agent.uplink else None,
+    ),
 )
 
 
-def metrics_of(kind: type[Any]) -> list[Metric[Agent]]:
+def metrics_of(kind: type[Any]) -> list[Metric[BrokerReadings]]:
     """Those of one of these."""
     (found,) = (counted for counted in COUNTER_SETS if counted.kind is kind)
     return found.metrics()
 
 
-def present_counters(agent: Agent) -> Iterator[tuple[str, int]]:
+def present_counters(readings: BrokerReadings) -> Iterator[tuple[str, int]]:
     """By name, of all parts that the broker has."""
     for counted in COUNTER_SETS:
-        counters = counted.find(agent)
+        counters = counted.find(readings)
         if counters is not None:
             yield from counters.as_dict().items()

@@ -70,16 +70,17 @@ class Narrator:
     # ---- the broker itself ----------------------------------------------------------------------
 
     def joined(self, seconds: float, http: str | None) -> None:
-        core, identity = self._core, self._core.identity
+        status = self._core.status()
+        identity = status.identity
         RING_JOINED.log(
             log,
             f"broker {identity.broker_id} is a member of the ring, at {identity.address}",
             broker=identity.broker_id,
             address=identity.address,
             http=http,
-            node=show_node(core.node.me.node_id),
-            members=len(core.node.ring.successors) + 1,
-            sessions=len(core.registry),
+            node=show_node(status.node.me.node_id),
+            members=len(status.node.successors) + 1,
+            sessions=status.sessions,
             seconds=round(seconds, 3),
             version=VERSION,
         )
@@ -88,11 +89,12 @@ class Narrator:
         self._sessions_are_over = True
 
     def left(self, seconds: float, *, in_time: bool) -> None:
+        status = self._core.status()
         RING_LEFT.log(
             log,
-            broker=self._core.identity.broker_id,
+            broker=status.identity.broker_id,
             in_time=in_time,
-            sessions=len(self._core.registry),
+            sessions=status.sessions,
             seconds=round(seconds, 3),
         )
 
@@ -149,7 +151,7 @@ class Narrator:
             return
         self._ring_due_s = now_s + _RING_PERIOD_S
         ring, self._ring = self._ring, _RingNews()
-        if self._core.reception.is_leaving:
+        if self._core.is_leaving:
             # When many leave at once, those that are still there look dead to each other.
             return
         broker = self._core.identity.broker_id

@@ -14,9 +14,10 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from broker_agent.core.broker import Broker
+from broker_agent.core.broker_status import BrokerStatus
 from broker_agent.runtime.observing.broker_metrics import METRICS
 from broker_agent.runtime.observing.http_server import Answer, Pages
+from broker_agent.runtime.observing.readings import readings_of
 from dynatops.kit.observing.metrics import CONTENT_TYPE, families, render
 from overlay.status import Status
 
@@ -30,18 +31,18 @@ def pages(agent: Agent) -> Pages:
     return {
         LIVE: lambda: _liveness(agent),
         READY: lambda: _readiness(agent),
-        FIGURES: lambda: Answer(render(families(METRICS, agent)), CONTENT_TYPE),
+        FIGURES: lambda: Answer(render(families(METRICS, readings_of(agent))), CONTENT_TYPE),
     }
 
 
-def unready(core: Broker) -> str:
+def unready(status: BrokerStatus) -> str:
     """Why no client should be sent here; empty if one may."""
-    status = core.node.ring.status
-    if core.reception.is_leaving or status in (Status.LEAVING, Status.LEFT):
+    ring = status.node.ring
+    if status.is_leaving or ring in (Status.LEAVING, Status.LEFT):
         return "the broker is leaving the ring"
-    if status is Status.JOINING:
+    if ring is Status.JOINING:
         return "the broker has not joined the ring yet"
-    if not core.node.reigns.ready:
+    if not status.node.is_ready:
         return "the broker is taking over its range of the ring"
     return ""
 
@@ -60,7 +61,8 @@ def _not_so(status: str, reason: str) -> Answer:
 
 
 def _readiness(agent: Agent) -> Answer:
-    reason = "the broker is leaving the ring" if agent.is_stopping else unready(agent.core)
+    leaving = "the broker is leaving the ring"
+    reason = leaving if agent.is_stopping else unready(agent.core.status())
     unsaved_s = agent.unsaved_for_s
     if not reason and unsaved_s >= agent.settings.runtime.session_unsaved_s:
         reason = f"sessions have not been written to disk for {unsaved_s:.0f} s; the log says why"

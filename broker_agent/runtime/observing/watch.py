@@ -36,13 +36,13 @@ class Watch:
 
     def _sample(self) -> None:
         """One run of those that have come since the last tick: how old was its first event?"""
-        taken = self._core.publishing.timings.take_run()
-        if taken is None:
+        sample = self._core.take_run_sample()
+        if sample is None:
             return
-        run, came_s = taken
+        run, ago_s = sample
         event = first_event(run)
         if event is not None and event.published_us:
-            came_us = time.time_ns() / 1e3 - (self._core.now_s - came_s) * 1e6
+            came_us = time.time_ns() / 1e3 - ago_s * 1e6
             # Clocks of different machines differ.
             self.delivery_s.observe(max(came_us - event.published_us, 0.0) / 1e6)
 

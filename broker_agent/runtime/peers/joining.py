@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from broker_agent.core.broker import Broker
 from broker_agent.core.effects import BrokerEffect
 from broker_agent.process_settings import BrokerSettings
-from overlay.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +34,7 @@ async def joined(
     started_s = loop.time()
     founding = may_found(settings, core.identity.address)
     founding_s = started_s + runtime.alone_s if founding else math.inf
-    while core.node.ring.status is Status.JOINING:
+    while core.is_joining:
         if loop.time() >= founding_s:
             log.warning("nobody of a ring answers at %s: founding one", ", ".join(settings.join))
             perform(core.start(settings.join, loop.time(), founding=True))
