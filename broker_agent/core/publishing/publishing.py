@@ -97,7 +97,8 @@ class Publishing:
             stream = self._busy[key] = _PublisherStream(session, self._idle.pop(key, _Past()))
             stream.pause_s = self._settings.publish_retry_s
             stream.due_s = now_s + stream.pause_s
-        stream.session = session
+        if stream.session is not session:
+            self._hand_over(stream, session)
         self._update(copy, stream.past, now_s)
         nbytes = len(copy.events)
         stream.open.append(_OpenPublication(copy, now_s, nbytes))
@@ -106,6 +107,14 @@ class Publishing:
             self._counters.published_events += copy.count
             self._counters.published_bytes += nbytes
         self._outbox.publications.append(copy)
+
+    def _hand_over(self, stream: _PublisherStream, session: Session) -> None:
+        """The client has come back, and its session is another: what is open is that one's now."""
+        nbytes = sum(entry.nbytes + _OPEN_BYTES for entry in stream.open)
+        stream.session.unsettled_bytes -= nbytes
+        session.unsettled_bytes += nbytes
+        self._outbox.settled[stream.session] = None
+        stream.session = session
 
     def _count_open(self, session: Session, nbytes: int) -> None:
         session.unsettled_bytes += nbytes
