@@ -23,7 +23,7 @@ A publication comes here twice: when its client's frame does, and when it goes o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from broker_agent.core.clients.flow import Flow
@@ -58,7 +58,7 @@ from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.unsaved import Unsaved
 from dynatops.v1.client_pb2 import ClientFrame
-from dynatops.v1.manager_pb2 import Step
+from dynatops.v1.manager_pb2 import LoadReport, Step
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage
 from overlay.catalogue import CATALOGUE_SHARDS
 from overlay.effects import (
@@ -246,6 +246,14 @@ class Broker:
         self.reconfiguration.on_step(step, now_s)
         return self._settle(now_s)
 
+    def attend(self, reading_s: float) -> None:
+        """There is a manager: count and measure for it from now on."""
+        self.reporting.begin(reading_s)
+
+    def take_load_report(self, reading_s: float, *, full: bool) -> LoadReport:
+        """For the manager: what happened since the last one."""
+        return self.reporting.report(reading_s, full=full)
+
     # ---- sessions on disk -----------------------------------------------------------------------
 
     def restore(self, stored: Stored, reading_s: float) -> None:
@@ -336,6 +344,10 @@ class Broker:
     def _with_tally(self, page: LogbookPage) -> LogbookPage:
         page.publications = self.hosting.take_tally(_LAKE)
         return page
+
+    def left_over(self) -> Iterator[str]:
+        """What was to be done because of the last input, and was not: nothing."""
+        return self._outbox.left_over(is_frozen=self.reconfiguration.is_frozen)
 
     # ---- after each input -----------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ A stream with nothing open knows no session, which may be gone by then: only wha
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker_agent.core.context import BrokerContext
@@ -119,6 +120,16 @@ class Publishing:
     def _count_open(self, session: Session, nbytes: int) -> None:
         session.unsettled_bytes += nbytes
         self.unsettled_bytes += nbytes
+
+    def miscounts(self) -> Iterator[str]:
+        """Where it counts otherwise than what is open: nowhere."""
+        entries = [entry for stream in self._busy.values() for entry in stream.open]
+        size = sum(entry.nbytes + _OPEN_BYTES for entry in entries)
+        if size != self.unsettled_bytes:
+            yield f"{size} bytes of publications are open, and {self.unsettled_bytes} counted"
+        idle = sum(not stream.open for stream in self._busy.values())
+        if idle:
+            yield f"{idle} streams have nothing open, and are among those that have"
 
     def _update(self, publication: Publication, past: _Past, now_s: float) -> None:
         """Tell the rendezvous point the newest that is known of what came before."""

@@ -29,10 +29,10 @@ class ManagedBroker:
 
     def attend(self) -> None:
         # Between two managers it goes on counting, and the next report has it all.
-        self._agent.core.reporting.begin(self._now())
+        self._agent.core.attend(self._now())
 
     def load_report(self, *, full: bool) -> LoadReport:
-        return self._agent.core.reporting.report(self._now(), full=full)
+        return self._agent.core.take_load_report(self._now(), full=full)
 
     def on_step(self, step: Step) -> None:
         self._agent.on_step(step)
