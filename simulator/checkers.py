@@ -7,7 +7,8 @@ nothing.
 `check_listed` holds whenever a publisher is told that an event is safe. `check_deliveries` and
 `check_catalogue` hold at the end of every run. `check_ring` holds whenever the ring has had no
 partition for a while (Zave's invariant; her proof assumes that no node loses all its successors at
-once). `check_rest` holds once the network has been whole and nobody has died for long enough.
+once). `check_rest` holds once the network has been whole and nobody has died for long enough. What
+holds of each broker by itself, whatever the network does, is in `broker_agent.core.invariants`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from broker_agent.core.invariants import check_invariants
 from dynatops.v1.overlay_pb2 import Events
 from overlay.history.topic_log import TopicLog
 from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
@@ -34,6 +36,19 @@ _ANNOUNCING_AGAIN_S = 15.0
 def _members(brokers: Iterable[SimulatedBroker]) -> dict[NodeId, Node]:
     nodes = (broker.core.node for broker in brokers if broker.alive)
     return {node.me.node_id: node for node in nodes if node.ring.status is Status.MEMBER}
+
+
+# ---- each broker by itself -----------------------------------------------------------------------
+
+
+def check_brokers(brokers: Iterable[SimulatedBroker]) -> list[str]:
+    """INV-16: a broker's parts agree about its sessions, topics and publications."""
+    return [
+        f"{broker.broker_id}: {violation}"
+        for broker in brokers
+        if broker.alive
+        for violation in check_invariants(broker.core)
+    ]
 
 
 # ---- the ring ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from dynatops.client.core.reading import FilterKey
 from overlay.overlay_settings import OverlaySettings
 from simulator.actors import plan_actors
 from simulator.checkers import (
+    check_brokers,
     check_catalogue,
     check_deliveries,
     check_listed,
@@ -119,6 +120,7 @@ class SimulatedRun:
         self._violate(check_deliveries(self.world), "")
         self._violate(check_catalogue(self.world), "at the end")
         self._violate(self.world.sent_back, "")
+        self._check_brokers()
         for check in self.checks:
             self._violate(check(), "at the end")
         return self._verdict()
@@ -267,7 +269,12 @@ class SimulatedRun:
         if self.network.is_whole and (whole_for_s >= MERGE_S or self._whole_since_s == 0.0):
             found = check_ring(self.world.brokers.values())
             self._violate(found, f"at {self.scheduler.now_s:.0f} s")
+        self._check_brokers()
         self.scheduler.after(RING_CHECK_PERIOD_S, self._watch_ring)
+
+    def _check_brokers(self) -> None:
+        found = check_brokers(self.world.brokers.values())
+        self._violate(found, f"at {self.scheduler.now_s:.0f} s")
 
     def _watch_catalogue(self, event: PublishedEvent) -> None:
         """Once for each topic: whether it was announced before anything of it was acknowledged."""

@@ -93,7 +93,7 @@ class SimulatedUplink:
         self.stream = manager.accept(self.broker)
         self._told_version, self._full, self._report_due_s = -1, True, 0.0
         self._invented = set()
-        self.broker.core.reporting.begin(self._group.world.scheduler.now_s)
+        self.broker.core.begin_reporting(self._group.world.scheduler.now_s)
         self._tell(self.stream)
 
     def _tell(self, stream: SimulatedStream) -> None:
@@ -103,7 +103,7 @@ class SimulatedUplink:
             self._say(stream, AgentFrame(registration=core.reporting.registration()))
         if now_s >= self._report_due_s:
             self._report_due_s = now_s + self._group.settings.monitor.report_period_s
-            report = core.reporting.report(now_s, full=self._full)
+            report = core.load_report(now_s, full=self._full)
             self._invent_load(report)
             self._full = False
             self._say(stream, AgentFrame(report=report))

@@ -23,7 +23,7 @@ A publication comes here twice: when its client's frame does, and when it goes o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from random import Random
 
 from broker_agent.core.broker_counts import BrokerCounts
@@ -373,6 +373,10 @@ class Broker:
     def _with_tally(self, page: LogbookPage) -> LogbookPage:
         page.publications = self.hosting.take_tally(_LAKE)
         return page
+
+    def left_over(self) -> Iterator[str]:
+        """What was to be done because of the last input, and was not: nothing."""
+        return self._outbox.left_over(is_frozen=self.reconfiguration.is_frozen)
 
     # ---- what others may know -------------------------------------------------------------------
 

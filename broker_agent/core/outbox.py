@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from broker_agent.core.effects import BrokerEffect, SendFrame
@@ -74,3 +74,16 @@ class BrokerOutbox:
     def take_effects(self) -> list[BrokerEffect]:
         effects, self.effects = self.effects, []
         return effects
+
+    def left_over(self, *, is_frozen: bool) -> Iterator[str]:
+        """What nobody has taken, once an input has been dealt with."""
+        counts = {
+            "effects": len(self.effects),
+            "effects of the node": len(self.node_effects),
+            "publications": len(self.publications),
+            "wishes": 0 if is_frozen else len(self.wishes),
+            "touched sessions": len(self.touched),
+            "sessions that are too slow": len(self.too_slow),
+            "sessions with something settled": len(self.settled),
+        }
+        return (f"{count} {what}" for what, count in counts.items() if count)

@@ -50,6 +50,25 @@ class TestPublishing:
         assert kinds.count("run") == 1
         assert kinds.count("acknowledged") == 3
 
+    def test_what_is_open_is_that_of_the_session_that_the_client_has_now(self) -> None:
+        """One that has ended owes nothing, and its next one no less than nothing."""
+        broker = LoneBroker(joining=True)
+        sessions = []
+        for number in (1, 2):
+            broker.connect("ann", publisher_secret=b"s" * 32)
+            sessions.append(broker.core.registry.clients["ann"])
+            broker.publish("ann", publication(TOPIC, number, count=3))
+            if number == 1:
+                broker.disconnect("ann")
+        former, present = sessions
+        assert former is not present
+        assert former.unsettled_bytes == 0
+        assert present.unsettled_bytes == broker.core.publishing.unsettled_bytes > 0
+        broker.found_a_ring()
+        broker.run(1.0)
+        assert "acknowledged" in broker.kinds("ann")
+        assert present.unsettled_bytes == 0
+
     def test_too_large_a_payload_is_refused_and_its_number_passed_over(self) -> None:
         broker = LoneBroker(CoreSettings(payload_bytes_max=10))
         broker.connect("ann")

@@ -13,6 +13,7 @@ A stream with nothing open knows no session, which may be gone by then: only wha
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker_agent.core.context import BrokerContext
@@ -97,7 +98,8 @@ class Publishing:
             stream = self._busy[key] = _PublisherStream(session, self._idle.pop(key, _Past()))
             stream.pause_s = self._settings.publish_retry_s
             stream.due_s = now_s + stream.pause_s
-        stream.session = session
+        if stream.session is not session:
+            self._hand_over(stream, session)
         self._update(copy, stream.past, now_s)
         nbytes = len(copy.events)
         stream.open.append(_OpenPublication(copy, now_s, nbytes))
@@ -107,9 +109,27 @@ class Publishing:
             self._counters.published_bytes += nbytes
         self._outbox.publications.append(copy)
 
+    def _hand_over(self, stream: _PublisherStream, session: Session) -> None:
+        """The client has come back, and its session is another: what is open is that one's now."""
+        nbytes = sum(entry.nbytes + _OPEN_BYTES for entry in stream.open)
+        stream.session.unsettled_bytes -= nbytes
+        session.unsettled_bytes += nbytes
+        self._outbox.settled[stream.session] = None
+        stream.session = session
+
     def _count_open(self, session: Session, nbytes: int) -> None:
         session.unsettled_bytes += nbytes
         self.unsettled_bytes += nbytes
+
+    def miscounts(self) -> Iterator[str]:
+        """Where it counts otherwise than what is open: nowhere."""
+        entries = [entry for stream in self._busy.values() for entry in stream.open]
+        size = sum(entry.nbytes + _OPEN_BYTES for entry in entries)
+        if size != self.unsettled_bytes:
+            yield f"{size} bytes of publications are open, and {self.unsettled_bytes} counted"
+        idle = sum(not stream.open for stream in self._busy.values())
+        if idle:
+            yield f"{idle} streams have nothing open, and are among those that have"
 
     def _update(self, publication: Publication, past: _Past, now_s: float) -> None:
         """Tell the rendezvous point the newest that is known of what came before."""

@@ -78,6 +78,10 @@ class Subscriptions:
         waiting = self._waiting_for_catalogue.values()
         return any(request.restores for requests in waiting for request in requests)
 
+    def waits_for_catalogue(self, session: Session) -> bool:
+        """Whether some of its filters bring in nothing yet."""
+        return session in self._waiting_for_catalogue
+
     def topics_of(self, session: Session) -> Iterable[str]:
         """Those that it subscribes to, by name or by a wildcard."""
         return dict.fromkeys([*session.filters, *(session.followed or ())])

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, takewhile
 from operator import attrgetter
 from types import MappingProxyType
@@ -560,6 +560,22 @@ class Session:
         if not pieces:
             self._pieces = None
         return sum(piece.events for piece in old)
+
+    def miscounts(self) -> Iterator[str]:
+        """Where its counts are not those of its queues, or these are out of order: nowhere."""
+        queued, sent, answers = self._pieces or [], self._sent or [], self._answers or []
+        if self._bytes != (size := sum(piece.content.nbytes for piece in queued)):
+            yield f"{size} bytes are queued, and {self._bytes} counted"
+        if self._events != (events := sum(piece.events for piece in queued)):
+            yield f"{events} events are queued, and {self._events} counted"
+        if self._sent_bytes != (size := sum(piece.content.nbytes for piece in sent)):
+            yield f"{size} bytes have been sent and not taken, and {self._sent_bytes} counted"
+        size = sum(answer.nbytes + _ENTRY_BYTES for answer in answers)
+        if not self.given_up and self.answers_bytes != size:
+            yield f"{size} bytes of answers are queued, and {self.answers_bytes} counted"
+        serials = [piece.serial for piece in (*sent, *queued) if piece.serial]
+        if serials != sorted(set(serials)) or (serials and serials[-1] > self.serial):
+            yield f"deliveries are out of order: {serials[:10]}, the newest is {self.serial}"
 
     def close(self, code: ErrorCode.ValueType, message: str, alternatives: Iterable[str]) -> None:
         """Say goodbye, after what is queued if that will be sent; nothing more is queued."""
