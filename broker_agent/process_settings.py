@@ -176,6 +176,28 @@ class HttpSettings(BaseModel):
         return value
 
 
+class RecordSettings(BaseModel):
+    """A log of all that the core is told, to be replayed: `dynatops replay`. Payloads are in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    dir: str = Field(
+        "",
+        description="Folder of this broker alone, where all that its core is told is written down, "
+        "a file for each start, for `dynatops replay`; payloads and what clients publish under are "
+        "in it, tokens are not. Empty: nothing is recorded, which costs nothing.",
+    )
+    bytes_max: int = Field(
+        64 << 20,
+        gt=0,
+        description="Length of a file, compressed; past it the rest is not recorded. A file is "
+        "whole from the broker's start on, as nothing else can be replayed.",
+    )
+    files_max: int = Field(
+        4, gt=0, description="Files in the folder; before another is begun, the oldest are removed."
+    )
+
+
 class BrokerSettings(BaseModel):
     """One broker process."""
 
@@ -225,6 +247,7 @@ class BrokerSettings(BaseModel):
     manager: ManagerLinkSettings = Field(default_factory=ManagerLinkSettings)
     lake: LakeSettings = Field(default_factory=LakeSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
+    record: RecordSettings = Field(default_factory=RecordSettings)
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -296,5 +319,7 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"lake.{name}", info.default, info.description or ""
     for name, info in HttpSettings.model_fields.items():
         yield f"http.{name}", info.default, info.description or ""
+    for name, info in RecordSettings.model_fields.items():
+        yield f"record.{name}", info.default, info.description or ""
     for name, info in SecuritySettings.model_fields.items():
         yield f"security.{name}", info.default, info.description or ""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,6 +46,7 @@ from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open
 from broker_agent.runtime.connections import ClientConnection
 from broker_agent.runtime.disk.saving import Saving
 from broker_agent.runtime.disk.session_store import SessionStore, SessionStoreError
+from broker_agent.runtime.disk.stimulus_file import StimulusFile, StimulusFileError
 from broker_agent.runtime.manager.managed import ManagedBroker
 from broker_agent.runtime.manager.uplink import Uplink
 from broker_agent.runtime.observing.http_server import HttpServer
@@ -56,6 +56,7 @@ from broker_agent.runtime.observing.watch import Watch
 from broker_agent.runtime.peers.joining import joined
 from broker_agent.runtime.peers.links import LinkHost, Links
 from broker_agent.runtime.peers.namesakes import living_namesake
+from broker_agent.runtime.recording import make_core
 from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.streams import InputFailedError
 from broker_agent.tokens import read_tokens
@@ -114,6 +115,8 @@ class Agent:
         self._ticked_s = 0.0
         self.advice_counters: AdviceCounters = AdviceCounters()
         self._saving: Saving | None = None
+        # What the core is told, if that is written down.
+        self._recording: StimulusFile | None = None
         self._feed: LakeFeed | None = None
         # To the reconfiguration managers, where there are any.
         self.uplink: Uplink | None = None
@@ -141,21 +144,22 @@ class Agent:
         self.broker_id = settings.broker_id or default_broker_id(port)
         self.started_s = self._now()
         store, stored, incarnation = await self._begin_life()
-        self.core = Broker(
-            Identity(self.broker_id, self.address, incarnation),
-            settings.overlay,
-            settings.core,
-            # Session ids and publisher numbers are drawn from it: nobody must be able to guess.
-            random.SystemRandom(),
-            BrokerOptions(
-                access,
-                settings.selection,
-                settings.labels,
-                logged_rows_max=settings.lake.buffer_rows_max if lake is not None else 0,
-                saving=bool(settings.data_dir),
-                counters=self.counters,
-            ),
+        options = BrokerOptions(
+            access,
+            settings.selection,
+            settings.labels,
+            logged_rows_max=settings.lake.buffer_rows_max if lake is not None else 0,
+            saving=bool(settings.data_dir),
+            counters=self.counters,
         )
+        identity = Identity(self.broker_id, self.address, incarnation)
+        try:
+            self.core, self._recording = make_core(settings, identity, options)
+        except StimulusFileError as error:
+            await self._server.stop()
+            if store is not None:
+                store.close()
+            raise StartError(str(error)) from error
         self.links = Links(self._link_host(), settings.runtime, credentials, self.supervisor)
         if store is not None:
             await self._restore(store, stored)
@@ -261,6 +265,16 @@ class Agent:
             self._perform(self.core.replace_access(Access(self.settings.core, tokens), self._now()))
         log.warning("reloaded tokens and certificates")
 
+    def save_recording(self) -> None:
+        """Have what is recorded so far on disk."""
+        recording = self._recording
+        if recording is None:
+            log.warning("nothing is recorded: set record.dir, and start the broker again")
+            return
+        recording.sync()
+        state = "goes on" if recording.is_open else "has ended"
+        log.warning("%s has %d inputs, and %s", recording.path, recording.inputs, state)
+
     async def _begin_life(self) -> tuple[SessionStore | None, Stored, int]:
         """The store of sessions and what is in it, if there is one, and this life's incarnation."""
         clock_ms = time.time_ns() // 1_000_000
@@ -352,6 +366,8 @@ class Agent:
         await self.supervisor.stop()
         if self._saving is not None:
             await self._saving.close()
+        if self._recording is not None:
+            self._recording.close()
 
     async def run_until_stopped(self) -> None:
         """If what it cannot do without fails, it ends as one that crashed does: clients and peers

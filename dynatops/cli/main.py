@@ -37,6 +37,7 @@ _MODULES = (
     "local.up",
     "brokers.broker",
     "brokers.leave",
+    "brokers.replay",
     "managers.manager",
     "brokers.token",
     "messages.pubsub",

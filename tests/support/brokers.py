@@ -17,11 +17,14 @@ from broker_agent.core.effects import (
     ResumeReading,
 )
 from broker_agent.core.identity import Identity
+from broker_agent.core.invariants import check_invariants
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import take_output
+from broker_agent.recording.recorded_broker import LogWriter, RecordedBroker
+from broker_agent.recording.records import RecordedOptions
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -51,20 +54,23 @@ class LoneBroker:
         logged_rows_max: int = 0,
         broker_id: str = "b0",
         overlay: OverlaySettings | None = None,
+        log: LogWriter | None = None,
     ) -> None:
+        """`log`: what it is told is recorded there."""
         selection = selection or SelectionSettings(enabled=False)
-        self.core = Broker(
-            Identity(broker_id, broker_id, incarnation=life),
-            overlay or OverlaySettings(),
-            settings or CoreSettings(),
-            Random(1),
-            BrokerOptions(
-                access,
-                selection,
-                logged_rows_max=logged_rows_max,
-                saving=disk is not None,
-            ),
+        identity = Identity(broker_id, broker_id, incarnation=life)
+        overlay, settings = overlay or OverlaySettings(), settings or CoreSettings()
+        options = BrokerOptions(
+            access,
+            selection,
+            logged_rows_max=logged_rows_max,
+            saving=disk is not None,
         )
+        if log is None:
+            self.core = Broker(identity, overlay, settings, Random(1), options)
+        else:
+            recorded = RecordedOptions.of(identity, overlay, settings, options)
+            self.core = RecordedBroker(recorded, access or Access(settings), bytes(32), log)
         self.disk = disk
         self.now_s = 0.0
         if disk is not None:
@@ -84,6 +90,7 @@ class LoneBroker:
         while self.now_s < end_s:
             self.now_s = min(end_s, self.now_s + 0.05)
             self.keep(self.core.tick(self.now_s))
+        assert check_invariants(self.core) == []
 
     def say(self, client: str, **body: object) -> None:
         frame = ClientFrame(messages=[ClientMessage(**body)])  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ PURE = (
     "overlay",
     "broker_agent/core",
     "broker_agent/doors",
+    "broker_agent/recording",
     "reconfig_manager/model",
     "reconfig_manager/monitor",
     "reconfig_manager/leader",

@@ -201,7 +201,8 @@ class Gate:
             return allowed, problems
         room = max(0, limit - self._filters[grant.name])
         new = dict.fromkeys(f.pattern for f in allowed if f.pattern not in session.filters)
-        excess = set(list(new)[room:])
+        # In order: what is said of them is to be the same, whenever it is said again.
+        excess = dict.fromkeys(list(new)[room:])
         code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
         message = f"the token {grant.name!r} has {limit:,} filters on this broker at most"
         problems += [TopicProblem(topic=p, code=code, message=message) for p in excess]

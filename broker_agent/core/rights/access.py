@@ -164,6 +164,11 @@ class Access:
         self._bound_to = lru_cache(maxsize=10_000)(self._bind)
 
     @property
+    def rules(self) -> tuple[TokenRules, ...] | None:
+        """Of all tokens; None: none is asked for."""
+        return tuple(self._by_hash.values()) if self._by_hash is not None else None
+
+    @property
     def names(self) -> set[str]:
         """Of all tokens."""
         return {rules.name for rules in (self._by_hash or {}).values()}

@@ -20,6 +20,7 @@ from dynatops.kit.serving.file_watch import watched
 
 _GROUPS = (
     "overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake", "http",
+    "record",
 )  # fmt: skip
 
 _FAILED_END_S = 10.0
@@ -36,7 +37,8 @@ def add_commands(commands: Commands) -> None:
         description="Run one broker: it founds a ring, or joins the one of the brokers named. "
         "SIGTERM or Ctrl-C makes it leave the ring, hand over its topics and tell its clients; "
         "SIGUSR1 (`dynatops leave`) too, but its process stays until SIGTERM; SIGHUP makes it read "
-        "its tokens and certificates again.",
+        "its tokens and certificates again; SIGUSR2 has what it has recorded (`record.dir`) "
+        "on disk.",
         epilog="With --json the first line printed is the broker's address, once it is a member. "
         f"Exit code {EXIT_CODE}: something in it has failed that it cannot do without, and its log "
         "says what; whoever keeps it running should start it again.",
@@ -192,6 +194,7 @@ async def _serve(settings: Any, *, as_json: bool) -> None:
     agent = Agent(settings)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, agent.reload)
+    loop.add_signal_handler(signal.SIGUSR2, agent.save_recording)
     leaving, stopping = asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGUSR1, leaving.set)
 

@@ -1,0 +1,199 @@
+"""What is in a log, as messages; and what a replay makes of these.
+
+No token is in it: hellos have a hash in place of the token, and the rules the hash of that, so that
+the replayed broker lets in whom the recorded one did. All else is there as it came: payloads, what
+clients publish under, ids of sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.identity import Identity
+from broker_agent.core.keeping.journal import Stored
+from broker_agent.core.options import BrokerOptions
+from broker_agent.core.rights.access import Access, TokenRules
+from broker_agent.core.selection.advice import SelectionAdvice
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.sessions.content import Content
+from broker_agent.core.sessions.redelivery import Piece
+from broker_agent.doors.frames import FRAMES
+from dynatops.kit.security.tokens import hash_of
+from dynatops.v1.client_pb2 import ClientFrame
+from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
+from dynatops.version import VERSION
+from overlay.overlay_settings import OverlaySettings
+
+FORMAT = 1
+
+Rules = tuple[TokenRules, ...] | None
+
+
+class LogError(Exception):
+    """The log cannot be replayed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOptions:
+    """What a recorded broker was made of, but for its random key."""
+
+    identity: Identity
+    overlay: OverlaySettings
+    core: CoreSettings
+    selection: SelectionSettings
+    labels: Mapping[str, str]
+    logged_rows_max: int
+    saving: bool
+    tokens: Rules
+
+    @classmethod
+    def of(
+        cls,
+        identity: Identity,
+        overlay: OverlaySettings,
+        core: CoreSettings,
+        options: BrokerOptions,
+    ) -> RecordedOptions:
+        return cls(
+            identity,
+            overlay,
+            core,
+            options.selection,
+            dict(options.labels),
+            options.logged_rows_max,
+            options.saving,
+            blotted_rules(options.access),
+        )
+
+    def options(self, access: Access | None = None) -> BrokerOptions:
+        """With these rules; without, with those in the log."""
+        return BrokerOptions(
+            access if access is not None else Access(self.core, self.tokens),
+            self.selection,
+            self.labels,
+            self.logged_rows_max,
+            self.saving,
+        )
+
+
+_OPTIONS = TypeAdapter(RecordedOptions)
+_RULES: TypeAdapter[Rules] = TypeAdapter(Rules)
+_ADVICE = TypeAdapter(SelectionAdvice)
+
+
+# ---- how a log begins ----------------------------------------------------------------------------
+
+
+def beginning_of(recorded: RecordedOptions, random_key: bytes, began_ms: int) -> LogBeginning:
+    return LogBeginning(
+        format=FORMAT,
+        version=VERSION,
+        began_ms=began_ms,
+        broker=_OPTIONS.dump_json(recorded).decode(),
+        random_key=random_key,
+    )
+
+
+def options_in(beginning: LogBeginning) -> RecordedOptions:
+    """Raises LogError."""
+    if beginning.format != FORMAT:
+        raise LogError(
+            f"it has format {beginning.format}, and this version ({VERSION}) replays {FORMAT}: use "
+            f"the version that wrote it, {beginning.version or 'which is not known'}"
+        )
+    try:
+        return _OPTIONS.validate_json(beginning.broker)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise LogError(
+            f"it was written by version {beginning.version} with settings that this one "
+            f"({VERSION}) does not have: {where}: {problem['msg']}"
+        ) from None
+
+
+# ---- secrets -------------------------------------------------------------------------------------
+
+
+def blotted_rules(access: Access | None) -> Rules:
+    rules = access.rules if access is not None else None
+    if rules is None:
+        return None
+    return tuple(replace(each, sha256=hash_of(each.sha256)) for each in rules)
+
+
+def blotted_frame(frame: ClientFrame) -> ClientFrame:
+    """The frame, with hashes in place of tokens."""
+    if not any(message.hello.token for message in frame.messages if message.HasField("hello")):
+        return frame
+    blotted = ClientFrame()
+    blotted.CopyFrom(frame)
+    for message in blotted.messages:
+        if message.hello.token:
+            message.hello.token = hash_of(message.hello.token)
+    return blotted
+
+
+# ---- what is no message by itself ----------------------------------------------------------------
+
+
+def access_record(access: Access) -> Stimulus.AccessReplaced:
+    return Stimulus.AccessReplaced(tokens=_RULES.dump_json(blotted_rules(access)).decode())
+
+
+def access_in(record: Stimulus.AccessReplaced, settings: CoreSettings) -> Access:
+    return Access(settings, _RULES.validate_json(record.tokens))
+
+
+def advice_record(advice: SelectionAdvice | None) -> Stimulus.Advised:
+    return Stimulus.Advised(advice=_ADVICE.dump_json(advice).decode() if advice else "")
+
+
+def advice_in(record: Stimulus.Advised) -> SelectionAdvice | None:
+    return _ADVICE.validate_json(record.advice) if record.advice else None
+
+
+def stored_record(stored: Stored) -> Stimulus.StoredSessions:
+    record = Stimulus.StoredSessions()
+    for origin_id, session in stored.sessions.items():
+        deliveries = map(_delivery_record, stored.pieces.get(origin_id, ()))
+        record.sessions.add(origin_id=origin_id, record=session, deliveries=deliveries)
+    for topic, cursor in stored.cursors.items():
+        record.cursors.add(topic=topic, cursor=cursor)
+    for (origin_id, topic), cursor in stored.own_cursors.items():
+        record.cursors.add(origin_id=origin_id, topic=topic, cursor=cursor)
+    return record
+
+
+def _delivery_record(piece: Piece) -> Stimulus.StoredDelivery:
+    return Stimulus.StoredDelivery(
+        serial=piece.serial,
+        topic=piece.topic,
+        events=piece.events,
+        data=piece.content.encoded(FRAMES),
+        queued_s=piece.queued_s,
+    )
+
+
+def stored_in(record: Stimulus.StoredSessions) -> Stored:
+    stored = Stored()
+    for session in record.sessions:
+        stored.sessions[session.origin_id] = session.record
+        if session.deliveries:
+            stored.pieces[session.origin_id] = list(_pieces_in(session.deliveries))
+    for cursor in record.cursors:
+        if cursor.origin_id:
+            stored.own_cursors[cursor.origin_id, cursor.topic] = cursor.cursor
+        else:
+            stored.cursors[cursor.topic] = cursor.cursor
+    return stored
+
+
+def _pieces_in(deliveries: Iterable[Stimulus.StoredDelivery]) -> Iterable[Piece]:
+    for each in deliveries:
+        content = Content.from_encoded(FRAMES, each.data)
+        yield Piece(content, each.events, each.serial, each.topic, each.queued_s)

@@ -1,0 +1,36 @@
+"""Whether a broker is recorded: the one place where its core is made, plain or with a log.
+
+A plain core costs nothing for this: recording is a class of its own (`broker_agent.recording`).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+from broker_agent.core.broker import Broker
+from broker_agent.core.identity import Identity
+from broker_agent.core.options import BrokerOptions
+from broker_agent.core.rights.access import Access
+from broker_agent.process_settings import BrokerSettings
+from broker_agent.recording.keyed_random import KEY_BYTES
+from broker_agent.recording.recorded_broker import RecordedBroker
+from broker_agent.recording.records import RecordedOptions
+from broker_agent.runtime.disk.stimulus_file import StimulusFile
+
+
+def make_core(
+    settings: BrokerSettings, identity: Identity, options: BrokerOptions
+) -> tuple[Broker, StimulusFile | None]:
+    """Raises StimulusFileError."""
+    overlay, core = settings.overlay, settings.core
+    # Session ids and publisher numbers are drawn at random: nobody must be able to guess.
+    if not settings.record.dir:
+        return Broker(identity, overlay, core, random.SystemRandom(), options), None
+    began_ms = time.time_ns() // 1_000_000
+    file = StimulusFile(settings.record, began_ms)
+    recorded = RecordedOptions.of(identity, overlay, core, options)
+    access = options.access or Access(core)
+    key = secrets.token_bytes(KEY_BYTES)
+    return RecordedBroker(recorded, access, key, file, began_ms), file

@@ -1,0 +1,111 @@
+"""Logs of recorded brokers, in memory; and a broker that is told something of every kind."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from google.protobuf.message import Message
+
+from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.effects import ConnectionId
+from broker_agent.core.rights.access import Access, Limits, TokenRules
+from broker_agent.core.selection.advice import SelectionAdvice
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.recording.log_format import StimulusLog, framed
+from broker_agent.recording.replaying import ReplayReport, replay
+from dynatops.kit.security.tokens import hash_of
+from dynatops.v1.client_pb2 import Received, SlowPolicy
+from dynatops.v1.manager_pb2 import Step
+from dynatops.v1.overlay_pb2 import PeerFrame
+from dynatops.v1.stimulus_pb2 import Stimulus
+from simulator.disk import SimulatedDisk
+from tests.support.brokers import LoneBroker
+from tests.support.nodes import publication
+
+TOPIC = "quake/ca"
+TOKEN = "ann's token"
+OTHER_TOKEN = "the token of somebody else"
+RULES = TokenRules(name="ann", sha256=hash_of(TOKEN), publish=("#",), subscribe=("#",))
+
+
+class MemoryLog:
+    """Implements `recorded_broker.LogWriter`."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self.flushes = 0
+
+    def append(self, record: Message) -> None:
+        self.raw += framed(record)
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def read(self) -> StimulusLog:
+        return StimulusLog(BytesIO(self.raw))
+
+    def kinds(self) -> list[str]:
+        return [str(stimulus.WhichOneof("input")) for stimulus in self.read()]
+
+    def replay(self) -> ReplayReport:
+        return replay(self.read())
+
+    def close(self) -> None:
+        self.append(Stimulus(ended=Stimulus.LogEnded()))
+
+
+def told_everything(log: MemoryLog) -> LoneBroker:
+    """A broker that was told something of every kind, and left."""
+    access = Access(CoreSettings(), [RULES])
+    disk = SimulatedDisk()
+    before = LoneBroker(disk=disk, access=access)
+    before.connect("ann", keep_s=600, token=TOKEN)
+    before.subscribe("ann", TOPIC, "news/+")
+    before.connect("pub", token=TOKEN)
+    before.run(0.5)
+    before.flush()
+    before.publish("pub", publication(TOPIC, 1), publication(TOPIC, 2))
+    before.run(0.5)
+    before.flush(everything=True)
+
+    broker = LoneBroker(
+        log=log, disk=disk, access=access, life=2, logged_rows_max=1_000,
+        selection=SelectionSettings(),
+    )  # fmt: skip
+    core = broker.core
+    broker.run(1.0)
+    core.begin_reporting(broker.now_s)
+    core.advise(SelectionAdvice("1", 60.0, {"ann": "b7"}, {2**63 + 1: "b8"}), broker.now_s)
+    broker.connect("ann", keep_s=600, token=TOKEN)
+    broker.subscribe("ann", TOPIC, "news/+")
+    broker.connect("mallory", token=OTHER_TOKEN)
+    broker.connect("slow", SlowPolicy.SLOW_POLICY_DISCONNECT, token=TOKEN)
+    broker.subscribe("slow", "news/today")
+    broker.connect("pub", token=TOKEN, publisher_secret=b"a secret of sixteen bytes")
+    broker.publish("pub", *(publication(t, n) for n in (1, 2, 3) for t in (TOPIC, "news/today")))
+    broker.run(1.0)
+    assert broker.runs("ann")
+    broker.say("ann", received=Received(serial=2))
+    broker.flush(fails=True)
+    broker.run(0.5)
+    broker.flush()
+    broker.keep(core.on_refused_frame(ConnectionId("slow"), "that was no frame", broker.now_s))
+    broker.keep(core.unreachable("b9", broker.now_s))
+    broker.keep(core.on_step(Step(fence=1, plan="p"), broker.now_s))
+    broker.keep(core.on_peer_frame(PeerFrame(to=1), broker.now_s))
+    core.take_logbook_page(broker.now_s)
+    core.load_report(broker.now_s, full=True)
+    limited = TokenRules(
+        name="ann", sha256=hash_of(TOKEN), subscribe=(TOPIC,), limits=Limits(sessions=3)
+    )
+    broker.keep(core.replace_access(Access(CoreSettings(), [limited]), broker.now_s))
+    broker.disconnect("ann")
+    broker.hear("slow")
+    # Its clock jumps.
+    broker.now_s -= 10.0
+    broker.run(0.3)
+    broker.flush(everything=True)
+    broker.keep(core.leave(broker.now_s))
+    broker.run(0.3)
+    core.end_logbook(broker.now_s)
+    return broker
