@@ -327,8 +327,10 @@ class SimulatedClient:
 
     def _subscribed(self) -> None:
         """What has been asked for on this connection is in place."""
-        for key in self.core.reading.confirmed:
-            if key not in self.subscriptions:
+        reading = self.core.reading
+        for key in reading.confirmed:
+            # What its session was kept with may be in the middle of being brought in there.
+            if key not in self.subscriptions and not reading.has_claimed([key]):
                 subscription = SimulatedSubscription(self.name, Filter.parse(*key), self._now())
                 self.subscriptions[key] = subscription
                 self._world.subscriptions.append(subscription)
