@@ -14,11 +14,13 @@ be drawn again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from broker_agent.core.broker import Broker
+from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.effects import BrokerEffect, ConnectionId
 from broker_agent.core.keeping.journal import Changes, Stored
 from broker_agent.core.reports.logbook import LogbookPage
@@ -62,9 +64,12 @@ class RecordedBroker(Broker):
         random_key: bytes,
         log: LogWriter,
         began_ms: int = 0,
+        counters: BrokerCounters | None = None,
     ) -> None:
         """`access`: the rules as they are; those in `recorded` are for its log."""
         options = recorded.options(access)
+        if counters is not None:
+            options = replace(options, counters=counters)
         rng = KeyedRandom(random_key)
         super().__init__(recorded.identity, recorded.overlay, recorded.core, rng, options)
         self._log = log

@@ -33,4 +33,4 @@ def make_core(
     recorded = RecordedOptions.of(identity, overlay, core, options)
     access = options.access or Access(core)
     key = secrets.token_bytes(KEY_BYTES)
-    return RecordedBroker(recorded, access, key, file, began_ms), file
+    return RecordedBroker(recorded, access, key, file, began_ms, options.counters), file

@@ -16,7 +16,7 @@ PUBLISH_S, STRIKE_S, RETURN_S = 12.0, 20.0, 22.0
 # Sooner than this after the part is served again (docs/protocol.md, the catalogue).
 LISTED_S = 10.0
 # A subscription to all of them is in place by then, whatever is lost on the way.
-SUBSCRIBED_S = 5.0
+SUBSCRIBED_S = 10.0
 
 
 def scenario(seed: int, brokers: int, weather: Weather) -> Scenario:

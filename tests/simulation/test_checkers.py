@@ -277,7 +277,7 @@ class TestLossThatIsTold:
         )
         assert SimulatedRun(drastic).play().violations == ()
         monkeypatch.setattr(Session, "tell_missed", lambda *_: None)
-        assert is_seen(drastic, "it was not told")
+        assert is_seen(drastic, "it was not told", range(17, 25))
 
 
 def _believing(self: TopicCursor, run: RunMessage) -> list[Arrived]:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core import broker as broker_module
-from broker_agent.core.clients import serving
+from broker_agent.core.clients import publication_requests, reception
 from broker_agent.core.rights.access import Access
 from dynatops.v1.overlay_pb2 import SessionMoved
 from simulator import hostile
@@ -70,7 +69,7 @@ def test_they_are_answered_and_nobody_notices(monkeypatch: pytest.MonkeyPatch) -
 
 class TestWithoutDefence:
     def test_of_publisher_numbers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(serving, "is_of", lambda publisher, claimed: True)
+        monkeypatch.setattr(publication_requests, "is_of", lambda publisher, claimed: True)
         violations = play().violations
         assert any("that was forged" in violation for violation in violations)
 
@@ -78,7 +77,7 @@ class TestWithoutDefence:
         def forged(**fields: Any) -> SessionMoved:
             return SessionMoved(**{**fields, "owner": PLAIN})
 
-        monkeypatch.setattr(broker_module, "SessionMoved", forged)
+        monkeypatch.setattr(reception, "SessionMoved", forged)
         assert any("was cut off" in violation for violation in play().violations)
 
     def test_of_sessions_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
