@@ -181,6 +181,8 @@ class Agent:
         self._start_advising()
         if settings.manager.addresses:
             managed = ManagedBroker(self)
+            # What happens before one is found is counted, too.
+            managed.attend()
             self.uplink = Uplink(settings.manager, credentials, managed, self.links.options)
             self.supervisor.start("attending to managers", self._attend(self.uplink))
         http = self.http.address if self.http is not None else None
