@@ -270,7 +270,7 @@ class Broker:
         return self.reporting.registration()
 
     def begin_reporting(self, reading_s: float) -> None:
-        """There is a manager: count and measure for it from now on, whichever it is."""
+        """There is, or may come, a manager: count and measure from now on, for whichever it is."""
         self.reporting.begin(reading_s)
 
     def load_report(self, reading_s: float, *, full: bool) -> LoadReport:

@@ -35,7 +35,7 @@ class Reporting:
         self._since_s = 0.0
 
     def begin(self, now_s: float) -> None:
-        """There is a manager: count and measure for it from now on, whichever it is."""
+        """There is, or may come, a manager: count and measure from now on, for whichever it is."""
         if self._begun:
             return
         self._begun = True

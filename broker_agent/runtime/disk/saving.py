@@ -45,7 +45,7 @@ class Saving:
         self._flushing: asyncio.Task[object] | None = None
 
     def restore(self, stored: Stored) -> None:
-        """Give the core the sessions that were on disk. Raises StoreError."""
+        """Give the core the sessions that were on disk. Raises SessionStoreError."""
         try:
             self._core.restore(stored, self._now())
         except FilterError as error:

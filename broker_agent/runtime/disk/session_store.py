@@ -50,7 +50,7 @@ class SessionStoreError(Exception):
 
 
 class SessionStore:
-    """Opened by its constructor, which raises StoreError. Methods may be called in any thread."""
+    """Opened by its constructor, which raises SessionStoreError. Methods: in any thread."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
@@ -107,7 +107,7 @@ class SessionStore:
 
     def _begin_life(self, clock_ms: int) -> int:
         """The incarnation of the broker that has opened the file: by the clock, and more than that
-        of any before it, even if the clock was set back. Raises StoreError."""
+        of any before it, even if the clock was set back. Raises SessionStoreError."""
         with self._lock, self._complaints(), self._transaction():
             self._file.execute(_LIVES)
             (newest,) = self._file.execute("SELECT max(incarnation) FROM lives").fetchone()
@@ -150,7 +150,7 @@ class SessionStore:
     # ---- reading and writing --------------------------------------------------------------------
 
     def read(self) -> Stored:
-        """Everything. Raises StoreError."""
+        """Everything. Raises SessionStoreError."""
         with self._lock, self._complaints():
             (found,) = self._file.execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
@@ -174,7 +174,7 @@ class SessionStore:
             yield from cursor.execute(query)
 
     def write(self, changes: Changes) -> None:
-        """All of it, or (StoreError) nothing."""
+        """All of it, or (SessionStoreError) nothing."""
         with self._lock:
             if not self._is_open:
                 raise SessionStoreError(f"{self.path} is closed")
