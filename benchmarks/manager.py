@@ -30,7 +30,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.process_settings import ManagerLinkSettings
 from broker_agent.runtime.manager.uplink import Uplink
 from dynatops.kit.security.peer_credentials import LinkCredentials
@@ -45,8 +45,8 @@ from dynatops.v1.manager_pb2 import (
     TopicCount,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.counters import OverlayCounters
-from overlay.identifiers import key_of
+from overlay.base.counters import OverlayCounters
+from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import Instance
 from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.store.embedded import EmbeddedServer

@@ -12,13 +12,13 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.security import SecuritySettings
 from dynatops.kit.addresses import is_loopback, split_address
 from dynatops.lake.lake_settings import LakeSettings
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.overlay_settings import OverlaySettings
 
 DEFAULT_PORT = 7400
 

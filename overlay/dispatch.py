@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from overlay.peers import Peer
+from overlay.base.peers import Peer
 
 if TYPE_CHECKING:
     from overlay.node import Node

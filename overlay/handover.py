@@ -16,11 +16,11 @@ from random import Random
 from google.protobuf.message import Message
 
 from dynatops.v1.overlay_pb2 import Finger, NodeRef, NodeState
-from overlay.counters import OverlayCounters
-from overlay.identifiers import NodeId
+from overlay.base.counters import OverlayCounters
+from overlay.base.identifiers import NodeId
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Directory, Peer
 from overlay.node import Node
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Directory, Peer
 from overlay.soundness import is_sound
 
 PART_BYTES = 512 << 10

@@ -43,12 +43,17 @@ from dynatops.v1.overlay_pb2 import (
     TermSeq,
     TopicState,
 )
-from overlay.catalogue import Entered
+from overlay.base.catalogue import Entered
+from overlay.base.context import Context
+from overlay.base.counters import OverlayCounters
+from overlay.base.effects import Accepted, Departed, Effect, InTree, PeerLost, Repaired
+from overlay.base.identifiers import Key, NodeId, key_of
+from overlay.base.membership import Status
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Peer
 from overlay.chord.hosting import Hosting
 from overlay.chord.ring import Ring
 from overlay.chord.round_trips import RoundTrips
-from overlay.context import Context
-from overlay.counters import OverlayCounters
 from overlay.dispatch import (
     AFTER_MEMBERSHIP,
     BEFORE_MEMBERSHIP,
@@ -56,20 +61,15 @@ from overlay.dispatch import (
     WHILE_SEALED,
     handlers_of,
 )
-from overlay.effects import Accepted, Departed, Effect, InTree, PeerLost, Repaired
 from overlay.history.copy_search import CopySearch
 from overlay.history.reign import Reign
 from overlay.history.reigns import Reigns
 from overlay.history.replication import Replication
 from overlay.history.succession import Succession
-from overlay.identifiers import Key, NodeId, key_of
-from overlay.node_counts import NodeCounts
-from overlay.node_reports import NodeReports
-from overlay.node_status import NodeStatus
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Peer
 from overlay.soundness import is_sound
-from overlay.status import Status
+from overlay.status.node_counts import NodeCounts
+from overlay.status.node_reports import NodeReports
+from overlay.status.node_status import NodeStatus
 from overlay.tree.interests import Interests
 from overlay.tree.trees import Trees
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from google.protobuf.message import Message
 
 from dynatops.v1.overlay_pb2 import Publication, Publish, Run, Runs
-from overlay.identifiers import NUMBER_MAX
+from overlay.base.identifiers import NUMBER_MAX
 
 _COUNTING = frozenset(
     {"term", "prev_term", "known_term", "anchor_term", "uncertain_terms"}

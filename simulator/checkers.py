@@ -18,11 +18,11 @@ from collections.abc import Iterable, Sequence
 
 from broker_agent.core.invariants import check_invariants
 from dynatops.v1.overlay_pb2 import Events
+from overlay.base.identifiers import NodeId, distance, key_of, show_node, show_term
+from overlay.base.membership import Status
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import NodeId, distance, key_of, show_node, show_term
 from overlay.node import Node
 from overlay.placement.geometry import RingGeometry
-from overlay.status import Status
 from simulator.clients import HeardEvent, PublishedEvent, SimulatedSubscription
 from simulator.world import SimulatedBroker, World
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.effects import ConnectionId
 from dynatops.client.core.client_core import ClientCore, SessionWishes
 from dynatops.client.core.destinations import FailedLately
 from dynatops.client.core.publications import Ack, Confirmed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from overlay.status import Status
+from overlay.base.membership import Status
 from simulator.scenario import Fault, Planned
 
 if TYPE_CHECKING:

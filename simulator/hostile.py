@@ -15,7 +15,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.effects import ConnectionId
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,

@@ -14,7 +14,7 @@ from enum import Enum
 from random import Random
 from typing import TextIO
 
-from overlay.identifiers import show_node
+from overlay.base.identifiers import show_node
 from reconfig_manager.model.core_settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import SolverOptions

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TextIO
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from dynatops.client.core.reading import FilterKey
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.overlay_settings import OverlaySettings
 from simulator.actors import plan_actors
 from simulator.checkers import (
     check_brokers,

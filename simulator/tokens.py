@@ -7,7 +7,7 @@ may use at a broker where they have no session, and they are turned away there.
 
 from __future__ import annotations
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.rights.access import Access, TokenRules
 from dynatops.kit.security.tokens import hash_of
 

@@ -20,7 +20,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.effects import ConnectionId
 from dynatops.client.core.client_core import ClientCore, SessionWishes
 from dynatops.client.core.publications import Ack, Confirmed
 from dynatops.client.core.reading import Arrived

@@ -12,9 +12,8 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from broker_agent.core.broker import Broker
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import (
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
@@ -24,13 +23,14 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
-from broker_agent.core.identity import Identity
+from broker_agent.core.base.identity import Identity
+from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
 from broker_agent.doors.frames import on_client_bytes, take_output
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.overlay_settings import OverlaySettings
 from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, SimulatedSubscription
 from simulator.disk import SimulatedDisk
 from simulator.network import Network

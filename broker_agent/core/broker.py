@@ -26,8 +26,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from random import Random
 
-from broker_agent.core.broker_counts import BrokerCounts
-from broker_agent.core.broker_status import BrokerStatus
+from broker_agent.core.base.clock import SteadyClock
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.effects import BrokerEffect, ConnectionId, NodeReady, SaveNow, Stopped
+from broker_agent.core.base.identity import Identity
+from broker_agent.core.base.outbox import BrokerOutbox
 from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
 from broker_agent.core.clients.holding import Holding
@@ -35,19 +40,12 @@ from broker_agent.core.clients.publication_requests import PublicationRequests
 from broker_agent.core.clients.reception import Reception
 from broker_agent.core.clients.serving import Serving
 from broker_agent.core.clients.subscription_requests import SubscriptionRequests
-from broker_agent.core.clock import SteadyClock
-from broker_agent.core.context import BrokerContext
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
 from broker_agent.core.dispatch import broker_handlers, client_handlers, node_effect_handlers
-from broker_agent.core.effects import BrokerEffect, ConnectionId, NodeReady, SaveNow, Stopped
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.hosting.reconfiguration import Reconfiguration
-from broker_agent.core.identity import Identity
 from broker_agent.core.keeping.journal import Changes, SessionJournal, Stored
 from broker_agent.core.keeping.restoring import restore_sessions
 from broker_agent.core.options import BrokerOptions
-from broker_agent.core.outbox import BrokerOutbox
 from broker_agent.core.publishing.announcing import Announcing
 from broker_agent.core.publishing.publishing import Publishing
 from broker_agent.core.reading.subscriptions import Subscriptions
@@ -56,10 +54,12 @@ from broker_agent.core.reports.reporting import Reporting
 from broker_agent.core.rights.access import Access, Refusal
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.cluster import cluster_for
-from broker_agent.core.session_reports import SessionReports
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.unsaved import Unsaved
+from broker_agent.core.status.broker_counts import BrokerCounts
+from broker_agent.core.status.broker_status import BrokerStatus
+from broker_agent.core.status.session_reports import SessionReports
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
@@ -74,8 +74,8 @@ from dynatops.v1.inspection_pb2 import (
 )
 from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Run
-from overlay.catalogue import CATALOGUE_SHARDS
-from overlay.effects import (
+from overlay.base.catalogue import CATALOGUE_SHARDS
+from overlay.base.effects import (
     Accepted,
     Announce,
     Deliver,
@@ -85,9 +85,9 @@ from overlay.effects import (
     Send,
     Superseded,
 )
+from overlay.base.membership import Status
+from overlay.base.overlay_settings import OverlaySettings
 from overlay.node import Node
-from overlay.overlay_settings import OverlaySettings
-from overlay.status import Status
 
 _LAKE = "lake"
 

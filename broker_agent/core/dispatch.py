@@ -10,7 +10,7 @@ from broker_agent.core.clients.publication_requests import PublicationRequests
 from broker_agent.core.clients.serving import ClientHandler
 from broker_agent.core.clients.subscription_requests import SubscriptionRequests
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.effects import (
+from overlay.base.effects import (
     Accepted,
     Announce,
     Deliver,

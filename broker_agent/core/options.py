@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import BrokerEffect, ConnectionId
+from broker_agent.core.base.frame_bounds import LEAF, FrameError, Shape, check_parts, is_long
 from broker_agent.core.broker import Broker
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import BrokerEffect, ConnectionId
-from broker_agent.core.frame_bounds import LEAF, FrameError, Shape, check_parts, is_long
 from broker_agent.core.sessions.content import Content
 from dynatops.v1.client_pb2 import ClientFrame, ServerFrame
 

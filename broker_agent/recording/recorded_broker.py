@@ -19,9 +19,9 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.effects import BrokerEffect, ConnectionId
 from broker_agent.core.broker import Broker
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import BrokerEffect, ConnectionId
 from broker_agent.core.keeping.journal import Changes, Stored
 from broker_agent.core.reports.logbook import LogbookPage
 from broker_agent.core.rights.access import Access

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.identity import Identity
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.identity import Identity
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access, TokenRules
@@ -26,7 +26,7 @@ from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
 from dynatops.version import VERSION
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.overlay_settings import OverlaySettings
 
 FORMAT = 1
 

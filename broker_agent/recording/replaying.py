@@ -18,8 +18,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import BinaryIO
 
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.broker import Broker
-from broker_agent.core.effects import ConnectionId
 from broker_agent.core.invariants import check_invariants
 from broker_agent.recording.effects_digest import EffectsDigest
 from broker_agent.recording.keyed_random import KeyedRandom

@@ -21,9 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_agent.core.broker import Broker
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.effects import (
+from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
@@ -36,7 +35,8 @@ from broker_agent.core.effects import (
     Stopped,
     Wake,
 )
-from broker_agent.core.identity import Identity
+from broker_agent.core.base.identity import Identity
+from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import grpc
 
-from broker_agent.core.effects import (
+from broker_agent.core.base.effects import (
     CloseConnection,
     ConnectionEffect,
     PauseReading,

@@ -9,8 +9,8 @@ import random
 import secrets
 import time
 
+from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
-from broker_agent.core.identity import Identity
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
 from broker_agent.process_settings import BrokerSettings

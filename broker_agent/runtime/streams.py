@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from broker_agent.core.frame_bounds import LINK_FRAME, FrameError, check_parts
+from broker_agent.core.base.frame_bounds import LINK_FRAME, FrameError, check_parts
 from dynatops.kit.background import finish
 from dynatops.kit.security.tls import Tls, TlsFileError, open_channel
 from dynatops.kit.serving.first_reads import FIRST_FRAME_BYTES_MAX

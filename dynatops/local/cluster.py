@@ -25,8 +25,8 @@ from broker_agent.runtime.agent import Agent, StartError
 from dynatops.kit.background import EXIT_CODE, BackgroundError, Supervisor
 from dynatops.lake.lake_settings import LakeSettings
 from dynatops.local.managers import LocalManagers, ProcessLog, ProcessManagers
-from overlay.identifiers import NodeId
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.identifiers import NodeId
+from overlay.base.overlay_settings import OverlaySettings
 from overlay.placement.geometry import RingGeometry
 
 HOST = "127.0.0.1"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dynatops.v1.overlay_pb2 import Leave
-from overlay.context import Context
-from overlay.identifiers import NodeId
-from overlay.peers import Peer
+from overlay.base.context import Context
+from overlay.base.identifiers import NodeId
+from overlay.base.peers import Peer
 
 _ASKERS_MAX = 256
 

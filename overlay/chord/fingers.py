@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from overlay.base.context import Context
+from overlay.base.identifiers import RING_BITS, RING_MASK, Key, NodeId, distance
+from overlay.base.peers import Peer
 from overlay.chord.routing import RoutingTable
-from overlay.context import Context
-from overlay.identifiers import RING_BITS, RING_MASK, Key, NodeId, distance
-from overlay.peers import Peer
 
 
 class Fingers:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dynatops.v1.overlay_pb2 import Hosted, NodeRef, PeerFrame, PeerMessage
-from overlay.context import Context
-from overlay.effects import Send, Superseded
-from overlay.peers import Peer
+from overlay.base.context import Context
+from overlay.base.effects import Send, Superseded
+from overlay.base.peers import Peer
 
 
 class Hosting:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Found, Lookup
+from overlay.base.context import Context
+from overlay.base.identifiers import Key, within
+from overlay.base.peers import Peer
 from overlay.chord.routing import RoutingTable
-from overlay.context import Context
-from overlay.identifiers import Key, within
-from overlay.peers import Peer
 
 
 @dataclass(frozen=True, slots=True)

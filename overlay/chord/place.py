@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overlay.context import Context
-from overlay.peers import Peer
+from overlay.base.context import Context
+from overlay.base.peers import Peer
 
 
 class PlaceChecks:

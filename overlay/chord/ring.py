@@ -30,15 +30,15 @@ from dynatops.v1.overlay_pb2 import (
     Nudge,
     Stabilise,
 )
+from overlay.base.context import Context
+from overlay.base.identifiers import Key, NodeId, distance, strictly_between, within
+from overlay.base.membership import Status
+from overlay.base.peers import Peer
 from overlay.chord.farewell import Farewell
 from overlay.chord.fingers import Fingers
 from overlay.chord.hosting import Hosting
 from overlay.chord.lookups import Lookups
 from overlay.chord.place import PlaceChecks
-from overlay.context import Context
-from overlay.identifiers import Key, NodeId, distance, strictly_between, within
-from overlay.peers import Peer
-from overlay.status import Status
 
 _NUDGED_PAUSE_S = 0.05
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from dynatops.v1.overlay_pb2 import Pong
-from overlay.context import Context
-from overlay.identifiers import NodeId
-from overlay.peers import Peer
+from overlay.base.context import Context
+from overlay.base.identifiers import NodeId
+from overlay.base.peers import Peer
 
 # Of a new measurement; the rest is what was known.
 _WEIGHT = 0.3

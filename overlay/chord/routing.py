@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from overlay.identifiers import NodeId, distance
-from overlay.peers import Peer
+from overlay.base.identifiers import NodeId, distance
+from overlay.base.peers import Peer
 
 
 class RoutingTable:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dynatops.v1.overlay_pb2 import AskCopies, CopiesGiven
+from overlay.base.context import Context
+from overlay.base.identifiers import Key, NodeId, within
+from overlay.base.peers import Peer
 from overlay.chord.ring import Ring
-from overlay.context import Context
-from overlay.identifiers import Key, NodeId, within
-from overlay.peers import Peer
 
 # As many may have come between at one time.
 _ASKED_MAX = 4

@@ -30,9 +30,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from overlay.catalogue import Entered, is_system, shard_topic
-from overlay.context import Context
-from overlay.effects import Announce
+from overlay.base.catalogue import Entered, is_system, shard_topic
+from overlay.base.context import Context
+from overlay.base.effects import Announce
 
 # A node that was held up does not make up for more than this, and does not wait for the answers to
 # so much.

@@ -8,9 +8,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Acknowledged, Adopted
+from overlay.base.identifiers import Key, NodeId
+from overlay.base.peers import Peer
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import Key, NodeId
-from overlay.peers import Peer
 
 
 @dataclass(slots=True)

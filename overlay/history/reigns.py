@@ -25,17 +25,17 @@ from dynatops.v1.overlay_pb2 import (
     Run,
     TermSeq,
 )
-from overlay.catalogue import Entered, is_catalogue, is_system
+from overlay.base.catalogue import Entered, is_catalogue, is_system
+from overlay.base.context import Context
+from overlay.base.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, Key, NodeId, key_of
+from overlay.base.peers import Peer
 from overlay.chord.ring import Ring
-from overlay.context import Context
 from overlay.history.copy_search import CopySearch
 from overlay.history.listing import Listing
 from overlay.history.reign import Reign
 from overlay.history.replication import Replication
 from overlay.history.topic_log import Stamping, TopicLog
-from overlay.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, Key, NodeId, key_of
-from overlay.node_counts import NodeCounts
-from overlay.peers import Peer
+from overlay.status.node_counts import NodeCounts
 from overlay.tree.trees import Trees
 
 # (key, sender of the message, hops so far) -> the frame to put it in, or None to give it up.

@@ -26,14 +26,14 @@ from dynatops.v1.overlay_pb2 import (
     TopicPosition,
     TopicState,
 )
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
+from overlay.base.context import Context
+from overlay.base.identifiers import NodeId, key_of
+from overlay.base.peers import Peer
 from overlay.chord.ring import Ring
-from overlay.context import Context
 from overlay.history.reign import Copy, Reign
 from overlay.history.topic_log import Appending, TopicLog
-from overlay.identifiers import NodeId, key_of
-from overlay.node_counts import NodeCounts
-from overlay.peers import Peer
+from overlay.status.node_counts import NodeCounts
 from overlay.tree.trees import Trees
 
 _PULL_PAUSE_S = 0.2

@@ -28,17 +28,17 @@ from dynatops.v1.overlay_pb2 import (
     RangeGranted,
     TopicState,
 )
+from overlay.base.context import Context
+from overlay.base.effects import HistoriesJoined, RangeAssumed, Ready, TookOver
+from overlay.base.identifiers import Key, NodeId, key_of, strictly_between, within
+from overlay.base.membership import Status
+from overlay.base.peers import Peer
 from overlay.chord.ring import Ring
-from overlay.context import Context
-from overlay.effects import HistoriesJoined, RangeAssumed, Ready, TookOver
 from overlay.history.copy_search import CopySearch
 from overlay.history.reign import Copy
 from overlay.history.reigns import Reigns
 from overlay.history.replication import Replication
 from overlay.history.topic_log import Merging, TopicLog
-from overlay.identifiers import Key, NodeId, key_of, strictly_between, within
-from overlay.peers import Peer
-from overlay.status import Status
 
 _CLAIMS_MAX = 64
 _SWEEP_PERIOD_S = 5.0

@@ -21,10 +21,10 @@ from types import MappingProxyType
 
 from dynatops.kit.repeats import Publishers, PublisherWindow, part_of_events
 from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
-from overlay.catalogue import is_system
-from overlay.identifiers import TERM_CLAIM_MAX, NodeId, Term, TermOwner, next_term
-from overlay.overlay_settings import OverlaySettings
-from overlay.retention import LogBudget, Retention
+from overlay.base.catalogue import is_system
+from overlay.base.identifiers import TERM_CLAIM_MAX, NodeId, Term, TermOwner, next_term
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.retention import LogBudget, Retention
 
 LINEAGE_MAX = 32
 FORKS_MAX = 32

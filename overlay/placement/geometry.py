@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from overlay.identifiers import RING_BITS, NodeId
+from overlay.base.identifiers import RING_BITS, NodeId
 
 NodeIndex = NDArray[np.int32]
 _NONE = -1

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import JoinTree, LeaveTree, PeerFrame
-from overlay.context import Context
-from overlay.identifiers import Key, key_of
+from overlay.base.context import Context
+from overlay.base.identifiers import Key, key_of
 
 _PAUSE_FACTOR_MAX = 4.0
 

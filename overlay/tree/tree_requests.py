@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dynatops.v1.overlay_pb2 import LeaveTree, Outdated, PeerFrame
-from overlay.context import Context
-from overlay.identifiers import Key, NodeId, key_of
+from overlay.base.context import Context
+from overlay.base.identifiers import Key, NodeId, key_of
 from overlay.tree.tree_state import TopicTree
 
 

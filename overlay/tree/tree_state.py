@@ -6,8 +6,8 @@ from collections.abc import Collection, KeysView
 from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import Position, Run
-from overlay.identifiers import RING_MASK, Key, NodeId
-from overlay.peers import Peer
+from overlay.base.identifiers import RING_MASK, Key, NodeId
+from overlay.base.peers import Peer
 
 BUCKETS = 16
 BUCKET_SHIFT = 60

@@ -30,13 +30,13 @@ from dynatops.v1.overlay_pb2 import (
     TreeState,
     TreeUpdate,
 )
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
+from overlay.base.context import Context
+from overlay.base.effects import Deliver, InTree
+from overlay.base.identifiers import Key, NodeId, key_of
+from overlay.base.peers import Peer
 from overlay.chord.routing import RoutingTable
-from overlay.context import Context
-from overlay.effects import Deliver, InTree
-from overlay.identifiers import Key, NodeId, key_of
-from overlay.node_counts import NodeCounts
-from overlay.peers import Peer
+from overlay.status.node_counts import NodeCounts
 from overlay.tree.tree_requests import TreeRequests
 from overlay.tree.tree_state import BUCKET_SHIFT, BUCKETS, Edge, TopicTree
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from overlay.base.identifiers import key_of, show_node
 from overlay.chord.round_trips import FLOOR_MS
-from overlay.identifiers import key_of, show_node
 from overlay.placement.cost import Cost, CostModel, Demand, Prices
 from overlay.placement.cost_kernels import Floats, Ints
 from overlay.placement.geometry import RingGeometry

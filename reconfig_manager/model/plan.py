@@ -32,7 +32,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.identifiers import show_node
+from overlay.base.identifiers import show_node
 from reconfig_manager.model.policy import Mode, RatesFrom, SolverOptions
 from reconfig_manager.model.refusals import IllegalTransition
 

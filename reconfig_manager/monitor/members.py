@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dynatops.v1.manager_pb2 import Registration
-from overlay.identifiers import NUMBER_MAX, show_node
+from overlay.base.identifiers import NUMBER_MAX, show_node
 from reconfig_manager.model.plan import Base, PlacedNode
 from reconfig_manager.ports import AgentId
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dynatops.kit.advice.freshness import fresh_for_s
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
 from overlay.placement.cost_kernels import Floats, Ints
 from reconfig_manager.model.core_settings import MonitorSettings
 from reconfig_manager.model.network import Model, Snapshot, make_model

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dynatops.kit.strict_json import JsonError, parse_json
-from overlay.identifiers import RING_BITS, key_of
+from overlay.base.identifiers import RING_BITS, key_of
 from overlay.placement.cost import CostModel, Demand, Prices
 from overlay.placement.cost_kernels import Floats, Ints
 from overlay.placement.geometry import RingGeometry

@@ -15,7 +15,7 @@ import heapq
 import math
 from random import Random
 
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import Instance
 
 MODE_TOPICS = 10

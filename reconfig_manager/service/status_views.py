@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from dynatops.version import VERSION
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
 from reconfig_manager.model.network import Model, cost_figures
 from reconfig_manager.model.plan import Plan, PlanState

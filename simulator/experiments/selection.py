@@ -23,7 +23,7 @@ from random import Random
 from broker_agent.core.selection.selection import Selection, User
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from simulator.experiments.churn_workload import Change, ChurnSpec, changes, topic_name
 
 TICK_S = 0.05

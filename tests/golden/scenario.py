@@ -19,8 +19,8 @@ import re
 from collections.abc import Callable
 
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, Run
-from overlay.effects import Accepted, Deliver, Departed, Effect, InTree, Ready
-from overlay.identifiers import show_term
+from overlay.base.effects import Accepted, Deliver, Departed, Effect, InTree, Ready
+from overlay.base.identifiers import show_term
 from tests.support.nodes import NodeNet, publication
 
 MAINTENANCE = frozenset(

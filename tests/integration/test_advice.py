@@ -22,7 +22,7 @@ from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.kit.advice.reader import AdviceReader
 from dynatops.kit.redis_access import PASSWORD_VARIABLE
 from dynatops.kit.serving.start_errors import StartError
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from tests.support.selecting import selection, told
 from tests.support.waiting import until
 

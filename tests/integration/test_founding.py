@@ -12,9 +12,9 @@ import pytest
 import dynatops
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, JoinError
-from overlay.identifiers import NodeId
+from overlay.base.identifiers import NodeId
+from overlay.base.membership import Status
 from overlay.placement.geometry import RingGeometry
-from overlay.status import Status
 from tests.support.ports import free_addresses
 from tests.support.waiting import until
 

@@ -15,7 +15,7 @@ from broker_agent.runtime.agent import Agent, JoinError
 from broker_agent.runtime.peers import namesakes
 from broker_agent.runtime.peers.links import LinkHost, Links
 from dynatops.local.cluster import LocalCluster
-from overlay.status import Status
+from overlay.base.membership import Status
 from tests.support.waiting import until
 
 

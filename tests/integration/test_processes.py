@@ -13,7 +13,7 @@ import dynatops
 from dynatops.client.errors import DynatopsError
 from dynatops.client.inspection import Inspector, ring_problems
 from dynatops.local.cluster import BrokerProcess, ProcessCluster
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
 from tests.support.waiting import until
 

@@ -13,7 +13,7 @@ from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import Neighbour
 from broker_agent.runtime.agent import Agent
 from dynatops.local.cluster import LocalCluster, ProcessCluster
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from tests.support.ports import free_addresses
 from tests.support.selecting import told
 from tests.support.waiting import until

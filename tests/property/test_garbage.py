@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from google.protobuf.message import DecodeError
 
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Subscribe
@@ -25,8 +25,8 @@ from dynatops.v1.overlay_pb2 import (
     Runs,
     SessionMoved,
 )
-from overlay.catalogue import shard_topics
-from overlay.identifiers import NUMBER_MAX
+from overlay.base.catalogue import shard_topics
+from overlay.base.identifiers import NUMBER_MAX
 from overlay.soundness import is_sound
 from tests.support.brokers import LoneBroker
 from tests.support.garbage import mutated, random_message

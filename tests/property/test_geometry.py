@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overlay.base.identifiers import NodeId, distance, within
+from overlay.base.peers import Peer
 from overlay.chord.routing import RoutingTable
-from overlay.identifiers import NodeId, distance, within
-from overlay.peers import Peer
 from overlay.placement.geometry import RingGeometry
 
 SIZE = 1 << 64

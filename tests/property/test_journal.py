@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.sessions.session import Session
 from broker_agent.doors.frames import FRAMES
 from dynatops.v1.client_pb2 import Cursor, Filter, Received, Subscribe, Unsubscribe

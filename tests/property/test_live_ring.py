@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.identifiers import NodeId, key_of
+from overlay.base.identifiers import NodeId, key_of
 from overlay.placement.geometry import RingGeometry
 from tests.support.nodes import NodeNet, publication
 

@@ -15,8 +15,8 @@ import pytest
 from google.protobuf.message import Message
 
 from dynatops.v1.overlay_pb2 import Event, Events, PeerFrame, PeerMessage
+from overlay.base.identifiers import NUMBER_MAX
 from overlay.handover import parts_of, put_together, restore
-from overlay.identifiers import NUMBER_MAX
 from overlay.node import Node
 from tests.support.garbage import random_message
 from tests.support.nodes import NodeNet, events, publication

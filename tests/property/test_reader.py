@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.overlay_pb2 import Run
+from overlay.base.identifiers import TermOwner
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.retention import LogBudget
 from overlay.history.reader import TopicReader
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import TermOwner
-from overlay.overlay_settings import OverlaySettings
-from overlay.retention import LogBudget
 from tests.support.nodes import publication
 
 ONE, OTHER = TermOwner(1), TermOwner(2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_agent.core.selection.selection import User
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from overlay.identifiers import RING_MASK
+from overlay.base.identifiers import RING_MASK
 from tests.support.selecting import selection, told, without_keys
 
 TIGHT = SelectionSettings(

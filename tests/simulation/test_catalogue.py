@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.catalogue import shard_topic
+from overlay.base.catalogue import shard_topic
 from simulator.clients import SimulatedClient
 from simulator.network import Weather
 from simulator.run import SimulatedRun

@@ -14,11 +14,11 @@ from broker_agent.core.sessions.session import Session
 from dynatops.client.core.reading import Arrived, TopicCursor
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.overlay_pb2 import Run as RunMessage
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
+from overlay.base.identifiers import NodeId
+from overlay.base.peers import Peer
 from overlay.history import topic_log
 from overlay.history.reader import ReadResult, TopicReader
-from overlay.identifiers import NodeId
-from overlay.peers import Peer
 from simulator.actors import ACTORS
 from simulator.checkers import check_ring
 from simulator.disk import SimulatedDisk

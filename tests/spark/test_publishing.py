@@ -28,7 +28,7 @@ from broker_agent.core.selection.selection_settings import AdviceSettings
 from broker_agent.runtime.analytics.advice import selection_reader
 from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.lake.fields import PUBLICATIONS
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from reconfig_manager.service.process_settings import RateAdviceSettings
 from reconfig_manager.service.rate_advice import rate_reader
 from tests.spark.test_runner import FAST, published

@@ -19,7 +19,7 @@ from dynatops.v1.manager_pb2 import (
     TopicCount,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from reconfig_manager.service.manager_service import ManagerService
 from reconfig_manager.service.process_settings import ManagerProcessSettings
 

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-from broker_agent.core.broker import Broker
-from broker_agent.core.clients.reception import CLIENT_PROTOCOL
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import (
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
     PauseReading,
     ResumeReading,
 )
-from broker_agent.core.identity import Identity
+from broker_agent.core.base.identity import Identity
+from broker_agent.core.broker import Broker
+from broker_agent.core.clients.reception import CLIENT_PROTOCOL
 from broker_agent.core.invariants import check_invariants
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
@@ -37,7 +37,7 @@ from dynatops.v1.client_pb2 import (
     Unsubscribe,
 )
 from dynatops.v1.overlay_pb2 import Publication, Run
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.overlay_settings import OverlaySettings
 from simulator.disk import SimulatedDisk
 
 

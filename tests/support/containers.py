@@ -5,18 +5,18 @@ from __future__ import annotations
 # Of each: module, class and attribute.
 BOUNDED_OTHERWISE: dict[str, str] = {
     "It is emptied after each input, or when the input has been dealt with.": """
-        broker_agent.core.outbox.BrokerOutbox.effects
-        broker_agent.core.outbox.BrokerOutbox.node_effects
-        broker_agent.core.outbox.BrokerOutbox.wishes
-        broker_agent.core.outbox.BrokerOutbox.publications
-        broker_agent.core.outbox.BrokerOutbox.touched
-        broker_agent.core.outbox.BrokerOutbox.too_slow
-        broker_agent.core.outbox.BrokerOutbox.settled
+        broker_agent.core.base.outbox.BrokerOutbox.effects
+        broker_agent.core.base.outbox.BrokerOutbox.node_effects
+        broker_agent.core.base.outbox.BrokerOutbox.wishes
+        broker_agent.core.base.outbox.BrokerOutbox.publications
+        broker_agent.core.base.outbox.BrokerOutbox.touched
+        broker_agent.core.base.outbox.BrokerOutbox.too_slow
+        broker_agent.core.base.outbox.BrokerOutbox.settled
         broker_agent.runtime.observing.narrating._RingNews.lost
         broker_agent.core.reading.filter_requests._Load._new
-        overlay.effects.Outbox._frames
-        overlay.peers.Directory._moved
-        overlay.peers.Directory._reborn
+        overlay.base.effects.Outbox._frames
+        overlay.base.peers.Directory._moved
+        overlay.base.peers.Directory._reborn
         overlay.history.reader.ReadResult.parts
         overlay.history.replication.Replication._acks
         overlay.history.replication.Replication._confirmations
@@ -42,7 +42,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.keeping.journal.Stored.sessions
         broker_agent.core.selection.selection_settings.AdviceSettings.__pydantic_config__
         broker_agent.core.selection.selection_settings.SelectionSettings.__pydantic_config__
-        broker_agent.core.core_settings.CoreSettings.__pydantic_config__
+        broker_agent.core.base.core_settings.CoreSettings.__pydantic_config__
         broker_agent.core.hosting.transfer.Transfer._due_s
         broker_agent.core.hosting.transfer.Transfer._incoming
         broker_agent.core.hosting.transfer.Transfer._outgoing
@@ -50,7 +50,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.placement.geometry.RingGeometry._index
         overlay.chord.place.PlaceChecks._seeds
         overlay.chord.ring.Ring.seeds
-        overlay.overlay_settings.OverlaySettings.__pydantic_config__
+        overlay.base.overlay_settings.OverlaySettings.__pydantic_config__
     """,
     (
         "An entry for each session or connection: core.sessions_max, core.unnamed_max, "
@@ -91,7 +91,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.sessions.registry.Registry.connections
         broker_agent.core.clients.flow.Flow._unread
         broker_agent.core.clients.flow.Flow._waiting_for_others
-        broker_agent.core.session_reports.SessionReports._names
+        broker_agent.core.status.session_reports.SessionReports._names
         broker_agent.core.reading.subscriptions.Subscriptions._names_left
         broker_agent.core.sessions.unsaved.Unsaved.queues
         broker_agent.core.sessions.unsaved.Unsaved.sessions
@@ -165,7 +165,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.history.replication.Replication._uncopied
         overlay.history.replication.Replication._unsent
         overlay.history.replication.Replication.copies
-        overlay.retention.LogBudget._by_activity
+        overlay.base.retention.LogBudget._by_activity
         overlay.tree.tree_requests.TreeRequests._complaint_due_s
         overlay.tree.tree_requests.TreeRequests._orphans
         overlay.tree.trees.Trees.topics
@@ -200,9 +200,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.chord.farewell.Farewell._unconfirmed
         overlay.chord.fingers.Fingers._fingers
         overlay.chord.lookups.Lookups._pending
-        overlay.peers.Directory._heard_s
-        overlay.peers.Directory._peers
-        overlay.peers.Liveness._watches
+        overlay.base.peers.Directory._heard_s
+        overlay.base.peers.Directory._peers
+        overlay.base.peers.Liveness._watches
         overlay.chord.ring.Ring.successors
         overlay.chord.round_trips.RoundTrips._news
         overlay.chord.round_trips.RoundTrips._open

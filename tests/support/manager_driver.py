@@ -19,7 +19,7 @@ from fastapi import FastAPI
 
 from dynatops.kit.observing.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.core_settings import ManagerSettings, MeasuringSettings, MonitorSettings
 from reconfig_manager.model.notices import event_of

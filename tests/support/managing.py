@@ -11,7 +11,7 @@ from dynatops.v1.manager_pb2 import (
     Step,
     StepReply,
 )
-from overlay.identifiers import key_of, show_node
+from overlay.base.identifiers import key_of, show_node
 from reconfig_manager.leader.leader_state import LeaderState
 from reconfig_manager.manager import Manager
 from reconfig_manager.model.core_settings import ExecutionSettings, ManagerSettings

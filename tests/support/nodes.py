@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.publishing.announcing import Announcing
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication
-from overlay.effects import (
+from overlay.base.effects import (
     Accepted,
     Announce,
     Deliver,
@@ -20,12 +20,12 @@ from overlay.effects import (
     Repaired,
     Send,
 )
-from overlay.identifiers import NodeId, first_node_id
+from overlay.base.identifiers import NodeId, first_node_id
+from overlay.base.membership import Status
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Peer
 from overlay.node import Node
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Peer
 from overlay.placement.geometry import RingGeometry
-from overlay.status import Status
 from simulator.scheduler import Scheduler
 
 TICK_S = 0.1

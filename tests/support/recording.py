@@ -6,8 +6,8 @@ from io import BytesIO
 
 from google.protobuf.message import Message
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Access, Limits, TokenRules
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from random import Random
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -18,7 +18,7 @@ from dynatops.v1.manager_pb2 import (
     StepReply,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.overlay_settings import OverlaySettings
 from simulator.clients import SimulatedClient
 from simulator.network import Network, Weather
 from simulator.scheduler import Scheduler, Trace

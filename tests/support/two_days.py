@@ -16,7 +16,7 @@ from random import Random
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from simulator.experiments.churn_workload import Change, ChurnSpec, changes, topic_name
 from simulator.experiments.selection import _Model
 from tests.support.spark_frames import START_S, at

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from overlay.placement.cost import Cost, CostModel, Demand, Prices
 from overlay.placement.geometry import RingGeometry
 from reconfig_manager.manager import Manager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.rights.access import (
     Access,
     Grant,

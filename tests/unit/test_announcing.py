@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.publishing.announcing import Announcing
 from dynatops.v1.overlay_pb2 import Acknowledged, Publication
-from overlay.catalogue import Entered, names_in, shard_topic
-from overlay.effects import Announce
+from overlay.base.catalogue import Entered, names_in, shard_topic
+from overlay.base.effects import Announce
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId, SendFrame, Stopped
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId, SendFrame, Stopped
 from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import ClientFrame, Echo, ErrorCode, Filter, Hello, Subscribe
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, Ping
-from overlay.peers import Peer
+from overlay.base.peers import Peer
 from tests.support.brokers import LoneBroker, goodbye
 from tests.support.nodes import publication
 

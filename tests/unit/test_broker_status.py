@@ -7,18 +7,18 @@ from random import Random
 
 import pytest
 
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.identity import Identity
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access, TokenRules
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.inspection_pb2 import DescribeTreeRequest, ListTopicsRequest
 from dynatops.v1.manager_pb2 import RCFG_INIT, Step
-from overlay.overlay_settings import OverlaySettings
-from overlay.status import Status
+from overlay.base.membership import Status
+from overlay.base.overlay_settings import OverlaySettings
 from tests.support.brokers import LoneBroker
 from tests.support.counting import counted
 from tests.support.nodes import publication

@@ -19,13 +19,13 @@ from dynatops.v1.overlay_pb2 import (
     Replicate,
     Run,
 )
-from overlay import catalogue
-from overlay.catalogue import Entered, announcement_of, names_in, shard_topic, shard_topics
-from overlay.effects import Accepted, Announce
+from overlay.base import catalogue
+from overlay.base.catalogue import Entered, announcement_of, names_in, shard_topic, shard_topics
+from overlay.base.effects import Accepted, Announce
+from overlay.base.identifiers import TermOwner, key_of
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.retention import LogBudget
 from overlay.history.topic_log import Merging, Stamping, TopicLog
-from overlay.identifiers import TermOwner, key_of
-from overlay.overlay_settings import OverlaySettings
-from overlay.retention import LogBudget
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_TREE_REPAIR, RCFG_TREE_RESTORE
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from reconfig_manager.model.plan import Phase
 from reconfig_manager.model.refusals import Refused
 from tests.support.managed import FakeBroker

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import grpc
 
-from broker_agent.core.effects import ConnectionId, Wake
+from broker_agent.core.base.effects import ConnectionId, Wake
 from broker_agent.runtime.connections import ClientConnection
 from dynatops.kit.serving.first_reads import FirstReads
 

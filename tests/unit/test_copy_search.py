@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.identifiers import key_of, within
+from overlay.base.identifiers import key_of, within
 from tests.support.nodes import NodeNet, publication
 
 TOPICS = [

@@ -17,7 +17,7 @@ from dynatops.v1.manager_pb2 import (
     StepProblem,
     StepReply,
 )
-from overlay.identifiers import key_of, show_node
+from overlay.base.identifiers import key_of, show_node
 from reconfig_manager.model.plan import PHASES, TRANSITIONS, Execution, Phase, PlanState
 from reconfig_manager.model.refusals import Busy, IllegalTransition, StalePlan
 from reconfig_manager.ports import Audit, Record, SendStep

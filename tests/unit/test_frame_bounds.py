@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
-from broker_agent.core.frame_bounds import EVENTS, LINK_FRAME, FrameError, Shape, check_parts
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
+from broker_agent.core.base.frame_bounds import EVENTS, LINK_FRAME, FrameError, Shape, check_parts
 from broker_agent.doors.frames import CLIENT_FRAME, on_client_bytes, read_client_frame
 from dynatops.v1.client_pb2 import (
     ClientFrame,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Access, Limits, TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import ErrorCode, Goodbye

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.sessions.session import Session
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.overlay_settings import OverlaySettings
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 

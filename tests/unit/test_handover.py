@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, Ping
-from overlay.effects import Send, Superseded
+from overlay.base.effects import Send, Superseded
+from overlay.base.identifiers import NodeId
+from overlay.base.peers import Peer
 from overlay.handover import parts_of, put_together, restore
-from overlay.identifiers import NodeId
 from overlay.node import Node
-from overlay.peers import Peer
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

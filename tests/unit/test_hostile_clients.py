@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import BrokerEffect, SendFrame
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import BrokerEffect, SendFrame
 from broker_agent.core.rights.access import Access
 from broker_agent.core.rights.publisher_ids import is_of, publisher_of
 from dynatops.v1.client_pb2 import ErrorCode, Welcome
 from dynatops.v1.overlay_pb2 import PeerFrame, Ping, Publication
-from overlay.peers import Peer
+from overlay.base.peers import Peer
 from tests.support.brokers import LoneBroker, goodbye
 from tests.support.nodes import publication
 from tests.unit.test_gate import rules

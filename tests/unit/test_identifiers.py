@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from overlay.identifiers import (
+from overlay.base.identifiers import (
     TERM_TAG_BITS,
     NodeId,
     TermOwner,
@@ -17,7 +17,7 @@ from overlay.identifiers import (
     strictly_between,
     within,
 )
-from overlay.peers import Peer
+from overlay.base.peers import Peer
 
 TOP = (1 << 64) - 1
 

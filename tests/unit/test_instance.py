@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import (
     InstanceError,
     dump_instance,

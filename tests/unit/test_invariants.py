@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId, SaveNow
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId, SaveNow
 from broker_agent.core.invariants import check_invariants
 from broker_agent.core.sessions.session import Session
 from tests.support.brokers import LoneBroker

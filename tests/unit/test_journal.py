@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId, SaveNow
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId, SaveNow
 from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import (
     Cursor,
@@ -19,7 +19,7 @@ from dynatops.v1.client_pb2 import (
     Welcome,
 )
 from dynatops.v1.overlay_pb2 import PeerFrame, SessionMoved
-from overlay.peers import Peer
+from overlay.base.peers import Peer
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication

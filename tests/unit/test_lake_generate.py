@@ -14,7 +14,7 @@ from dynatops.lake.fields import PUBLICATIONS, REQUESTS, SESSIONS, SUBSCRIPTIONS
 from dynatops.lake.files import Lake, LakeError
 from dynatops.local.made_up_lake.generate import generate
 from dynatops.local.made_up_lake.world import LakeSpec, LakeWorld
-from overlay.identifiers import first_node_id, key_of
+from overlay.base.identifiers import first_node_id, key_of
 from tests.support.lakes import read_rows, unfinished_files, whole_files
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -9,16 +9,16 @@ from random import Random
 import pytest
 
 from dynatops.v1.overlay_pb2 import Acknowledged
-from overlay.catalogue import Entered, announcement_of, names_in, shard_topic
-from overlay.context import Context
-from overlay.counters import OverlayCounters
-from overlay.effects import Announce
+from overlay.base.catalogue import Entered, announcement_of, names_in, shard_topic
+from overlay.base.context import Context
+from overlay.base.counters import OverlayCounters
+from overlay.base.effects import Announce
+from overlay.base.identifiers import NodeId, TermOwner
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Peer
+from overlay.base.retention import LogBudget
 from overlay.history.listing import Listing
 from overlay.history.topic_log import Stamping, TopicLog
-from overlay.identifiers import NodeId, TermOwner
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Peer
-from overlay.retention import LogBudget
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

@@ -7,7 +7,7 @@ import pytest
 from broker_agent.core.hosting.tallies import Tallies
 from broker_agent.core.reports.logbook import LogbookPage
 from dynatops.v1.client_pb2 import Subscribe
-from overlay.counters import OverlayCounters
+from overlay.base.counters import OverlayCounters
 from overlay.history.reigns import TopicTally
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker

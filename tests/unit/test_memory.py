@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.effects import ConnectionId
 from dynatops.v1.client_pb2 import Hello
 from tests.support.brokers import LoneBroker
 

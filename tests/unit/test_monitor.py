@@ -10,8 +10,8 @@ import pytest
 
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
 from dynatops.v1.overlay_pb2 import NodeRef
+from overlay.base.identifiers import key_of
 from overlay.chord.round_trips import FLOOR_MS
-from overlay.identifiers import key_of
 from reconfig_manager.model.core_settings import MonitorSettings
 from reconfig_manager.model.network import Model
 from reconfig_manager.model.plan import Move

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.notices import BrokerNotice
+from broker_agent.core.base.notices import BrokerNotice
 from broker_agent.runtime.observing.narrating import Narrator
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_INIT, RCFG_ROLL_BACK, RCFG_TREE_RESTORE, Step
-from overlay.effects import PeerLost, RangeAssumed, TookOver
-from overlay.identifiers import NodeId
-from overlay.peers import Peer
+from overlay.base.effects import PeerLost, RangeAssumed, TookOver
+from overlay.base.identifiers import NodeId
+from overlay.base.peers import Peer
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import NodeNet
 

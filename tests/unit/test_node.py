@@ -9,14 +9,21 @@ from random import Random
 import pytest
 
 from dynatops.v1.overlay_pb2 import JoinTree, PeerFrame, PeerMessage, Ping
-from overlay.effects import Send
+from overlay.base.effects import Send
+from overlay.base.identifiers import (
+    NUMBER_MAX,
+    TERM_CLAIM_MAX,
+    NodeId,
+    first_node_id,
+    key_of,
+    within,
+)
+from overlay.base.membership import Status
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Peer
+from overlay.base.retention import LogBudget
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, NodeId, first_node_id, key_of, within
 from overlay.node import Node
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Peer
-from overlay.retention import LogBudget
-from overlay.status import Status
 from tests.support.nodes import NodeNet, publication
 
 TOPIC = "quake/ca"  # at 0.878 of the circle: n0's on a ring of 4

@@ -16,12 +16,12 @@ from dynatops.v1.overlay_pb2 import (
     TreeChange,
     TreeUpdate,
 )
+from overlay.base.identifiers import TermOwner
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Peer
+from overlay.base.retention import LogBudget
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import TermOwner
 from overlay.node import Node
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Peer
-from overlay.retention import LogBudget
 from tests.support.nodes import NodeNet, publication
 
 MAX = 20

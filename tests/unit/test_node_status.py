@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from overlay.status import Status
+from overlay.base.membership import Status
 from tests.support.counting import counted
 from tests.support.nodes import NodeNet, publication
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId, Wake
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId, Wake
 from dynatops.v1.client_pb2 import Echo, ErrorCode
 from dynatops.v1.overlay_pb2 import AckLevel, Publication
 from tests.support.brokers import LoneBroker

@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.clients.gate import TOPIC_COUNTS_S, TopicsInUse
-from broker_agent.core.core_settings import CoreSettings
 from broker_agent.core.reading.filter_requests import CONDITIONS_MAX, present_filters
 from broker_agent.core.rights.access import Limits
 from broker_agent.core.rights.throttle import Allowance

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
+from overlay.base.identifiers import Term, TermOwner
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.retention import LogBudget
 from overlay.history.reader import PARKED_RUNS_MAX, ReadResult, TopicReader
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import Term, TermOwner
-from overlay.overlay_settings import OverlaySettings
-from overlay.retention import LogBudget
 from tests.support.nodes import events, publication
 
 TERM = 1 << 24

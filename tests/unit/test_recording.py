@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import BrokerEffect, ConnectionId
 from broker_agent.core.broker import Broker
 from broker_agent.core.clients.serving import Serving
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import BrokerEffect, ConnectionId
 from broker_agent.core.rights.access import Access
 from broker_agent.process_settings import RecordSettings
 from broker_agent.recording.keyed_random import KEY_BYTES, KeyedRandom

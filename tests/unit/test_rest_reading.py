@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
 from reconfig_manager.rest import problems
 from reconfig_manager.rest.app import OPEN_PATHS

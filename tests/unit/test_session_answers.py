@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import CloseConnection, ConnectionId
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import CloseConnection, ConnectionId
 from broker_agent.doors.frames import take_output
 from dynatops.v1.client_pb2 import (
     ClientFrame,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.broker import Broker
-from broker_agent.core.core_settings import CoreSettings
 from dynatops.v1.client_pb2 import Filter, Hello, Subscribe
 from dynatops.v1.inspection_pb2 import DescribeSessionRequest, ListSessionsRequest, SessionsReport
 from dynatops.v1.overlay_pb2 import TermSeq

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.clients.reception import AVOIDED_MAX
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import digest_of
 from broker_agent.core.sessions.content import Content
@@ -25,11 +25,11 @@ from dynatops.v1.client_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, Run, SessionMoved, TermSeq
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.catalogue import announcement_of, shard_topic, shard_topics
+from overlay.base.catalogue import announcement_of, shard_topic, shard_topics
+from overlay.base.identifiers import TermOwner, key_of
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.retention import LogBudget
 from overlay.history.topic_log import TopicLog
-from overlay.identifiers import TermOwner, key_of
-from overlay.overlay_settings import OverlaySettings
-from overlay.retention import LogBudget
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from dynatops.v1.client_pb2 import ErrorCode, Hello, MissCause, SlowPolicy
 from tests.support.brokers import LoneBroker, goodbye
 from tests.support.nodes import events, publication

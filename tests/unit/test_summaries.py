@@ -9,7 +9,7 @@ from broker_agent.core.selection.selection import Selection
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import LocalTopics
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.identifiers import RING_MASK
+from overlay.base.identifiers import RING_MASK
 from tests.support.selecting import selection, told, without_keys
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from dynatops.v1.client_pb2 import Hello
-from overlay.effects import Deliver
-from overlay.identifiers import NodeId
+from overlay.base.effects import Deliver
+from overlay.base.identifiers import NodeId
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import NodeNet
 

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from dynatops.v1.overlay_pb2 import Publication, Run, TopicState
+from overlay.base.identifiers import Term, TermOwner
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.retention import LogBudget
 from overlay.history.topic_log import Appending, Merging, Stamping, TopicLog
-from overlay.identifiers import Term, TermOwner
-from overlay.overlay_settings import OverlaySettings
-from overlay.retention import LogBudget
 from tests.support.nodes import publication
 
 ONE, OTHER = TermOwner(0x111111), TermOwner(0x222222)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.runtime.observing.census import Census
 from broker_agent.runtime.observing.probes import unready
 from broker_agent.runtime.observing.watch import Watch, first_event

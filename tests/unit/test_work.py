@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece, with_marks
 from dynatops.client.core.taking import Taking

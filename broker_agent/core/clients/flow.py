@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_agent.core.clients.gate import Gate
-from broker_agent.core.context import BrokerContext
-from broker_agent.core.effects import (
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import (
     CloseConnection,
     ConnectionId,
     PauseReading,
     ResumeReading,
     Wake,
 )
+from broker_agent.core.clients.gate import Gate
 from broker_agent.core.publishing.publishing import Publishing
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session

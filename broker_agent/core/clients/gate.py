@@ -11,9 +11,9 @@ import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.clients.publication_checks import PublicationProblem
-from broker_agent.core.context import BrokerContext
-from broker_agent.core.effects import ConnectionId
 from broker_agent.core.rights.access import NOBODY, Access, Grant, Limits, Refusal, RefusalReason
 from broker_agent.core.rights.throttle import Bucket
 from broker_agent.core.sessions.session import Session

@@ -5,8 +5,8 @@ Of each connection no more is read once something of it is kept, so little of ea
 
 from __future__ import annotations
 
-from broker_agent.core.context import BrokerContext
-from broker_agent.core.effects import ConnectionId, PauseReading
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import ConnectionId, PauseReading
 from broker_agent.core.hosting.reconfiguration import Reconfiguration
 from dynatops.v1.client_pb2 import ClientMessage
 

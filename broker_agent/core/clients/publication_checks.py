@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.frame_bounds import EVENTS, FrameError, check_parts
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.frame_bounds import EVENTS, FrameError, check_parts
 from dynatops.kit.topics import TopicError, check_topic
 from dynatops.v1.client_pb2 import ErrorCode
 from dynatops.v1.overlay_pb2 import Events, Publication
-from overlay.identifiers import NUMBER_MAX
+from overlay.base.identifiers import NUMBER_MAX
 
 # Of one event in a publication, however empty.
 _EVENT_BYTES_MIN = 2

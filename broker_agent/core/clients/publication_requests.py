@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
 from broker_agent.core.clients.publication_checks import problem_with, void
 from broker_agent.core.clients.reception import Reception
-from broker_agent.core.context import BrokerContext
 from broker_agent.core.publishing.publishing import Publishing
 from broker_agent.core.rights.publisher_ids import is_of
 from broker_agent.core.sessions.session import Session

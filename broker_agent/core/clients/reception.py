@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import CloseConnection, ConnectionId, Wake
+from broker_agent.core.base.notices import SessionClosed, SessionOpened
 from broker_agent.core.clients.gate import Gate
-from broker_agent.core.context import BrokerContext
-from broker_agent.core.effects import CloseConnection, ConnectionId, Wake
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.keeping.journal import SessionJournal
-from broker_agent.core.notices import SessionClosed, SessionOpened
 from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.rights.access import Access, Refusal
 from broker_agent.core.rights.publisher_ids import (

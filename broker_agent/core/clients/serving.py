@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.clients.holding import Holding
 from broker_agent.core.clients.reception import HELLO_FIRST, Reception
-from broker_agent.core.effects import ConnectionId
 from broker_agent.core.selection.cluster import Cluster
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
-from broker_agent.core.context import BrokerContext
 from broker_agent.core.reading.confirming import UnconfirmedRequest
 from broker_agent.core.reading.filter_requests import cursors_of, present_filters, sort_filters
 from broker_agent.core.reading.subscriptions import Subscriptions

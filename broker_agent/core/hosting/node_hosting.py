@@ -14,12 +14,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.identity import Identity
+from broker_agent.core.base.notices import PushedAside
 from broker_agent.core.hosting.rendezvous import RendezvousPoints
 from broker_agent.core.hosting.tallies import Tallies
 from broker_agent.core.hosting.transfer import comes_to, goes_to
-from broker_agent.core.identity import Identity
-from broker_agent.core.notices import PushedAside
 from dynatops.v1.overlay_pb2 import (
     NodeRef,
     NodeState,
@@ -28,13 +28,13 @@ from dynatops.v1.overlay_pb2 import (
     TermSeq,
     TopicState,
 )
-from overlay.catalogue import Entered
+from overlay.base.catalogue import Entered
+from overlay.base.identifiers import NodeId, first_node_id
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Peer
 from overlay.handover import restore
 from overlay.history.reigns import TopicTally
-from overlay.identifiers import NodeId, first_node_id
 from overlay.node import Node
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Peer
 
 _FORWARDS_MAX = 1_024
 _SEEDS_MAX = 8

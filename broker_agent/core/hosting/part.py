@@ -13,7 +13,7 @@ from types import MappingProxyType
 from broker_agent.core.hosting.transfer import Transfer
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.identifiers import NodeId
+from overlay.base.identifiers import NodeId
 
 
 class PartState(enum.StrEnum):

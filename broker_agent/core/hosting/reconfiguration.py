@@ -14,8 +14,9 @@ A broker obeys nobody with a lower fencing number than it has obeyed, and no old
 
 from __future__ import annotations
 
-from broker_agent.core.context import BrokerContext
-from broker_agent.core.effects import ReplyToManager
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import ReplyToManager
+from broker_agent.core.base.notices import PlanOutcome, Unfrozen
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.hosting.outcomes import Outcomes
 from broker_agent.core.hosting.part import (
@@ -27,7 +28,6 @@ from broker_agent.core.hosting.part import (
     Thawed,
 )
 from broker_agent.core.hosting.transfer import Transfer, comes_to, goes_to
-from broker_agent.core.notices import PlanOutcome, Unfrozen
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -53,8 +53,8 @@ from dynatops.v1.overlay_pb2 import (
     PeerFrame,
     PeerMessage,
 )
+from overlay.base.peers import Peer
 from overlay.node import Node
-from overlay.peers import Peer
 
 
 class Reconfiguration:

@@ -6,9 +6,9 @@ looks for it along the overlay.
 
 from __future__ import annotations
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
 from dynatops.kit.bounded import BoundedTable
-from overlay.peers import Peer
+from overlay.base.peers import Peer
 
 
 class RendezvousPoints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dynatops.kit.bounded import BoundedTable
-from overlay.counters import OverlayCounters
+from overlay.base.counters import OverlayCounters
 from overlay.history.reigns import TopicTally
 
 

@@ -14,8 +14,8 @@ from dynatops.v1.overlay_pb2 import (
     PeerFrame,
     PeerMessage,
 )
+from overlay.base.identifiers import NodeId
 from overlay.handover import parts_of, put_together
-from overlay.identifiers import NodeId
 from overlay.node import Node
 
 # Parts on their way at once: what a link may queue is bounded.

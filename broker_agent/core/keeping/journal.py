@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.reading.confirming import UnconfirmedRequest
 from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.sessions.redelivery import Piece
@@ -28,7 +28,7 @@ from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.client_pb2 import Cursor, SlowPolicy
 from dynatops.v1.storage_pb2 import SessionRecord
-from overlay.catalogue import is_catalogue
+from overlay.base.catalogue import is_catalogue
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap, defaultdict
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.reading.feeds import CursorKey
 from broker_agent.core.reading.filter_requests import parse_filter

@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
 from dynatops.v1.overlay_pb2 import Acknowledged, Publication
-from overlay.catalogue import Entered, announcement_of
-from overlay.effects import Announce
+from overlay.base.catalogue import Entered, announcement_of
+from overlay.base.effects import Announce
 
 _RETRY_PAUSE_FACTOR_MAX = 5.0
 

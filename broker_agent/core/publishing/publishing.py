@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.hosting.rendezvous import RendezvousPoints
 from broker_agent.core.publishing.timings import Timings
 from broker_agent.core.sessions.session import Session

@@ -10,7 +10,7 @@ from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.observing.metrics import Histogram
 from dynatops.v1.overlay_pb2 import Run
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
 
 # Seconds. From what one process does at once to what a retry or a reconfiguration adds.
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

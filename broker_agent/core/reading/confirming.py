@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.reading.feeds import CursorKey
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter

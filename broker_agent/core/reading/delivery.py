@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.run_events import events_of
 from broker_agent.core.reading.feeds import Feed
-from broker_agent.core.run_events import events_of
 from broker_agent.core.sessions.content import Content, RunContent
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, Value, attributes_of

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.overlay_pb2 import TermSeq

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, FilterError
 from dynatops.v1.client_pb2 import ErrorCode, Subscribe, TopicProblem
 from dynatops.v1.client_pb2 import Filter as WireFilter
+from overlay.base.identifiers import NUMBER_MAX
 from overlay.history.reader import TERMS_MAX
-from overlay.identifiers import NUMBER_MAX
 
 # Conditions that one session may have on one pattern.
 CONDITIONS_MAX = 100

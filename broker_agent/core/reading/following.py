@@ -1,6 +1,6 @@
 """Wildcards: which topics exist, and whose filters they match.
 
-A broker with wildcard filters reads the catalogue (`overlay.catalogue`) from its beginning.
+A broker with wildcard filters reads the catalogue (`overlay.base.catalogue`) from its beginning.
 Until it has read all of it, new wildcards wait. From then on a topic that turns up in it is new:
 sessions with a matching filter read it from its first event.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import FilterTrie
-from overlay.catalogue import shard_topics
+from overlay.base.catalogue import shard_topics
 
 # In a tree of names: a topic ends here. No level contains it.
 _END = "\0"

@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.run_events import events_of
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.reading.confirming import Confirming, UnconfirmedRequest
 from broker_agent.core.reading.feeds import CursorKey, Feed
 from broker_agent.core.reading.following import Following
 from broker_agent.core.reading.readers import Consumer, Readers, ReadTopic
 from broker_agent.core.rights.throttle import Allowance
-from broker_agent.core.run_events import events_of
 from broker_agent.core.selection.summaries import LocalTopics
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, pattern_matches
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run, TermSeq
-from overlay.catalogue import began_in, is_system, shard_topics
+from overlay.base.catalogue import began_in, is_system, shard_topics
+from overlay.base.identifiers import key_of
 from overlay.history.reader import TopicReader
-from overlay.identifiers import key_of
 
 # What a session's wildcards may be compared with flows in again within this.
 NAMES_REFILL_S = 10.0

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker_agent.core.clock import SteadyClock
+from broker_agent.core.base.clock import SteadyClock
 from broker_agent.core.sessions.session import Session
 from dynatops.lake.fields import LEAVE, SUBSCRIBE, UNSUBSCRIBE
 from overlay.history.reigns import TopicTally

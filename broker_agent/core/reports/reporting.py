@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.hosting.reconfiguration import Reconfiguration
 from broker_agent.core.sessions.registry import Registry
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
 
-from broker_agent.core.core_settings import CoreSettings
+from broker_agent.core.base.core_settings import CoreSettings
 from dynatops.kit.filters.pattern import pattern_covers, pattern_matches
 from dynatops.kit.security.tokens import CLIENT_ID, hash_of
 from dynatops.v1.client_pb2 import ErrorCode

@@ -11,9 +11,9 @@ from hashlib import blake2b
 
 from google.protobuf.message import DecodeError
 
-from broker_agent.core.context import BrokerContext
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.run_events import events_of
 from broker_agent.core.hosting.node_hosting import NodeHosting
-from broker_agent.core.run_events import events_of
 from broker_agent.core.selection.cluster_names import cluster_of
 from broker_agent.core.selection.selection import Choice, Selection, User
 from broker_agent.core.selection.selection_settings import SelectionSettings
@@ -23,7 +23,7 @@ from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import Redirect
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 
 
 class Cluster:

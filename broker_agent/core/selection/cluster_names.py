@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 
 DEFAULT = "all"
 LATITUDE, LONGITUDE = "latitude", "longitude"

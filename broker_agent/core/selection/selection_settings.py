@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from overlay.overlay_settings import setting
+from overlay.base.overlay_settings import setting
 
 _POSITIVE = (
     *("cluster_parts", "cluster_size_max", "update_period_s", "early_period_s", "stale_after_s"),

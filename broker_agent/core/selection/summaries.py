@@ -15,7 +15,7 @@ from hashlib import blake2b
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.identifiers import RING_MASK
+from overlay.base.identifiers import RING_MASK
 
 NAME_CHARACTERS_MAX = 1_024
 # Fewer changes than this are no reason for a summary before its time.

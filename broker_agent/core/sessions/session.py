@@ -30,8 +30,8 @@ from itertools import chain, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.effects import ConnectionId
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Grant
 from broker_agent.core.sessions.content import Answer, Content
 from broker_agent.core.sessions.redelivery import Piece, with_marks, without_gaps

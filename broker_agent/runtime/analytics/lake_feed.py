@@ -18,7 +18,7 @@ from dynatops.lake.fields import PUBLICATIONS, REQUESTS, SESSIONS, SUBSCRIPTIONS
 from dynatops.lake.files import Lake
 from dynatops.lake.lake_settings import LakeSettings
 from dynatops.lake.writer import LakeWriter, Row
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
 
 _NOWHERE = (None, None)
 # Of a window.

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from broker_agent.core.base.effects import BrokerEffect
 from broker_agent.core.broker import Broker
-from broker_agent.core.effects import BrokerEffect
 from broker_agent.core.keeping.journal import Changes, Stored
 from broker_agent.runtime.disk.session_store import SessionStore, SessionStoreError
 from dynatops.kit.background import Supervisor

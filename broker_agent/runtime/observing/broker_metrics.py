@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker_agent.core.broker_counts import BrokerCounts
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
+from broker_agent.core.status.broker_counts import BrokerCounts
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.observing.counter_sets import metrics_of
 from broker_agent.runtime.observing.readings import BrokerReadings
@@ -30,8 +30,8 @@ from dynatops.kit.observing.metrics import (
 from dynatops.kit.observing.process_metrics import process_metrics
 from dynatops.lake.counters import LakeCounters
 from dynatops.version import VERSION
-from overlay.counters import OverlayCounters
-from overlay.status import Status
+from overlay.base.counters import OverlayCounters
+from overlay.base.membership import Status
 
 Figures = list[Metric[BrokerReadings]]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.observing.readings import BrokerReadings
@@ -17,7 +17,7 @@ from broker_agent.runtime.peers.links import LinkCounters
 from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.observing.metrics import Metric, counters_of
 from dynatops.lake.counters import LakeCounters
-from overlay.counters import OverlayCounters
+from overlay.base.counters import OverlayCounters
 
 _BROKER = "dynatops_broker_"
 

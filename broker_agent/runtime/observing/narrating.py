@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker_agent.core.broker import Broker
-from broker_agent.core.notices import (
+from broker_agent.core.base.notices import (
     BrokerNotice,
     PushedAside,
     SessionClosed,
     SessionOpened,
     Unfrozen,
 )
+from broker_agent.core.broker import Broker
 from dynatops.kit.observing.log_operations import (
     HISTORIES_JOINED,
     PEERS_LOST,
@@ -31,9 +31,9 @@ from dynatops.kit.observing.log_operations import (
     TOPICS_TAKEN_OVER,
 )
 from dynatops.version import VERSION
-from overlay.effects import HistoriesJoined, PeerLost, RangeAssumed, TookOver
-from overlay.identifiers import show_node
-from overlay.peers import Peer
+from overlay.base.effects import HistoriesJoined, PeerLost, RangeAssumed, TookOver
+from overlay.base.identifiers import show_node
+from overlay.base.peers import Peer
 
 _RING_PERIOD_S = 1.0
 _PEERS_SHOWN = 10

@@ -14,12 +14,12 @@ import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from broker_agent.core.broker_status import BrokerStatus
+from broker_agent.core.status.broker_status import BrokerStatus
 from broker_agent.runtime.observing.broker_metrics import METRICS
 from broker_agent.runtime.observing.http_server import Answer, Pages
 from broker_agent.runtime.observing.readings import readings_of
 from dynatops.kit.observing.metrics import CONTENT_TYPE, families, render
-from overlay.status import Status
+from overlay.base.membership import Status
 
 if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent

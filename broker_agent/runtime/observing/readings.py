@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker_agent.core.broker_counts import BrokerCounts
-from broker_agent.core.broker_status import BrokerStatus
+from broker_agent.core.status.broker_counts import BrokerCounts
+from broker_agent.core.status.broker_status import BrokerStatus
 
 if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent

@@ -12,8 +12,8 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
+from broker_agent.core.base.effects import BrokerEffect
 from broker_agent.core.broker import Broker
-from broker_agent.core.effects import BrokerEffect
 from broker_agent.process_settings import BrokerSettings
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import Any
 import dynatops
 from dynatops.client.inspection import Inspector
 from dynatops.local.bench.processes import BenchWorker, access, brokers, heard, in_ms, say, thinned
-from overlay.identifiers import key_of
+from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
 
 # Events are published this often, as many as are due.

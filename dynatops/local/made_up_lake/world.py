@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from overlay.identifiers import first_node_id, key_of
+from overlay.base.identifiers import first_node_id, key_of
 from simulator.experiments.churn_workload import MODE_TOPICS, topic_name
 
 Ints = NDArray[np.int32]

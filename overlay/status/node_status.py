@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from overlay.counters import OverlayCounters
-from overlay.identifiers import NodeId, distance
-from overlay.peers import Peer
-from overlay.status import Status
+from overlay.base.counters import OverlayCounters
+from overlay.base.identifiers import NodeId, distance
+from overlay.base.membership import Status
+from overlay.base.peers import Peer
 
 _RING = 1 << 64
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from overlay.counters import OverlayCounters
-from overlay.effects import Effect, Outbox
-from overlay.overlay_settings import OverlaySettings
-from overlay.peers import Directory, Liveness, Peer
-from overlay.retention import LogBudget
+from overlay.base.counters import OverlayCounters
+from overlay.base.effects import Effect, Outbox
+from overlay.base.overlay_settings import OverlaySettings
+from overlay.base.peers import Directory, Liveness, Peer
+from overlay.base.retention import LogBudget
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from overlay.identifiers import first_node_id
-from overlay.peers import Peer
+from overlay.base.identifiers import first_node_id
+from overlay.base.peers import Peer
 
 
 @dataclass(frozen=True, slots=True)

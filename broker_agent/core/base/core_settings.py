@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dynatops.kit.topics import TOPIC_BYTES_MAX
-from overlay.overlay_settings import setting
+from overlay.base.overlay_settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

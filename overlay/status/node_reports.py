@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dynatops.v1.inspection_pb2 import NodeReport, TopicReport, TopicsReport, TreeReport
-from overlay.catalogue import is_system
+from overlay.base.catalogue import is_system
+from overlay.base.context import Context
+from overlay.base.identifiers import key_of
 from overlay.chord.ring import Ring
-from overlay.context import Context
 from overlay.history.reigns import Reigns
 from overlay.history.replication import Replication
-from overlay.identifiers import key_of
-from overlay.node_status import NodeStatus
+from overlay.status.node_status import NodeStatus
 from overlay.tree.trees import Trees
 
 TOPICS_PER_PAGE = 1_000

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.identity import Identity
+from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.identity import Identity
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from dynatops.kit.observing.metrics import Histogram
-from overlay.node_status import NodeStatus
+from overlay.status.node_status import NodeStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from broker_agent.core.core_settings import CoreSettings
-from broker_agent.core.counters import BrokerCounters
-from broker_agent.core.identity import Identity
-from broker_agent.core.outbox import BrokerOutbox
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.identity import Identity
+from broker_agent.core.base.outbox import BrokerOutbox
 
 if TYPE_CHECKING:
     from broker_agent.core.reports.logbook import Logbook

@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from broker_agent.core.effects import BrokerEffect, SendFrame
+from broker_agent.core.base.effects import BrokerEffect, SendFrame
 from dynatops.v1.overlay_pb2 import PeerFrame, Publication
-from overlay.effects import Effect
+from overlay.base.effects import Effect
 
 if TYPE_CHECKING:
     from broker_agent.core.sessions.session import Session

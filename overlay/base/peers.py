@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from dynatops.kit.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.counters import OverlayCounters
-from overlay.identifiers import RING_MASK, NodeId, TermOwner, show_node
+from overlay.base.counters import OverlayCounters
+from overlay.base.identifiers import RING_MASK, NodeId, TermOwner, show_node
 
 # Of a peer of which only the address is known.
 ANY_NODE = NodeId(-1)

@@ -42,7 +42,7 @@ from google.protobuf.message import DecodeError
 
 from dynatops.kit.repeats import PublisherId
 from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Event, Events, Publication, Run
-from overlay.identifiers import NUMBER_MAX, RING_BITS, key_of
+from overlay.base.identifiers import NUMBER_MAX, RING_BITS, key_of
 
 CATALOGUE_SHARDS = 32
 # Topics of the system's own begin like this; clients neither publish nor subscribe to them.

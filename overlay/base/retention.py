@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from overlay.catalogue import CATALOGUE_SHARDS, is_catalogue
-from overlay.overlay_settings import OverlaySettings
+from overlay.base.catalogue import CATALOGUE_SHARDS, is_catalogue
+from overlay.base.overlay_settings import OverlaySettings
 
 if TYPE_CHECKING:
     from overlay.history.topic_log import TopicLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from overlay.catalogue import CATALOGUE_SHARDS
+from overlay.base.catalogue import CATALOGUE_SHARDS
 
 
 def setting(default: Any, doc: str) -> Any:

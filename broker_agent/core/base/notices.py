@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from overlay.effects import Notice as NodeNotice
-from overlay.identifiers import NodeId
-from overlay.peers import Peer
+from overlay.base.effects import Notice as NodeNotice
+from overlay.base.identifiers import NodeId
+from overlay.base.peers import Peer
 
 
 @dataclass(frozen=True, slots=True)

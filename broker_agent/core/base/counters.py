@@ -1,4 +1,4 @@
-"""What a broker counts about its clients; its node's counters are `overlay.counters`."""
+"""What a broker counts about its clients; its node's counters are `overlay.base.counters`."""
 
 from __future__ import annotations
 

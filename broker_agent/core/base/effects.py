@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from broker_agent.core.notices import BrokerNotice
+from broker_agent.core.base.notices import BrokerNotice
 from dynatops.v1.manager_pb2 import StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 

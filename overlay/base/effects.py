@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynatops.v1.overlay_pb2 import Fetched, PeerFrame, Position, PublishAck, Run
-from overlay.identifiers import NodeId
-from overlay.peers import ANY_NODE, Directory, Peer
+from overlay.base.identifiers import NodeId
+from overlay.base.peers import ANY_NODE, Directory, Peer
 
 
 @dataclass(frozen=True, slots=True)

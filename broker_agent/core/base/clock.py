@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_agent.core.counters import BrokerCounters
+from broker_agent.core.base.counters import BrokerCounters
 
 
 class SteadyClock:
