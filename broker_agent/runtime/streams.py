@@ -21,6 +21,9 @@ LINK_PARTS_MAX = 1 << 20
 
 Frame = TypeVar("Frame", bound=Message)
 
+# What gRPC says in the middle of a read or a write when the other side, or the server, is no more.
+_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+
 
 class StreamBrokenError(Exception):
     """The stream has ended, for whatever reason."""
@@ -87,7 +90,7 @@ class OutboundStream(Generic[Frame]):
     async def read(self) -> Frame:
         try:
             frame = await self._call.read()
-        except grpc.RpcError as error:
+        except _GONE as error:
             raise StreamBrokenError(_reason(error)) from error
         if not isinstance(frame, self._kind):
             raise StreamBrokenError("closed by the other side")
@@ -96,7 +99,7 @@ class OutboundStream(Generic[Frame]):
     async def write(self, frame: bytes) -> None:
         try:
             await self._call.write(frame)
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+        except _GONE as error:
             raise StreamBrokenError(_reason(error)) from error
 
     def close(self) -> None:
@@ -140,7 +143,10 @@ class InboundStream:
         return _required(_first_link_frame(await self._read()))
 
     async def _read(self) -> bytes:
-        raw = await self._context.read()
+        try:
+            raw = await self._context.read()
+        except _GONE as error:
+            raise StreamBrokenError(_reason(error)) from error
         if not isinstance(raw, bytes):
             raise StreamBrokenError("closed by the other side")
         return raw
@@ -150,7 +156,7 @@ class InboundStream:
             raise StreamBrokenError("closed")
         try:
             await self._context.write(frame)
-        except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.BaseError) as error:
+        except _GONE as error:
             raise StreamBrokenError(_reason(error)) from error
 
     def close(self) -> None:

@@ -46,18 +46,25 @@ async def raw_stream(address: str, method: str) -> AsyncIterator[Any]:
         yield channel.stream_stream(method, lambda raw: raw, lambda raw: raw)()
 
 
-@pytest.mark.parametrize("failure", [grpc.aio.InternalError, grpc.aio.UsageError])
-def test_a_stream_whose_other_side_goes_during_a_write_is_broken(
-    failure: type[Exception],
-) -> None:
-    """gRPC has several ways of saying so; the sender must know them all."""
+@pytest.mark.parametrize(
+    "failure",
+    [grpc.aio.InternalError, grpc.aio.UsageError, grpc.aio.BaseError, asyncio.InvalidStateError],
+)
+@pytest.mark.parametrize("during", ["read", "write"])
+def test_a_stream_that_breaks_off_is_broken(failure: type[Exception], during: str) -> None:
+    """gRPC has several ways of saying that the other side, or the server itself, is no more; who
+    knows one of them only ends the whole broker with another."""
 
     class Context:
         async def write(self, frame: bytes) -> None:
             raise failure("execute_batch")
 
+        async def read(self) -> bytes:
+            raise failure("Server already stopped.")
+
+    stream = InboundStream(Context())  # type: ignore[arg-type]  # two methods of many
     with pytest.raises(StreamBrokenError):
-        asyncio.run(InboundStream(Context()).write(b""))  # type: ignore[arg-type]  # one method
+        asyncio.run(stream.read() if during == "read" else stream.write(b""))
 
 
 class TestStrangePeers:
