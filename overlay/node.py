@@ -49,6 +49,7 @@ from overlay.base.counters import OverlayCounters
 from overlay.base.effects import Accepted, Departed, Effect, InTree, PeerLost, Repaired
 from overlay.base.identifiers import Key, NodeId, key_of
 from overlay.base.membership import Status
+from overlay.base.node_counts import NodeCounts
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.base.peers import Peer
 from overlay.chord.hosting import Hosting
@@ -67,7 +68,6 @@ from overlay.history.reigns import Reigns
 from overlay.history.replication import Replication
 from overlay.history.succession import Succession
 from overlay.soundness import is_sound
-from overlay.status.node_counts import NodeCounts
 from overlay.status.node_reports import NodeReports
 from overlay.status.node_status import NodeStatus
 from overlay.tree.interests import Interests

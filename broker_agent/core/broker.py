@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from random import Random
 
+from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.clock import SteadyClock
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.core_settings import CoreSettings
@@ -57,7 +58,6 @@ from broker_agent.core.selection.cluster import cluster_for
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.unsaved import Unsaved
-from broker_agent.core.status.broker_counts import BrokerCounts
 from broker_agent.core.status.broker_status import BrokerStatus
 from broker_agent.core.status.session_reports import SessionReports
 from dynatops.v1.client_pb2 import ClientFrame

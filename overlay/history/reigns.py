@@ -28,6 +28,7 @@ from dynatops.v1.overlay_pb2 import (
 from overlay.base.catalogue import Entered, is_catalogue, is_system
 from overlay.base.context import Context
 from overlay.base.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, Key, NodeId, key_of
+from overlay.base.node_counts import NodeCounts
 from overlay.base.peers import Peer
 from overlay.chord.ring import Ring
 from overlay.history.copy_search import CopySearch
@@ -35,7 +36,6 @@ from overlay.history.listing import Listing
 from overlay.history.reign import Reign
 from overlay.history.replication import Replication
 from overlay.history.topic_log import Stamping, TopicLog
-from overlay.status.node_counts import NodeCounts
 from overlay.tree.trees import Trees
 
 # (key, sender of the message, hops so far) -> the frame to put it in, or None to give it up.

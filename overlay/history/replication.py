@@ -29,11 +29,11 @@ from dynatops.v1.overlay_pb2 import (
 from overlay.base.catalogue import is_system
 from overlay.base.context import Context
 from overlay.base.identifiers import NodeId, key_of
+from overlay.base.node_counts import NodeCounts
 from overlay.base.peers import Peer
 from overlay.chord.ring import Ring
 from overlay.history.reign import Copy, Reign
 from overlay.history.topic_log import Appending, TopicLog
-from overlay.status.node_counts import NodeCounts
 from overlay.tree.trees import Trees
 
 _PULL_PAUSE_S = 0.2

@@ -34,9 +34,9 @@ from overlay.base.catalogue import is_system
 from overlay.base.context import Context
 from overlay.base.effects import Deliver, InTree
 from overlay.base.identifiers import Key, NodeId, key_of
+from overlay.base.node_counts import NodeCounts
 from overlay.base.peers import Peer
 from overlay.chord.routing import RoutingTable
-from overlay.status.node_counts import NodeCounts
 from overlay.tree.tree_requests import TreeRequests
 from overlay.tree.tree_state import BUCKET_SHIFT, BUCKETS, Edge, TopicTree
 

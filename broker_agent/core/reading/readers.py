@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.reading.delivery import Condition, SessionDelivery
 from broker_agent.core.reading.feeds import CursorKey, Feed, FeedProgress
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.status.broker_counts import BrokerCounts
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import MissCause
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq

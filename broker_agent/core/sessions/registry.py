@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.status.broker_counts import BrokerCounts
 from dynatops.v1.client_pb2 import Hello
 
 _EXPIRY_PERIOD_S = 1.0

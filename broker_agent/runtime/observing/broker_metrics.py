@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
-from broker_agent.core.status.broker_counts import BrokerCounts
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.observing.counter_sets import metrics_of
 from broker_agent.runtime.observing.readings import BrokerReadings

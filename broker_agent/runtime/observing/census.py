@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.broker import Broker
-from broker_agent.core.status.broker_counts import BrokerCounts
 
 _AT_ONCE = 2_000
 _PERIOD_S = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker_agent.core.status.broker_counts import BrokerCounts
+from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.status.broker_status import BrokerStatus
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from overlay.status.node_counts import NodeCounts
+from overlay.base.node_counts import NodeCounts
 
 
 @dataclass(slots=True)
