@@ -31,7 +31,6 @@ from reconfig_manager.model.notices import (
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
-from reconfig_manager.monitor.members import Member
 from reconfig_manager.monitor.monitor import RateAdvice
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.planning.process import Found, Process
@@ -47,7 +46,7 @@ from reconfig_manager.ports import (
     Solve,
     StoredState,
 )
-from reconfig_manager.status import LeaderStatus, ManagerStatus, MemberStatus, TopicsStatus
+from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
 
 Effects = list[ManagerEffect]
 # What the process has solved is no plan yet.
@@ -320,43 +319,13 @@ class Manager:
     def status(self, now_s: float) -> ManagerStatus:
         if self._led is None:
             return ManagerStatus(self.me)
-        led, leader = self._led, self._led.leader
-        shown = LeaderStatus(
-            at_s=now_s,
-            fence=leader.fence,
-            placement=leader.placement,
-            policy=leader.policy,
-            constants=leader.constants,
-            brokers=tuple(_member_status(leader, member) for member in leader.members),
-            plans=tuple(leader.plans.values()),
-            executing=led.executor.executing,
-            catching_up=tuple(led.executor.catching_up),
-            store_behind=leader.journal.behind,
-            last_check=led.process.last,
-            next_check_s=led.process.next_s,
-            streak=led.process.streak,
-        )
+        led = self._led
+        shown = LeaderStatus.of(self.me, led.leader, led.executor, led.process, now_s)
         return ManagerStatus(self.me, shown)
 
     def topics_status(self, now_s: float) -> TopicsStatus:
         """Raises NotLeading."""
-        leader = self._leading().leader
-        problem = ""
-        try:
-            leader.model(leader.rules, now_s)
-        except ModelTooThin as thin:
-            problem = str(thin)
-        monitor = leader.monitor
-        return TopicsStatus(
-            at_s=now_s,
-            fence=leader.fence,
-            rates=monitor.rates(),
-            requests=monitor.request_rates(),
-            subscribers=monitor.subscriptions_by_topic(),
-            model_problem=problem,
-            completeness=monitor.completeness(leader.members, now_s),
-            periods=monitor.periods,
-        )
+        return TopicsStatus.of(self._leading().leader, now_s)
 
     def subscribers(self, topic: str) -> frozenset[str]:
         """Brokers in the topic's tree for their own sake. Raises NotLeading."""
@@ -375,22 +344,6 @@ class Manager:
     def leader_state(self) -> LeaderState:
         """For the simulator and tests, which write plans of their own. Raises NotLeading."""
         return self._leading().leader
-
-
-def _member_status(leader: LeaderState, member: Member) -> MemberStatus:
-    load = leader.monitor.load(member.broker_id)
-    return MemberStatus(
-        placed=member.placed,
-        node_id=member.node_id,
-        epoch=member.epoch,
-        labels=dict(member.labels),
-        attached=member.attached,
-        frozen_by=member.frozen_by,
-        heard_s=load.heard_s if load else None,
-        sessions=load.sessions if load else 0,
-        topics=load.topics if load else 0,
-        subscriptions=load.subscriptions if load else 0,
-    )
 
 
 def proposed(effects: Effects) -> Plan | None:

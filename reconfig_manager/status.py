@@ -1,18 +1,25 @@
 """What a manager says of itself: to REST views, metrics, probes and tests.
 
-Values, made by `Manager.status` and `Manager.topics_status` and never changed: nothing that reads
-them reaches into the core. What is known of topics is apart, as putting it together takes long on
-large networks.
+Values, asked for by `Manager.status` and `Manager.topics_status` and never changed: nothing that
+reads them reaches into the core. What one more reader wants to know is a field here, and what it is
+taken from stands beside it, in `of`. What is known of topics is apart, as putting it together takes
+long on large networks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
+from reconfig_manager.execution.plan_executor import PlanExecutor
+from reconfig_manager.leader.leader_state import LeaderState
 from reconfig_manager.model.notices import ProcessChecked
 from reconfig_manager.model.plan import PlacedNode, Placement, Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
+from reconfig_manager.model.refusals import ModelTooThin
+from reconfig_manager.monitor.members import Member
+from reconfig_manager.planning.process import Process
 from reconfig_manager.ports import Constants
 
 
@@ -35,6 +42,22 @@ class MemberStatus:
     topics: int = 0
     subscriptions: int = 0
 
+    @classmethod
+    def of(cls, member: Member, leader: LeaderState) -> Self:
+        load = leader.monitor.load(member.broker_id)
+        return cls(
+            placed=member.placed,
+            node_id=member.node_id,
+            epoch=member.epoch,
+            labels=dict(member.labels),
+            attached=member.attached,
+            frozen_by=member.frozen_by,
+            heard_s=load.heard_s if load else None,
+            sessions=load.sessions if load else 0,
+            topics=load.topics if load else 0,
+            subscriptions=load.subscriptions if load else 0,
+        )
+
     @property
     def broker_id(self) -> str:
         return self.placed.broker_id
@@ -44,6 +67,7 @@ class MemberStatus:
 class LeaderStatus:
     """What a manager holds because it leads."""
 
+    manager: str
     at_s: float
     fence: int
     placement: Placement
@@ -64,6 +88,32 @@ class LeaderStatus:
     last_check: ProcessChecked | None
     next_check_s: float
     streak: int
+
+    @classmethod
+    def of(
+        cls,
+        manager: str,
+        leader: LeaderState,
+        executor: PlanExecutor,
+        process: Process,
+        now_s: float,
+    ) -> Self:
+        return cls(
+            manager=manager,
+            at_s=now_s,
+            fence=leader.fence,
+            placement=leader.placement,
+            policy=leader.policy,
+            constants=leader.constants,
+            brokers=tuple(MemberStatus.of(member, leader) for member in leader.members),
+            plans=tuple(leader.plans.values()),
+            executing=executor.executing,
+            catching_up=tuple(executor.catching_up),
+            store_behind=leader.journal.behind,
+            last_check=process.last,
+            next_check_s=process.next_s,
+            streak=process.streak,
+        )
 
     @property
     def rules(self) -> Policy:
@@ -88,6 +138,8 @@ class TopicsStatus:
     at_s: float
     # Of the leader that it is of.
     fence: int
+    # Of all topics, in their order.
+    names: tuple[str, ...]
     # Of each topic: events/s, requests/s, and how many brokers subscribe to it.
     rates: Mapping[str, float]
     requests: Mapping[str, float]
@@ -97,3 +149,25 @@ class TopicsStatus:
     # Share of brokers heard of lately.
     completeness: float
     periods: int
+
+    @classmethod
+    def of(cls, leader: LeaderState, now_s: float) -> Self:
+        problem = ""
+        try:
+            leader.model(leader.rules, now_s)
+        except ModelTooThin as thin:
+            problem = str(thin)
+        monitor = leader.monitor
+        rates, requests = monitor.rates(), monitor.request_rates()
+        subscribers = monitor.subscriptions_by_topic()
+        return cls(
+            at_s=now_s,
+            fence=leader.fence,
+            names=tuple(sorted({*rates, *requests, *subscribers})),
+            rates=rates,
+            requests=requests,
+            subscribers=subscribers,
+            model_problem=problem,
+            completeness=monitor.completeness(leader.members, now_s),
+            periods=monitor.periods,
+        )

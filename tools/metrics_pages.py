@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analytics.jobs.catalogue import kinds
 from broker_agent.runtime.observing.broker_metrics import SECTIONS as BROKER
-from dynatops.kit.observing.log_operations import (
-    ALWAYS,
-    BROKER_OPERATIONS,
-    FIELDS,
-    MANAGER_OPERATIONS,
-)
-from dynatops.kit.observing.logs import Operation
+from broker_agent.runtime.observing.narrating import OPERATIONS as BROKER_OPERATIONS
+from dynatops.kit.observing.log_lines import Operation
+from dynatops.kit.observing.log_operations import ALWAYS, FIELDS
 from dynatops.kit.observing.metric_labels import LABELS
 from dynatops.kit.observing.metrics import Metric
 from reconfig_manager.rest.serving.admission import TRAFFIC
 from reconfig_manager.service.observing.metrics import SECTIONS as KNOWN
+from reconfig_manager.service.observing.operation_log import OPERATIONS as MANAGER_OPERATIONS
 from reconfig_manager.service.observing.process_metrics import SECTIONS as COUNTED
 
 Section = tuple[str, Sequence[Metric[Any]]]
@@ -171,7 +167,7 @@ def _operations(operations: Iterable[Operation]) -> Iterator[str]:
     yield "| operation | level | means | fields |"
     yield "|---|---|---|---|"
     for operation in operations:
-        level = logging.getLevelName(operation.level).lower()
+        level = operation.level.name.lower()
         fields = ", ".join(f"`{name}`" for name in operation.fields)
         text = f"| `{operation.name}` | {level} | {operation.meaning} | {fields} |"
         yield text.replace("  |", " |")

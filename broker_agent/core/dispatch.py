@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.publication_requests import PublicationRequests
@@ -15,15 +15,12 @@ from overlay.base.effects import (
     Announce,
     Deliver,
     Departed,
-    HistoriesJoined,
     InTree,
-    PeerLost,
-    RangeAssumed,
+    Notice,
     Ready,
     Repaired,
     Send,
     Superseded,
-    TookOver,
 )
 
 if TYPE_CHECKING:
@@ -72,8 +69,5 @@ def node_effect_handlers(broker: Broker) -> Mapping[type, NodeEffectHandler]:
         Ready: broker.on_ready,
         Departed: broker.on_departed,
         Superseded: broker.on_superseded,
-        PeerLost: broker.on_notice,
-        TookOver: broker.on_notice,
-        RangeAssumed: broker.on_notice,
-        HistoriesJoined: broker.on_notice,
+        **dict.fromkeys(get_args(Notice), broker.on_notice),
     }

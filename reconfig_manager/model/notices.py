@@ -2,17 +2,20 @@
 
 A notice is among the effects of the core, once for each thing that happened, and says all of it:
 nothing that reads it needs to remember, or to compare with, what there was before. `event_of` is
-the one place where a notice becomes what `GET /v1/events` carries.
+the one place where a notice becomes what `GET /v1/events` carries. One with an `operation` is
+logged as that, field by field; of the others `service/observing/operation_log.py` says whether, and
+how.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from dynatops.kit.observing.log_lines import Operation
 from reconfig_manager.model.plan import Phase, Plan, PlanState
-from reconfig_manager.model.policy import VersionedPolicy
+from reconfig_manager.model.policy import Mode, VersionedPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +35,42 @@ class LeadershipLost:
 class BrokerRegistered:
     """One that was not here, or was another process."""
 
-    broker_id: str
+    operation: ClassVar[Operation] = Operation(
+        "broker_registered", "A broker has registered with the manager.", ("manager", "broker")
+    )
+
+    broker: str
     at_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerGone:
-    broker_id: str
+    operation: ClassVar[Operation] = Operation(
+        "broker_gone",
+        "A broker has been away for so long that it counts no more.",
+        ("manager", "broker"),
+    )
+
+    broker: str
     at_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
+    operation: ClassVar[Operation] = Operation(
+        "policy_changed", "Another policy is in force.", ("manager", "version", "mode")
+    )
+
     policy: VersionedPolicy
     at_s: float
+
+    @property
+    def version(self) -> int:
+        return self.policy.version
+
+    @property
+    def mode(self) -> Mode:
+        return self.policy.policy.mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +157,10 @@ def event_of(notice: Notice) -> dict[str, Any]:
             return {"type": "leader", "manager": manager, "fence": fence, "at_s": at_s}
         case LeadershipLost(manager, at_s):
             return {"type": "deposed", "manager": manager, "at_s": at_s}
-        case BrokerRegistered(broker_id, at_s):
-            return {"type": "broker", "broker": broker_id, "state": "registered", "at_s": at_s}
-        case BrokerGone(broker_id, at_s):
-            return {"type": "broker", "broker": broker_id, "state": "gone", "at_s": at_s}
+        case BrokerRegistered(broker, at_s):
+            return {"type": "broker", "broker": broker, "state": "registered", "at_s": at_s}
+        case BrokerGone(broker, at_s):
+            return {"type": "broker", "broker": broker, "state": "gone", "at_s": at_s}
         case PolicyChanged(policy, at_s):
             return {"type": "policy", **policy.model_dump(mode="json"), "at_s": at_s}
         case ProcessChecked(at_s, outcome, explanation, streak):

@@ -1,31 +1,29 @@
 """What the HTTP side wants from a manager, whoever drives it.
 
-Reads that need the live model (`cluster`, `brokers`, `topics`, `tree`, `cost`) and all commands are
-asked of the leader only; plans, placement, policy and audit come from the store, so that every
-manager answers them. Methods raise what `reconfig_manager.model.refusals` has, and what is below.
+It is given values (`status.py`), of which each resource makes what it answers: what one more
+resource shows needs nothing here, if it is in a status. The live model and all commands are asked
+of the leader only; plans, placement, policy and audit come from the store, so that every manager
+answers them. Methods raise what `reconfig_manager.model.refusals` has, and what is below.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dynatops.kit.observing.metrics import Family
 from dynatops.kit.security.tokens import Role
-from reconfig_manager.model.plan import Plan
+from reconfig_manager.model.network import Model
+from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import RefusalError
 from reconfig_manager.ports import AuditEntry, Page
 from reconfig_manager.rest.bodies import ProposalBody
 from reconfig_manager.rest.broadcast import Watcher
-from reconfig_manager.rest.views import (
-    BrokerView,
-    ClusterView,
-    CostView,
-    PlacementView,
-    TopicView,
-    TreeView,
-)
+from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
+
+Answer = TypeVar("Answer")
 
 
 class UnknownTopicError(RefusalError):
@@ -87,23 +85,30 @@ class Command:
 
 
 class Facade(Protocol):
-    # ---- the live model, at the leader -----------------------------------------------------------
+    # ---- the live model, at the leader: others raise NotLeading ----------------------------------
 
-    async def cluster(self) -> ClusterView: ...
+    def leader(self) -> LeaderStatus: ...
 
-    async def brokers(self, page: PageRequest) -> Page[BrokerView]:
-        """By name."""
+    def topics(self, leader: LeaderStatus) -> TopicsStatus:
+        """Some seconds old at most: it takes long to put together."""
         ...
 
-    async def topics(self, page: PageRequest, prefix: str) -> Page[TopicView]:
-        """By name."""
+    def subscribers(self, topic: str) -> frozenset[str]:
+        """Brokers in the topic's tree for their own sake."""
         ...
 
-    async def tree(self, topic: str) -> TreeView:
-        """Raises UnknownTopicError."""
+    def model(self) -> Model:
+        """What would be planned from now. Raises ModelTooThin."""
         ...
 
-    async def cost(self) -> CostView: ...
+    async def computed(self, work: Callable[[], Answer]) -> Answer:
+        """What takes long on large networks: run beside the event loop, one at a time."""
+        ...
+
+    async def computed_lately(self, prepare: Callable[[Facade], Callable[[], Answer]]) -> Answer:
+        """Likewise, of what `prepare` takes from the manager when its turn has come; or what was
+        answered some seconds ago, under the same leader and policy."""
+        ...
 
     def watch(self, last_id: str, caller: str) -> Watcher:
         """Events from now on, or after `last_id`. Raises CallerWatchesTooMuchError and
@@ -112,7 +117,7 @@ class Facade(Protocol):
 
     # ---- what is stored, at every manager --------------------------------------------------------
 
-    async def placement(self) -> PlacementView: ...
+    async def stored_placement(self) -> Placement: ...
 
     async def plans(self, page: PageRequest) -> Page[Plan]:
         """The newest first. Raises UnknownCursorError."""
@@ -147,6 +152,8 @@ class Facade(Protocol):
         ...
 
     # ---- this manager ----------------------------------------------------------------------------
+
+    def status(self) -> ManagerStatus: ...
 
     async def leadership(self) -> LeadershipView: ...
 

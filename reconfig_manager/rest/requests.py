@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -147,6 +148,14 @@ def _page(
 
 
 PageOf = Annotated[PageRequest, Depends(_page)]
+
+
+def page_of_names(names: Sequence[str], page: PageRequest) -> Page[str]:
+    """Of all names, in their order; a cursor is the last name before the page."""
+    first = 0 if page.cursor is None else bisect_right(names, page.cursor)
+    chosen = names[first : first + page.limit]
+    more = first + page.limit < len(names)
+    return Page(chosen, chosen[-1] if more and chosen else None)
 
 
 def paged(

@@ -11,20 +11,20 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
 from dynatops.kit.observing.metrics import Family
 from reconfig_manager.manager import Effects, Manager, proposed
-from reconfig_manager.model.plan import Plan, PlanState
+from reconfig_manager.model.network import Model
+from reconfig_manager.model.plan import Placement, Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import (
     Busy,
     NotLeading,
     RefusalError,
-    Refused,
     StoreAway,
     UnknownPlan,
 )
@@ -40,40 +40,23 @@ from reconfig_manager.ports import (
 from reconfig_manager.rest.bodies import ProposalBody
 from reconfig_manager.rest.broadcast import Broadcast, Watcher
 from reconfig_manager.rest.facade import (
+    Answer,
     Caller,
     Command,
     ConflictingOptionsError,
+    Facade,
     KeyReusedError,
     LeadershipView,
     PageRequest,
     UnknownCursorError,
 )
 from reconfig_manager.rest.rest_settings import RestSettings
-from reconfig_manager.rest.views import (
-    BrokerView,
-    ClusterView,
-    CostView,
-    PlacementView,
-    TopicView,
-    TreeView,
-)
 from reconfig_manager.service.observing.metrics import ManagerReadings, families_of
 from reconfig_manager.service.observing.operation_log import log_command
-from reconfig_manager.service.status_views import (
-    Topics,
-    broker_page,
-    cluster_view,
-    cost_work,
-    placement_view,
-    topic_page,
-    tree_work,
-    twice_hosted,
-)
-from reconfig_manager.status import LeaderStatus
+from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
 
-Item = TypeVar("Item")
 _KEY_HASH_DIGITS = 16
-# Topics, and the cost of the placement, are not put together more often.
+# Topics, and what takes long to compute, are not put together more often.
 FRESH_S = 2.0
 
 
@@ -109,11 +92,11 @@ class CoreDriver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Costed:
+class _Computed:
     at_s: float
     fence: int
     policy_version: int
-    view: CostView
+    answer: Any
 
     def holds(self, leader: LeaderStatus) -> bool:
         same = (leader.fence, leader.policy.version) == (self.fence, self.policy_version)
@@ -128,8 +111,9 @@ class ManagerFacade:
         self._store = store
         self._broadcast = broadcast
         self._settings = settings
-        self._known: Topics | None = None
-        self._costed: _Costed | None = None
+        self._topics: TopicsStatus | None = None
+        # By what prepares them, of which the resources have one or two.
+        self._computed: dict[Callable[[Facade], Callable[[], Any]], _Computed] = {}
         # One that computes at a time: they are for people.
         self._computing = asyncio.Lock()
         # Of keys with proposals that are under way.
@@ -139,69 +123,50 @@ class ManagerFacade:
     def _manager(self) -> Manager:
         return self._driver.manager
 
-    def _leader(self) -> LeaderStatus:
-        """Raises NotLeading."""
-        leader = self._manager.status(self._driver.now_s()).leader
+    # ---- the live model --------------------------------------------------------------------------
+
+    def leader(self) -> LeaderStatus:
+        leader = self.status().leader
         if leader is None:
             raise NotLeading
         return leader
 
-    # ---- the live model --------------------------------------------------------------------------
+    def topics(self, leader: LeaderStatus) -> TopicsStatus:
+        """Not older than FRESH_S."""
+        topics = self._topics
+        same = topics is not None and topics.fence == leader.fence
+        if topics is None or not (same and 0 <= leader.at_s - topics.at_s < FRESH_S):
+            topics = self._topics = self._manager.topics_status(leader.at_s)
+        return topics
 
-    def _topics(self, leader: LeaderStatus) -> Topics:
-        """Not older than FRESH_S: it takes long to put together."""
-        known = self._known
-        same = known is not None and known.status.fence == leader.fence
-        if known is None or not (same and 0 <= leader.at_s - known.status.at_s < FRESH_S):
-            known = self._known = Topics.of(self._manager.topics_status(leader.at_s))
-        return known
+    def subscribers(self, topic: str) -> frozenset[str]:
+        return self._manager.subscribers(topic)
 
-    async def cluster(self) -> ClusterView:
-        leader = self._leader()
-        return cluster_view(self._manager.me, leader, self._topics(leader))
+    def model(self) -> Model:
+        return self._manager.model(self._driver.now_s())
 
-    async def brokers(self, page: PageRequest) -> Page[BrokerView]:
-        return broker_page(self._leader(), page)
-
-    async def topics(self, page: PageRequest, prefix: str) -> Page[TopicView]:
-        leader = self._leader()
-        return topic_page(leader, self._topics(leader), page, prefix)
-
-    async def tree(self, topic: str) -> TreeView:
-        leader = self._leader()
-        subscribers = self._manager.subscribers(topic)
-        work = tree_work(leader, self._topics(leader).status, topic, subscribers)
+    async def computed(self, work: Callable[[], Answer]) -> Answer:
         async with self._computing:
             return await asyncio.to_thread(work)
 
-    async def cost(self) -> CostView:
+    async def computed_lately(self, prepare: Callable[[Facade], Callable[[], Answer]]) -> Answer:
+        """Not older than FRESH_S."""
         async with self._computing:
-            leader = self._leader()
-            if self._costed is not None and self._costed.holds(leader):
-                return self._costed.view
-            if problem := twice_hosted(leader):
-                raise Refused(problem)
-            work = cost_work(leader, self._manager.model(leader.at_s))
-            view = await asyncio.to_thread(work)
-            self._costed = _Costed(leader.at_s, leader.fence, leader.policy.version, view)
-            return view
+            leader, known = self.leader(), self._computed.get(prepare)
+            if known is None or not known.holds(leader):
+                answer = await asyncio.to_thread(prepare(self))
+                known = _Computed(leader.at_s, leader.fence, leader.policy.version, answer)
+                self._computed[prepare] = known
+            kept: Answer = known.answer
+            return kept
 
     def watch(self, last_id: str, caller: str) -> Watcher:
         return self._broadcast.watch(last_id, caller)
 
     # ---- what is stored --------------------------------------------------------------------------
 
-    async def placement(self) -> PlacementView:
-        if self._manager.leads:
-            return placement_view(self._leader())
-        stored = await self._store.placement()
-        return PlacementView(
-            live=False,
-            epoch=stored.epoch,
-            plan_id=stored.plan_id,
-            committed_s=stored.committed_s,
-            hosts=list(stored.hosts),
-        )
+    async def stored_placement(self) -> Placement:
+        return await self._store.placement()
 
     async def plans(self, page: PageRequest) -> Page[Plan]:
         try:
@@ -223,7 +188,7 @@ class ManagerFacade:
 
     async def policy(self) -> VersionedPolicy:
         if self._manager.leads:
-            return self._leader().policy
+            return self.leader().policy
         return await self._store.policy()
 
     async def audit(self, page: PageRequest) -> Page[AuditEntry]:
@@ -259,7 +224,7 @@ class ManagerFacade:
         raise error
 
     async def _propose(self, caller: Caller, body: ProposalBody) -> Plan:
-        leader, command = self._leader(), Command("propose", "", body.reason)
+        leader, command = self.leader(), Command("propose", "", body.reason)
         try:
             options = body.options(leader.rules.solver)
             _check_free(leader, body)
@@ -338,6 +303,9 @@ class ManagerFacade:
 
     # ---- this manager ----------------------------------------------------------------------------
 
+    def status(self) -> ManagerStatus:
+        return self._manager.status(self._driver.now_s())
+
     async def leadership(self) -> LeadershipView:
         here = self._manager.leads
         return LeadershipView(here, "" if here else self._driver.leader_url)
@@ -356,8 +324,8 @@ class ManagerFacade:
         return problems
 
     async def metrics(self) -> list[Family]:
-        status = self._manager.status(self._driver.now_s())
-        topics = self._topics(status.leader) if status.leader is not None else None
+        status = self.status()
+        topics = self.topics(status.leader) if status.leader is not None else None
         return [
             *families_of(ManagerReadings(status, topics, self._broadcast)),
             *self._driver.metrics(),

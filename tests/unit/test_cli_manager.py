@@ -31,14 +31,9 @@ from reconfig_manager.model.plan import (
     StepMessages,
 )
 from reconfig_manager.model.policy import Policy, SolverOptions
-from reconfig_manager.rest.views import (
-    ClusterView,
-    ConstantsView,
-    CostView,
-    ExecutingView,
-    ModelView,
-    PlanView,
-)
+from reconfig_manager.rest.resources.cluster import ClusterView, ExecutingView, ModelView
+from reconfig_manager.rest.resources.cost import ConstantsView, CostView
+from reconfig_manager.rest.resources.reconfigurations import PlanView
 
 FACTS = ModelFacts(
     completeness=1.0, brokers=32, topics=1_200, topics_published=1_000, subscriptions=9_000,

@@ -6,23 +6,27 @@ import json
 import logging
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, get_args
 
 import pytest
 
-from dynatops.kit.observing.log_operations import (
-    ALWAYS,
-    BROKER_OPERATIONS,
-    FIELDS,
-    MANAGER_OPERATIONS,
-    RING_LEFT,
-    SESSION_ENDED,
-    DeclaredOperations,
+from broker_agent.core.base.notices import (
+    BrokerNotice,
+    PlanOutcome,
+    SessionDetached,
+    SessionEnded,
+    Unfrozen,
 )
+from broker_agent.runtime.observing import narrating
+from dynatops.kit.observing.log_lines import Level, Operation, log_notice
+from dynatops.kit.observing.log_operations import ALWAYS, FIELDS, RING_LEFT, DeclaredOperations
 from dynatops.kit.observing.logs import JsonFormatter, TextFormatter, without_passwords
+from reconfig_manager.model.notices import Notice
+from reconfig_manager.service.observing import operation_log
 
 log = logging.getLogger("tests.logs")
-OPERATIONS = (*BROKER_OPERATIONS, *MANAGER_OPERATIONS)
+OPERATIONS = (*narrating.OPERATIONS, *operation_log.OPERATIONS)
+SESSION_ENDED = SessionEnded.operation
 
 
 class Kept(logging.Handler):
@@ -131,6 +135,41 @@ class TestPasswords:
             assert "secret" not in formatter.format(records[0])
 
 
+class TestNotices:
+    def test_one_is_logged_with_its_fields_in_their_order(
+        self, records: list[logging.LogRecord]
+    ) -> None:
+        notice = Unfrozen("p1", PlanOutcome.COMMITTED, 3, 0.12345, "0a", "0b")
+        log_notice(log, notice, broker="b0")
+        line = as_json(records[0])
+        assert list(line)[-8:] == ["operation", *Unfrozen.operation.fields]
+        assert (line["operation"], line["level"]) == ("reconfigured", "info")
+        assert (line["broker"], line["outcome"], line["frozen_s"]) == ("b0", "committed", 0.123)
+
+    def test_what_does_not_apply_is_left_out(self, records: list[logging.LogRecord]) -> None:
+        log_notice(log, SessionDetached("ann", "s1", None, 3, 0, 2), broker="b0")
+        assert "connected_s" not in as_json(records[0])
+
+    def test_nothing_is_read_for_nobody(self, caplog: pytest.LogCaptureFixture) -> None:
+        class Unreadable:
+            operation: ClassVar = Operation("unreadable", "It has no field.", ("broker", "count"))
+
+        caplog.set_level(logging.WARNING, log.name)
+        log_notice(log, Unreadable(), broker="b0")
+        assert not caplog.records
+
+    @pytest.mark.parametrize("kind", [*get_args(BrokerNotice), *get_args(Notice)])
+    def test_it_has_what_its_operation_has(self, kind: type) -> None:
+        operation = getattr(kind, "operation", None)
+        for name in operation.fields if operation else ():
+            # Who says it, or what the notice has.
+            assert name in ("broker", "manager") or hasattr(kind, name)
+
+    def test_levels_are_those_of_logging(self) -> None:
+        for level in Level:
+            assert logging.getLevelName(level) == level.name
+
+
 class TestTable:
     def test_an_operation_has_its_fields_and_no_others(
         self, records: list[logging.LogRecord]
@@ -162,3 +201,11 @@ class TestTable:
             declared.declare("once", "It happened again.", ())
         with pytest.raises(ValueError, match="say in FIELDS what colour means"):
             declared.declare("painted", "It was painted.", ("broker", "colour"))
+
+    def test_those_of_notices_are_among_them(self) -> None:
+        declared = DeclaredOperations()
+        once = declared.declare("once", "It happened.", ("broker", "count"))
+        assert declared.with_notices((SessionEnded, int)) == (once, SESSION_ENDED)
+        assert list(declared) == [once]
+        with pytest.raises(ValueError, match="session_ended is declared twice"):
+            declared.with_notices((SessionEnded, SessionEnded))

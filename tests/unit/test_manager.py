@@ -35,7 +35,7 @@ from reconfig_manager.ports import (
     Solve,
     StoredState,
 )
-from reconfig_manager.service.status_views import cost_work
+from reconfig_manager.rest.resources.cost import cost_work
 from reconfig_manager.status import ManagerStatus
 from reconfig_manager.store.memory import at_once
 from tests.support.managed import REPAIR_MESSAGES, STATE_MESSAGES

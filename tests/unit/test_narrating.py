@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker_agent.core.base.notices import BrokerNotice
+from broker_agent.core.base.notices import BrokerNotice, SessionEnded
 from broker_agent.runtime.observing.narrating import Narrator
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_INIT, RCFG_ROLL_BACK, RCFG_TREE_RESTORE, Step
 from overlay.base.effects import PeerLost, RangeAssumed, TookOver
@@ -81,6 +81,17 @@ def test_sessions_are_told_with_what_became_of_them(caplog: pytest.LogCaptureFix
         ("session_ended", pytest.approx(1.0, abs=0.2)),
         ("session_opened", None),
     ]
+
+
+def test_sessions_of_a_broker_that_has_left_are_not_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Those that are kept wait on disk."""
+    caplog.set_level(logging.INFO)
+    narrator = Narrator(LoneBroker().core)
+    narrator.end_of_sessions()
+    narrator.on_notice(SessionEnded("ann", "s1", 1.0, 0, 0))
+    assert not caplog.records
 
 
 def test_a_former_life_with_the_clock_ahead_is_no_namesake(

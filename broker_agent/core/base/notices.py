@@ -1,40 +1,74 @@
 """What those who watch a broker should hear of, as data.
 
-A notice is an effect that changes nothing: drivers log it, or pass it over.
+A notice is an effect that changes nothing: drivers log it, or pass it over. One with an `operation`
+is logged as that, field by field; for the others the log has words of its own
+(`broker_agent/runtime/observing/narrating.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
+from dynatops.kit.observing.log_lines import Operation
 from overlay.base.effects import Notice as NodeNotice
-from overlay.base.identifiers import NodeId
 from overlay.base.peers import Peer
+
+_SESSION = ("broker", "client", "session")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """A client has a connection to a session."""
+    operation: ClassVar[Operation] = Operation(
+        "session_opened", "A client has come, and has a new session.", _SESSION
+    )
 
-    client_id: str
+    client: str
     # As it is shown: without what nobody can guess.
-    session_id: str
-    filters: int
-    # Whether the session was there.
-    is_resumed: bool
+    session: str
 
 
 @dataclass(frozen=True, slots=True)
-class SessionClosed:
-    """A client's connection is gone, or its session is, or both."""
+class SessionResumed:
+    operation: ClassVar[Operation] = Operation(
+        "session_resumed", "A client has come back to its session.", (*_SESSION, "filters")
+    )
 
-    client_id: str
-    session_id: str
+    client: str
+    session: str
     filters: int
-    # Whether the session is over, too; if not, it waits for its client.
-    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDetached:
+    operation: ClassVar[Operation] = Operation(
+        "session_detached",
+        "A connection has ended; its session waits for the client.",
+        (*_SESSION, "connected_s", "delivered", "dropped", "filters"),
+    )
+
+    client: str
+    session: str
     # How long the connection lasted; None if there was none.
+    connected_s: float | None
+    delivered: int
+    dropped: int
+    filters: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The connection is gone with it, if it had one."""
+
+    operation: ClassVar[Operation] = Operation(
+        "session_ended",
+        "A session is over here: the client went, went elsewhere, or did not come back in time.",
+        (*_SESSION, "connected_s", "delivered", "dropped"),
+    )
+
+    client: str
+    session: str
     connected_s: float | None
     delivered: int
     dropped: int
@@ -52,12 +86,19 @@ class PlanOutcome(Enum):
 class Unfrozen:
     """A plan's part at this broker is over."""
 
+    operation: ClassVar[Operation] = Operation(
+        "reconfigured",
+        "A plan held this broker's clients back, and does no longer.",
+        ("broker", "plan", "outcome", "epoch", "frozen_s", "node", "node_before"),
+    )
+
     plan: str
     outcome: PlanOutcome
     epoch: int
     frozen_s: float
-    node: NodeId
-    node_before: NodeId
+    # As they are shown.
+    node: str
+    node_before: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +109,5 @@ class PushedAside:
     by: Peer
 
 
-BrokerNotice = SessionOpened | SessionClosed | Unfrozen | PushedAside | NodeNotice
+SessionNotice = SessionOpened | SessionResumed | SessionDetached | SessionEnded
+BrokerNotice = SessionNotice | Unfrozen | PushedAside | NodeNotice

@@ -11,7 +11,12 @@ from collections.abc import Iterator
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import CloseConnection, ConnectionId, Wake
-from broker_agent.core.base.notices import SessionClosed, SessionOpened
+from broker_agent.core.base.notices import (
+    SessionDetached,
+    SessionEnded,
+    SessionOpened,
+    SessionResumed,
+)
 from broker_agent.core.clients.gate import Gate
 from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.keeping.journal import SessionJournal
@@ -264,24 +269,25 @@ class Reception:
 
     def _note_opened(self, session: Session, *, resumed: bool, now_s: float) -> None:
         self._logbook.session(session, RESUME if resumed else OPEN, now_s)
-        opened = SessionOpened(
-            session.client_id, session.shown_id, len(session.filters), is_resumed=resumed
-        )
-        self._outbox.do(opened)
+        client, shown_id = session.client_id, session.shown_id
+        if resumed:
+            self._outbox.do(SessionResumed(client, shown_id, len(session.filters)))
+        else:
+            self._outbox.do(SessionOpened(client, shown_id))
 
     def _note_closed(self, session: Session, op: str, since_s: float | None, now_s: float) -> None:
         """`since_s`: since when it has had the connection that is gone; None if it had none."""
         self._logbook.session(session, op, now_s)
-        closed = SessionClosed(
-            session.client_id,
-            session.shown_id,
-            len(session.filters),
-            is_over=op == LEAVE,
-            connected_s=now_s - since_s if since_s is not None else None,
-            delivered=session.delivered,
-            dropped=session.dropped,
-        )
-        self._outbox.do(closed)
+        client, shown_id = session.client_id, session.shown_id
+        connected_s = now_s - since_s if since_s is not None else None
+        delivered, dropped = session.delivered, session.dropped
+        if op == LEAVE:
+            self._outbox.do(SessionEnded(client, shown_id, connected_s, delivered, dropped))
+        else:
+            filters = len(session.filters)
+            self._outbox.do(
+                SessionDetached(client, shown_id, connected_s, delivered, dropped, filters)
+            )
 
     # ---- ending ---------------------------------------------------------------------------------
 

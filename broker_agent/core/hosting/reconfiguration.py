@@ -53,6 +53,7 @@ from dynatops.v1.overlay_pb2 import (
     PeerFrame,
     PeerMessage,
 )
+from overlay.base.identifiers import show_node
 from overlay.base.peers import Peer
 from overlay.node import Node
 
@@ -355,8 +356,8 @@ class Reconfiguration:
             outcome = PlanOutcome.COMMITTED
         else:
             outcome = PlanOutcome.ROLLED_BACK
-        node = self._node.me.node_id
-        self._outbox.do(Unfrozen(part.plan, outcome, self.epoch, frozen_s, node, part.node_before))
+        node, before = show_node(self._node.me.node_id), show_node(part.node_before)
+        self._outbox.do(Unfrozen(part.plan, outcome, self.epoch, frozen_s, node, before))
 
     def _give_up(self, part: ReconfigurationPart, now_s: float) -> None:
         """The plan was rolled back: all is as it was."""

@@ -1,4 +1,8 @@
-"""A line in the log for each thing that the core has done: it logs nothing itself."""
+"""A line in the log for each thing that the core has done: it logs nothing itself.
+
+A notice that says how it is logged is logged so. What is here beside that is said in other words
+than its fields, or not each time that it happens.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,18 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import get_args
 
-from broker_agent.core.base.notices import (
-    BrokerNotice,
-    PushedAside,
-    SessionClosed,
-    SessionOpened,
-    Unfrozen,
-)
+from broker_agent.core.base.notices import BrokerNotice, PushedAside, SessionNotice
 from broker_agent.core.broker import Broker
+from dynatops.kit.observing.log_lines import log_notice
 from dynatops.kit.observing.log_operations import (
+    BROKER_OPERATIONS,
     HISTORIES_JOINED,
     PEERS_LOST,
     RANGE_ASSUMED,
-    RECONFIGURED,
     RING_JOINED,
     RING_LEFT,
-    SESSION_DETACHED,
-    SESSION_ENDED,
-    SESSION_OPENED,
-    SESSION_RESUMED,
     TOPICS_HANDED_OVER,
     TOPICS_TAKEN_OVER,
 )
@@ -35,6 +30,8 @@ from overlay.base.effects import HistoriesJoined, PeerLost, RangeAssumed, TookOv
 from overlay.base.identifiers import show_node
 from overlay.base.peers import Peer
 
+# Of a broker, in all.
+OPERATIONS = BROKER_OPERATIONS.with_notices(get_args(BrokerNotice))
 _RING_PERIOD_S = 1.0
 _PEERS_SHOWN = 10
 
@@ -99,12 +96,9 @@ class Narrator:
         )
 
     def on_notice(self, notice: BrokerNotice) -> None:
+        if self._sessions_are_over and isinstance(notice, SessionNotice):
+            return
         match notice:
-            case SessionOpened() | SessionClosed():
-                if not self._sessions_are_over and log.isEnabledFor(logging.INFO):
-                    self._session(notice)
-            case Unfrozen():
-                self._unfrozen(notice)
             case PushedAside(by=by):
                 self._pushed_aside(by)
             case PeerLost(peer=peer):
@@ -116,31 +110,8 @@ class Narrator:
                 self._ring.ranges_assumed += 1
             case HistoriesJoined():
                 self._ring.joined += 1
-
-    # ---- sessions -------------------------------------------------------------------------------
-
-    def _session(self, notice: SessionOpened | SessionClosed) -> None:
-        who: dict[str, Any] = {
-            "broker": self._core.identity.broker_id,
-            "client": notice.client_id,
-            "session": notice.session_id,
-        }
-        if isinstance(notice, SessionOpened):
-            if notice.is_resumed:
-                SESSION_RESUMED.log(log, **who, filters=notice.filters)
-            else:
-                SESSION_OPENED.log(log, **who)
-            return
-        connected_s = notice.connected_s
-        who |= {
-            "connected_s": round(connected_s, 3) if connected_s is not None else None,
-            "delivered": notice.delivered,
-            "dropped": notice.dropped,
-        }
-        if notice.is_over:
-            SESSION_ENDED.log(log, **who)
-        else:
-            SESSION_DETACHED.log(log, **who, filters=notice.filters)
+            case _:
+                log_notice(log, notice, broker=self._core.identity.broker_id)
 
     # ---- the ring -------------------------------------------------------------------------------
 
@@ -188,17 +159,3 @@ class Narrator:
                 "this one goes on at another: end one of the two",
                 name, address,
             )  # fmt: skip
-
-    # ---- reconfigurations -----------------------------------------------------------------------
-
-    def _unfrozen(self, notice: Unfrozen) -> None:
-        RECONFIGURED.log(
-            log,
-            broker=self._core.identity.broker_id,
-            plan=notice.plan,
-            outcome=notice.outcome.value,
-            epoch=notice.epoch,
-            frozen_s=round(notice.frozen_s, 3),
-            node=show_node(notice.node),
-            node_before=show_node(notice.node_before),
-        )

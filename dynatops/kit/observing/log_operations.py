@@ -1,16 +1,16 @@
-"""Every operation that brokers and managers log, and every field: docs/logs.md is made from here.
+"""What brokers and managers log beside the notices of their cores, and every field there is.
 
-To add one, declare it here, and log it. Names are for programs and stay as they are. Seconds are
-floats, in fields that end in `_s`.
+A notice that is logged declares its operation itself (`broker_agent/core/base/notices.py`,
+`reconfig_manager/model/notices.py`); another operation is declared here. docs/logs.md is made from
+both. Names are for programs and stay as they are. Seconds are floats, in fields that end in `_s`.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from dynatops.kit.observing.logs import Operation
+from dynatops.kit.observing.log_lines import Level, Operation
 
 # In each line.
 ALWAYS: Mapping[str, str] = MappingProxyType(
@@ -85,21 +85,32 @@ class DeclaredOperations:
         return iter(self._by_name.values())
 
     def declare(
-        self, name: str, meaning: str, fields: tuple[str, ...], level: int = logging.INFO
+        self, name: str, meaning: str, fields: tuple[str, ...], level: Level = Level.INFO
     ) -> Operation:
         """Each field is one of FIELDS. Raises ValueError."""
+        return self._add(Operation(name, meaning, fields, level))
+
+    def with_notices(self, kinds: Iterable[type]) -> tuple[Operation, ...]:
+        """These, and those that kinds of notices declare. Raises ValueError."""
+        whole = DeclaredOperations()
+        of_notices = (getattr(kind, "operation", None) for kind in kinds)
+        for operation in (*self, *of_notices):
+            if operation is not None:
+                whole._add(operation)
+        return tuple(whole)
+
+    def _add(self, operation: Operation) -> Operation:
+        name = operation.name
         if name in self._by_name:
             raise ValueError(f"the operation {name} is declared twice")
-        if unknown := set(fields) - {*ALWAYS, *FIELDS}:
+        if unknown := set(operation.fields) - {*ALWAYS, *FIELDS}:
             raise ValueError(f"{name}: say in FIELDS what {', '.join(sorted(unknown))} means")
-        self._by_name[name] = Operation(name, meaning, fields, level)
-        return self._by_name[name]
+        self._by_name[name] = operation
+        return operation
 
 
 BROKER_OPERATIONS = DeclaredOperations()
 MANAGER_OPERATIONS = DeclaredOperations()
-
-_SESSION = ("broker", "client", "session")
 
 RING_JOINED = BROKER_OPERATIONS.declare(
     "ring_joined",
@@ -111,34 +122,18 @@ RING_LEFT = BROKER_OPERATIONS.declare(
     "The broker has left the ring: it was told to stop.",
     ("broker", "in_time", "sessions", "seconds"),
 )
-SESSION_OPENED = BROKER_OPERATIONS.declare(
-    "session_opened", "A client has come, and has a new session.", _SESSION
-)
-SESSION_RESUMED = BROKER_OPERATIONS.declare(
-    "session_resumed", "A client has come back to its session.", (*_SESSION, "filters")
-)
-SESSION_DETACHED = BROKER_OPERATIONS.declare(
-    "session_detached",
-    "A connection has ended; its session waits for the client.",
-    (*_SESSION, "connected_s", "delivered", "dropped", "filters"),
-)
-SESSION_ENDED = BROKER_OPERATIONS.declare(
-    "session_ended",
-    "A session is over here: the client went, went elsewhere, or did not come back in time.",
-    (*_SESSION, "connected_s", "delivered", "dropped"),
-)
 PEERS_LOST = BROKER_OPERATIONS.declare(
     "peers_lost",
     "Other brokers are taken for dead: nobody listens there, or they are silent. One line a second "
     "at most.",
     ("broker", "count", "peers"),
-    logging.WARNING,
+    Level.WARNING,
 )
 TOPICS_TAKEN_OVER = BROKER_OPERATIONS.declare(
     "topics_taken_over",
     "The broker goes on with topics after others were taken for dead. One line a second at most.",
     ("broker", "count"),
-    logging.WARNING,
+    Level.WARNING,
 )
 TOPICS_HANDED_OVER = BROKER_OPERATIONS.declare(
     "topics_handed_over",
@@ -151,18 +146,13 @@ RANGE_ASSUMED = BROKER_OPERATIONS.declare(
     "The broker serves its range of the ring without the word of its former owner: copies may lack "
     "what came last.",
     ("broker",),
-    logging.WARNING,
+    Level.WARNING,
 )
 HISTORIES_JOINED = BROKER_OPERATIONS.declare(
     "histories_joined",
     "Topics had two histories, as after a partition, which are one again.",
     ("broker", "count"),
-    logging.WARNING,
-)
-RECONFIGURED = BROKER_OPERATIONS.declare(
-    "reconfigured",
-    "A plan held this broker's clients back, and does no longer.",
-    ("broker", "plan", "outcome", "epoch", "frozen_s", "node", "node_before"),
+    Level.WARNING,
 )
 MANAGER_ATTENDED = BROKER_OPERATIONS.declare(
     "manager_attended", "The broker has a stream to the manager that leads.", ("address",)
@@ -171,31 +161,31 @@ MANAGER_LOST = BROKER_OPERATIONS.declare(
     "manager_lost",
     "No manager can be reached; the broker goes on without. Said once.",
     ("reason",),
-    logging.WARNING,
+    Level.WARNING,
 )
 LAKE_FAILED = BROKER_OPERATIONS.declare(
     "lake_failed",
     "A file could not be written to the lake; it is tried again. Said once.",
     ("broker", "lake", "error", "rows"),
-    logging.ERROR,
+    Level.ERROR,
 )
 LAKE_RECOVERED = BROKER_OPERATIONS.declare(
     "lake_recovered",
     "The lake can be written to again.",
     ("broker", "lake", "files", "rows"),
-    logging.WARNING,
+    Level.WARNING,
 )
 LAKE_ROWS_LOST = BROKER_OPERATIONS.declare(
-    "lake_rows_lost", "Rows will never be in the lake.", ("broker", "lake", "rows"), logging.ERROR
+    "lake_rows_lost", "Rows will never be in the lake.", ("broker", "lake", "rows"), Level.ERROR
 )
 SAVING_FAILED = BROKER_OPERATIONS.declare(
     "saving_failed",
     "Sessions cannot be written to disk; it is tried again. Said once.",
     ("error",),
-    logging.ERROR,
+    Level.ERROR,
 )
 SAVING_RECOVERED = BROKER_OPERATIONS.declare(
-    "saving_recovered", "Sessions are being saved again.", (), logging.WARNING
+    "saving_recovered", "Sessions are being saved again.", (), Level.WARNING
 )
 COMMAND = MANAGER_OPERATIONS.declare(
     "command",
@@ -216,28 +206,17 @@ SOLVED = MANAGER_OPERATIONS.declare(
     ("plan", "algorithm", "brokers", "seconds", "outcome"),
 )
 LEADING = MANAGER_OPERATIONS.declare(
-    "leading", "This manager leads.", ("manager", "fence"), logging.WARNING
+    "leading", "This manager leads.", ("manager", "fence"), Level.WARNING
 )
 DEPOSED = MANAGER_OPERATIONS.declare(
-    "deposed", "This manager leads no more.", ("manager", "reason"), logging.WARNING
+    "deposed", "This manager leads no more.", ("manager", "reason"), Level.WARNING
 )
 STORE_AWAY = MANAGER_OPERATIONS.declare(
     "store_away",
     "The store does not answer: brokers serve as ever, nobody is moved. Said once.",
     ("manager", "error"),
-    logging.WARNING,
+    Level.WARNING,
 )
 STORE_BACK = MANAGER_OPERATIONS.declare(
-    "store_back", "The store answers again.", ("manager",), logging.WARNING
-)
-BROKER_REGISTERED = MANAGER_OPERATIONS.declare(
-    "broker_registered", "A broker has registered with the manager.", ("manager", "broker")
-)
-BROKER_GONE = MANAGER_OPERATIONS.declare(
-    "broker_gone",
-    "A broker has been away for so long that it counts no more.",
-    ("manager", "broker"),
-)
-POLICY_CHANGED = MANAGER_OPERATIONS.declare(
-    "policy_changed", "Another policy is in force.", ("manager", "version", "mode")
+    "store_back", "The store answers again.", ("manager",), Level.WARNING
 )

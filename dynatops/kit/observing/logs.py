@@ -3,7 +3,7 @@
     configure("json", "info", broker="b0")
     SESSION_ENDED.log(log, client="ann", delivered=12)
 
-A line of JSON for each record, with fixed names; or text. An operation (`log_operations`) is one
+A line of JSON for each record, with fixed names; or text. An operation (`log_lines`) is one
 line, with all that is worth knowing about it. Events are not logged: they are counted. Credentials
 within URLs are blotted out, whoever logs them.
 """
@@ -15,38 +15,18 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from dynatops.kit.observing.log_lines import OPERATION_OF_RECORD, VALUES_OF_RECORD
 from dynatops.kit.strict_json import write_json
 
 Format = Literal["text", "json"]
 FORMATS: tuple[Format, ...] = ("text", "json")
 
 _PASSWORD = re.compile(r"(?<=://)([^\s/@:]*):[^\s/@]+@")
-_OPERATION, _VALUES = "dynatops_operation", "dynatops_values"
 _PLAIN = re.compile(r'[^\s"=]+')
 _TOLD_EVERY_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One kind of line. It has these fields and no others; those that do not apply are left out."""
-
-    name: str
-    meaning: str
-    fields: tuple[str, ...]
-    level: int = logging.INFO
-
-    def log(self, log: logging.Logger, text: str = "", **values: object) -> None:
-        """`text` is for people; without it they read the fields."""
-        if not log.isEnabledFor(self.level):
-            return
-        if unknown := values.keys() - set(self.fields):
-            raise ValueError(f"{self.name} has no field {', '.join(sorted(unknown))}")
-        given = {name: value for name, value in values.items() if value is not None}
-        log.log(self.level, "%s", text or self.name, extra={_OPERATION: self.name, _VALUES: given})
 
 
 def configure(form: Format, level: str, **always: str) -> None:
@@ -85,9 +65,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
-        operation = getattr(record, _OPERATION, "")
+        operation = getattr(record, OPERATION_OF_RECORD, "")
         if operation and record.getMessage() == operation:
-            values = getattr(record, _VALUES).items()
+            values = getattr(record, VALUES_OF_RECORD).items()
             text += "".join(f" {name}={_shown(value)}" for name, value in values)
         return without_passwords(text)
 
@@ -106,9 +86,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        operation = getattr(record, _OPERATION, "")
+        operation = getattr(record, OPERATION_OF_RECORD, "")
         if operation:
-            line |= {"operation": operation, **getattr(record, _VALUES)}
+            line |= {"operation": operation, **getattr(record, VALUES_OF_RECORD)}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return without_passwords(write_json(line, default=str))

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Response
 
 from dynatops.kit.security.tokens import Role
+from reconfig_manager.model.policy import Policy
 from reconfig_manager.rest.bodies import PolicyBody
 from reconfig_manager.rest.commands import command_router
 from reconfig_manager.rest.problems import ProblemError, problems, redirect, takes
@@ -19,10 +20,15 @@ from reconfig_manager.rest.requests import (
     tag_of,
     tagged,
 )
-from reconfig_manager.rest.views import PolicyView
+from reconfig_manager.rest.views import RestView
 
 reads = APIRouter(tags=["plans"], dependencies=[Viewing])
 commands = command_router({"set_policy": "set_policy"}, subject="policy")
+
+
+class PolicyView(RestView):
+    policy: Policy
+    version: int
 
 
 @reads.get("/policy", response_model=PolicyView, responses={**TAGGED, **problems()})

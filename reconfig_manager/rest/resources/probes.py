@@ -6,11 +6,20 @@ from fastapi import APIRouter
 
 from reconfig_manager.rest.problems import ProblemError, problems
 from reconfig_manager.rest.requests import Manager
-from reconfig_manager.rest.views import HealthView, ReadyView
+from reconfig_manager.rest.views import RestView
 
 _OPEN = {"x-role": "none"}
 
 router = APIRouter(tags=["manager"])
+
+
+class HealthView(RestView):
+    status: str = "ok"
+
+
+class ReadyView(RestView):
+    status: str = "ready"
+    leads: bool
 
 
 @router.get("/healthz", openapi_extra=_OPEN, responses=problems())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import enum
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Header, Request, Response
 
 from dynatops.kit.security.tokens import Role
-from reconfig_manager.model.plan import Plan
+from reconfig_manager.model.plan import Origin, Phase, Plan, PlanState
 from reconfig_manager.rest.bodies import CommandBody, ProposalBody
 from reconfig_manager.rest.commands import command_router
 from reconfig_manager.rest.problems import problems, redirect, takes
@@ -23,7 +24,7 @@ from reconfig_manager.rest.requests import (
     tag_of,
     tagged,
 )
-from reconfig_manager.rest.views import PageView, PlanSummary, PlanView
+from reconfig_manager.rest.views import PageView, RestView
 
 reads = APIRouter(tags=["plans"], dependencies=[Viewing])
 commands = command_router(
@@ -33,6 +34,85 @@ commands = command_router(
         "cancel_reconfiguration": "cancel",
     }
 )
+
+# ---- views ---------------------------------------------------------------------------------------
+
+
+class Action(enum.StrEnum):
+    APPROVE = "approve"
+    CANCEL = "cancel"
+
+
+# What may be commanded in which state.
+ACTIONS: dict[PlanState, tuple[Action, ...]] = {
+    PlanState.PROPOSED: (Action.APPROVE, Action.CANCEL),
+    PlanState.APPROVED: (Action.CANCEL,),
+    PlanState.EXECUTING: (Action.CANCEL,),
+}
+
+
+def actions_of(plan: Plan) -> tuple[Action, ...]:
+    if plan.phase is not None and (plan.phase.committed or plan.phase is Phase.ROLLING_BACK):
+        return ()
+    if plan.state is PlanState.PROPOSED and plan.prediction is None:
+        return (Action.CANCEL,)
+    return ACTIONS.get(plan.state, ())
+
+
+class PlanView(Plan):
+    """A plan, and what may be done with it now."""
+
+    actions: tuple[Action, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanView:
+        # Field by field: parts are values, and need not be checked again.
+        fields = {name: getattr(plan, name) for name in Plan.model_fields}
+        return cls.model_construct(**fields, actions=actions_of(plan))
+
+
+class PlanSummary(RestView):
+    id: str
+    version: int
+    state: PlanState
+    phase: Phase | None
+    origin: Origin
+    created_s: float
+    changed_s: float
+    actor: str
+    reason: str
+    execute: bool
+    algorithm: str
+    moves: int
+    cost_before: float | None
+    cost_after: float | None
+    benefit: float | None
+    moving_cost: float | None
+    accept: bool | None
+    measured_benefit: float | None
+    note: str
+    flags: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        found = plan.prediction
+        return cls(
+            **{name: getattr(plan, name) for name in _SHARED},
+            algorithm=plan.options.algorithm,
+            moves=len(plan.moves),
+            cost_before=found.cost_before.total if found else None,
+            cost_after=found.cost_after.total if found else None,
+            benefit=found.benefit if found else None,
+            moving_cost=found.moving_cost if found else None,
+            accept=found.accept if found else None,
+            measured_benefit=plan.measurement.measured_benefit if plan.measurement else None,
+        )
+
+
+_SHARED = tuple(
+    name for name in PlanSummary.model_fields if name in Plan.model_fields and name != "moves"
+)
+
 
 # ---- reads ---------------------------------------------------------------------------------------
 

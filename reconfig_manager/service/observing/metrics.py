@@ -14,8 +14,7 @@ from reconfig_manager.model.notices import CheckOutcome
 from reconfig_manager.model.plan import Phase, PlanState
 from reconfig_manager.model.policy import Mode
 from reconfig_manager.rest.broadcast import Broadcast
-from reconfig_manager.service.status_views import Topics
-from reconfig_manager.status import LeaderStatus, ManagerStatus
+from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,7 @@ class ManagerReadings:
 
     status: ManagerStatus
     # Of the network, if this manager leads.
-    topics: Topics | None
+    topics: TopicsStatus | None
     broadcast: Broadcast
 
     @property
@@ -33,7 +32,7 @@ class ManagerReadings:
         return self.status.leader
 
     @property
-    def known(self) -> Topics:
+    def known(self) -> TopicsStatus:
         assert self.topics is not None
         return self.topics
 
@@ -101,23 +100,23 @@ NETWORK: Metrics = [
     _g(
         "model_completeness_ratio",
         "Share of brokers heard of lately, 0 to 1.",
-        lambda s: s.known.status.completeness,
+        lambda s: s.known.completeness,
     ),
     _g(
         "model_ready",
         "Whether enough is known to plan.",
-        lambda s: not s.known.status.model_problem,
+        lambda s: not s.known.model_problem,
     ),
     _g("topics", "Topics known.", lambda s: len(s.known.names)),
     _g(
         "subscriptions",
         "Pairs of a broker and a topic that it subscribes to.",
-        lambda s: sum(s.known.status.subscribers.values()),
+        lambda s: sum(s.known.subscribers.values()),
     ),
     _g(
         "published_events_per_second",
         "Filtered (eq. 12).",
-        lambda s: sum(s.known.status.rates.values()),
+        lambda s: sum(s.known.rates.values()),
     ),
 ]
 

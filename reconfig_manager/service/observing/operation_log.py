@@ -6,22 +6,21 @@ What happened is said by the core, in notices and audit entries; nothing is work
 from __future__ import annotations
 
 import logging
+from typing import get_args
 
-from dynatops.kit.observing.log_operations import (
-    BROKER_GONE,
-    BROKER_REGISTERED,
-    COMMAND,
-    PLAN_CHANGED,
-    POLICY_CHANGED,
-)
+from dynatops.kit.observing import log_lines
+from dynatops.kit.observing.log_operations import COMMAND, MANAGER_OPERATIONS, PLAN_CHANGED
 from reconfig_manager.model.notices import (
-    BrokerGone,
-    BrokerRegistered,
+    LeadershipLost,
+    LeadershipTaken,
     Notice,
     PlanChanged,
-    PolicyChanged,
+    ProcessChecked,
 )
 from reconfig_manager.ports import AuditEntry
+
+# Of a manager, in all.
+OPERATIONS = MANAGER_OPERATIONS.with_notices(get_args(Notice))
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +43,13 @@ def log_notice(manager: str, notice: Notice) -> None:
     """Leaderships are logged where they are won and lost (`store/leadership.py`), checks nowhere:
     the last one is a metric."""
     match notice:
-        case BrokerRegistered(broker_id=broker_id):
-            BROKER_REGISTERED.log(log, manager=manager, broker=broker_id)
-        case BrokerGone(broker_id=broker_id):
-            BROKER_GONE.log(log, manager=manager, broker=broker_id)
-        case PolicyChanged(policy=changed):
-            mode = changed.policy.mode.value
-            POLICY_CHANGED.log(log, manager=manager, version=changed.version, mode=mode)
-        case PlanChanged() if notice.is_entered:
-            _log_plan(manager, notice)
+        case LeadershipTaken() | LeadershipLost() | ProcessChecked():
+            pass
+        case PlanChanged():
+            if notice.is_entered:
+                _log_plan(manager, notice)
+        case _:
+            log_lines.log_notice(log, notice, manager=manager)
 
 
 def _log_plan(manager: str, notice: PlanChanged) -> None:
