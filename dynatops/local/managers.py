@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from dynatops.kit.background import Supervisor
 
 if TYPE_CHECKING:
     from reconfig_manager.service.manager_service import ManagerService
-    from reconfig_manager.store.embedded import EmbeddedServer
+    from reconfig_manager.store.opening import OpenedStore
 
 HOST = "127.0.0.1"
 _PORT_MAX = 65_535
@@ -51,40 +52,39 @@ class ManagersError(StartError):
     """They cannot be started; the message says why."""
 
 
-class _Store:
-    """The server that keeps their state, in a folder that may be for this time only."""
+class _SharedStore:
+    """The store that keeps their state, in a folder that may be for this time only."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._server: EmbeddedServer | None = None
-
-    @property
-    def server(self) -> EmbeddedServer:
-        assert self._server is not None
-        return self._server
+        self._opened: OpenedStore | None = None
 
     @property
     def url(self) -> str:
-        return self._server.url if self._server is not None else ""
+        """For each manager; empty if it was not started."""
+        return self._opened.shared_url if self._opened is not None else ""
 
     async def start(self, supervisor: Supervisor | None = None) -> None:
         # Programs that only talk to brokers do without.
-        from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer  # noqa: PLC0415
+        from reconfig_manager.store.opening import StoreContext, StoreOpenError, open_store  # noqa: PLC0415
+        from reconfig_manager.store.store_settings import StoreSettings  # noqa: PLC0415
 
         folder = self._data_dir
         if not folder:
             self._temporary = tempfile.TemporaryDirectory(prefix="dynatops-")
             folder = self._temporary.name
+        url = f"embedded:{Path(folder) / _FOLDER}"
         try:
-            self._server = await EmbeddedServer.start(Path(folder) / _FOLDER, supervisor=supervisor)
-        except EmbeddedError as error:
+            context = StoreContext(StoreSettings(), time.time, supervisor=supervisor)
+            self._opened = await open_store(url, context)
+        except StoreOpenError as error:
             raise ManagersError(str(error)) from error
 
     async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop()
-            self._server = None
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
@@ -123,11 +123,7 @@ class LocalManagers:
         self._names = [f"m{i}" for i in range(managers)]
         self._values = dict(values or {})
         self._http_port = http_port
-        self._store = _Store(data_dir)
-
-    @property
-    def store(self) -> EmbeddedServer:
-        return self._store.server
+        self._store = _SharedStore(data_dir)
 
     @property
     def store_url(self) -> str:
@@ -160,7 +156,7 @@ class LocalManagers:
                 "manager_id": name,
                 "listen": f"{HOST}:0",
                 "rest": {**self._values.get("rest", {}), "listen": f"{HOST}:{http_port}"},
-                "store": {**self._values.get("store", {}), "redis_url": self.store.url},
+                "store": {**self._values.get("store", {}), "url": self.store_url},
             }
             service = ManagerService(ManagerProcessSettings.model_validate(values))
             try:
@@ -197,7 +193,7 @@ class ManagerProcess:
     async def start(
         cls,
         name: str,
-        redis_url: str,
+        store_url: str,
         *,
         listen: str = f"{HOST}:0",
         http: str = f"{HOST}:0",
@@ -205,7 +201,7 @@ class ManagerProcess:
     ) -> Self:
         """Start it, and wait until it listens. Raises ManagersError."""
         arguments = [sys.executable, "-m", "dynatops", "manager", "--json", "--manager-id", name]
-        arguments += ["--redis", redis_url, "--listen", listen, "--http", http, *options]
+        arguments += ["--store", store_url, "--listen", listen, "--http", http, *options]
         log = ProcessLog()
         process = await asyncio.create_subprocess_exec(
             *arguments,
@@ -255,11 +251,7 @@ class ProcessManagers:
         self._names = [f"m{i}" for i in range(managers)]
         self._options = list(options)
         self._http_port = http_port
-        self._store = _Store(data_dir)
-
-    @property
-    def store(self) -> EmbeddedServer:
-        return self._store.server
+        self._store = _SharedStore(data_dir)
 
     @property
     def store_url(self) -> str:
@@ -283,7 +275,7 @@ class ProcessManagers:
     async def add(self, name: str, *, listen: str = f"{HOST}:0") -> ManagerProcess:
         port = _http_port(self._http_port, len(self.managers))
         manager = await ManagerProcess.start(
-            name, self.store.url, listen=listen, http=f"{HOST}:{port}", options=self._options
+            name, self.store_url, listen=listen, http=f"{HOST}:{port}", options=self._options
         )
         self.managers.append(manager)
         return manager

@@ -106,7 +106,7 @@ class ManagerProcessSettings(_Group):
     data_dir: str = Field(
         "",
         description="Folder of this manager alone, where its own server keeps the state; needed "
-        "unless store.redis_url names another.",
+        "unless store.url or store.redis_url names another place.",
     )
     insecure: bool = Field(
         False, description="Listen beyond loopback although not everyone is authenticated."
@@ -128,12 +128,18 @@ class ManagerProcessSettings(_Group):
 
     @model_validator(mode="after")
     def _has_a_store(self) -> Self:
-        if bool(self.store.redis_url) == bool(self.data_dir):
+        if sum(map(bool, (self.store.url, self.store.redis_url, self.data_dir))) != 1:
             raise ValueError(
                 "name one place for the state: data_dir (--data-dir) for a server of this "
-                "manager's own, or store.redis_url (--redis) for one that is there"
+                "manager's own, store.redis_url (--redis) for one that is there, or store.url "
+                "(--store) for any kind of store"
             )
         return self
+
+    @property
+    def store_url(self) -> str:
+        """Where the state is kept, however that was said."""
+        return self.store.url or self.store.redis_url or f"embedded:{self.data_dir}"
 
     @model_validator(mode="after")
     def _stays_private(self) -> Self:

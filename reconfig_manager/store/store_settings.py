@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-_SCHEMES = ("redis", "rediss", "unix")
+from reconfig_manager.store.opening import describe_stores, kind_of, unknown_store
+
+_REDIS_SCHEMES = ("redis", "rediss", "unix")
 
 
 class StoreSettings(BaseModel):
@@ -15,6 +17,10 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    url: str = Field(
+        "",
+        description=f"Where the state is kept, if not as redis_url says: {describe_stores()}.",
+    )
     redis_url: str = Field(
         "",
         description="redis://, rediss:// or unix:// URL of a Redis or Valkey server that all "
@@ -46,10 +52,17 @@ class StoreSettings(BaseModel):
         10_000, ge=1, description="Idempotency keys kept; past it, the oldest are forgotten."
     )
 
+    @field_validator("url")
+    @classmethod
+    def _is_of_a_store(cls, value: str) -> str:
+        if value and kind_of(value) is None:
+            raise ValueError(unknown_store())
+        return value
+
     @field_validator("redis_url")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in _SCHEMES:
+        if value and urlsplit(value).scheme not in _REDIS_SCHEMES:
             # Not the value: there may be a password in it.
             raise ValueError("write redis://host:port/0, rediss://host:port/0 or unix:///path")
         return value
