@@ -133,9 +133,10 @@ class ManagerDriver:
         await self._flush_audit()
         await self.solver.stop()
 
-    def advise(self, rates: dict[str, float], computed_s: float) -> None:
-        """Publication rates computed elsewhere; a clock that is ahead there keeps none fresh."""
-        self._perform(self.manager.advise(rates, min(computed_s, self.now_s())))
+    def advise(self, rates: dict[str, float], computed_s: float, fresh_for_s: float) -> None:
+        """Publication rates computed elsewhere, perhaps by a clock that is ahead."""
+        now_s = self.now_s()
+        self._perform(self.manager.advise(rates, min(computed_s, now_s), now_s + fresh_for_s))
 
     async def _tick_forever(self) -> None:
         while True:

@@ -150,7 +150,9 @@ class ManagerService:
         self.address = settings.advertise or f"{shown_host}:{port}"
         driver.agents.address = self.address
         self.manager_id = settings.manager_id or default_manager_id(port)
-        driver.manager = Manager(settings.manager, self.manager_id)
+        driver.manager = Manager(
+            settings.manager, self.manager_id, advice_ttl_s=settings.advice.ttl_s
+        )
         facade = ManagerFacade(driver, opened.store, self._broadcast, settings.rest)
         self._rest = RestServer(create_app(facade, settings.rest), settings.rest)
         # Until then it is asked about leadership by nobody.

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dynatops.kit.addresses import is_loopback, split_address
 from dynatops.kit.security.peer_credentials import PeerSecurity
-from reconfig_manager.model.core_settings import ManagerSettings
+from reconfig_manager.model.core_settings import ADVICE_TTL_S, ManagerSettings
 from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.store.store_settings import LeadershipSettings, StoreSettings
 
 DEFAULT_PORT = 7470
+
+# Settings that have another name now: what was meant is not to be dropped in silence.
+_RENAMED = {("manager", "monitor", "advice_ttl_s"): "advice.ttl_s"}
 
 
 class _Group(BaseModel):
@@ -82,6 +85,12 @@ class RateAdviceSettings(_Group):
         description="File with the password of that server, where it is another than the store's.",
     )
     period_s: float = Field(15.0, gt=0, description="How often to look.")
+    ttl_s: float = Field(
+        ADVICE_TTL_S,
+        gt=0,
+        description="Rates computed longer ago are not used, nor those that Redis has forgotten; a "
+        "new leader takes no older ones from the leader before.",
+    )
     topics_max: int = Field(1_000_000, ge=1, description="More are not taken, and that is said.")
 
 
@@ -118,6 +127,18 @@ class ManagerProcessSettings(_Group):
     advice: RateAdviceSettings = Field(default_factory=RateAdviceSettings)
     rest: RestSettings = Field(default_factory=RestSettings)
     security: PeerSecurity = Field(default_factory=PeerSecurity)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_present_names(cls, values: Any) -> Any:
+        for (*groups, name), present in _RENAMED.items():
+            place = values
+            for group in groups:
+                place = place.get(group) if isinstance(place, dict) else None
+            if isinstance(place, dict) and name in place:
+                former = ".".join((*groups, name))
+                raise ValueError(f"{former} is called {present} now: set that instead")
+        return values
 
     @field_validator("listen", "advertise")
     @classmethod

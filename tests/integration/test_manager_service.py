@@ -259,6 +259,9 @@ class TestFailing:
         assert main(["manager", "--data-dir", str(tmp_path), "--set", "x=1"]) == 2
         assert main(["manager", "--data-dir", str(tmp_path), "--set", "leadership.ttl_s=1"]) == 2
         assert "must be shorter than ttl_s" in capsys.readouterr().err
+        former = "manager.monitor.advice_ttl_s"
+        assert main(["manager", "--data-dir", str(tmp_path), "--set", f"{former}=9"]) == 2
+        assert f"{former} is called advice.ttl_s now" in capsys.readouterr().err
         file = tmp_path / "file"
         file.touch()
         assert main(["manager", "--data-dir", str(file), "--listen", "127.0.0.1:0"]) == 1
