@@ -101,7 +101,7 @@ class RuntimeSettings(BaseModel):
         gt=0,
         description="Memory for first messages, of strangers that pose as clients, and as much "
         "for those that pose as brokers: as many streams without a hello are read from at a time "
-        "as largest messages fit in. The others wait, and whoever says nothing is ended for them.",
+        "as largest messages fit in. The others wait, and one that says nothing is ended for them.",
     )
     connection_idle_s: float = Field(
         60.0, gt=0, description="A connection without any stream is closed after this."
@@ -138,7 +138,7 @@ class ManagerLinkSettings(BaseModel):
 
 
 class HttpSettings(BaseModel):
-    """Probes and metrics, for whoever looks after the process. There is nothing secret in them, and
+    """Probes and metrics, for the operators of the process. There is nothing secret in them, and
     nothing that changes anything: no token is asked for, and no TLS spoken."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -151,8 +151,8 @@ class HttpSettings(BaseModel):
     connections_max: int = Field(
         256,
         gt=0,
-        description="Connections at once; past it the oldest one, of whoever has most, is closed "
-        "for the next, so that probes are always answered.",
+        description="Connections at once; past it the oldest one, of the address with most, is "
+        "closed for the next, so that probes are always answered.",
     )
     request_bytes_max: int = Field(
         8192, ge=256, description="Largest request; a larger one is answered 400."

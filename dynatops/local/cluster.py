@@ -189,7 +189,7 @@ class BrokerProcess:
             *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=log.fd,
-            # Ctrl-C is for whoever started the cluster; it then stops the brokers.
+            # Ctrl-C is for the process that started the cluster; it then stops the brokers.
             start_new_session=True,
         )
         assert process.stdout is not None

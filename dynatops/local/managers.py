@@ -34,8 +34,8 @@ _FOLDER = "store"
 
 
 class ProcessLog:
-    """Where a process says what it says: in no pipe, as whoever writes to a full one stands still,
-    and nobody reads while all is well."""
+    """Where a process says what it says: in no pipe, as a process that writes to a full one
+    stands still, and nobody reads while all is well."""
 
     def __init__(self) -> None:
         self.fd, path = tempfile.mkstemp(prefix="dynatops-")
@@ -207,7 +207,7 @@ class ManagerProcess:
             *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=log.fd,
-            # Ctrl-C is for whoever started it.
+            # Ctrl-C is for the process that started it.
             start_new_session=True,
         )
         assert process.stdout is not None

@@ -41,7 +41,7 @@ class ServiceSettings(_Group):
         gt=0,
         description="Memory for first messages of streams: as many that have not said which "
         "broker they are of are read from at a time as largest messages fit in. The others wait, "
-        "and whoever says nothing is ended for them.",
+        "and one that says nothing is ended for them.",
     )
     agent_queue_frames_max: int = Field(
         64,

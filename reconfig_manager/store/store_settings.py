@@ -30,7 +30,7 @@ class StoreSettings(BaseModel):
     password: str = Field(
         "",
         description="File with the server's password; by default $DYNATOPS_REDIS_PASSWORD. In the "
-        "URL whoever lists processes could read it.",
+        "URL every user of the machine could read it.",
     )
     key_prefix: str = Field(
         "dynatops:manager:",

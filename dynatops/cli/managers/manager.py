@@ -37,7 +37,7 @@ def add_commands(commands: Commands) -> None:
         "SIGHUP makes it read its tokens and certificates again.",
         epilog="With --json the first line printed has its addresses, once it listens. "
         f"Exit code {EXIT_CODE}: something in it has failed that it cannot do without, and its log "
-        "says what; whoever keeps it running should start it again.",
+        "says what; its supervisor should start it again.",
     )
     parser.add_argument(
         "--listen",

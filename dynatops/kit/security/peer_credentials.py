@@ -45,7 +45,7 @@ class PeerSecurity(BaseModel):
     )
     require_client_certificates: bool = Field(
         False,
-        description="Turn away whoever shows no certificate of tls_ca: clients, brokers, commands.",
+        description="Turn away clients, brokers and commands that show no certificate of tls_ca.",
     )
     peer_secret: str = Field(
         "",
@@ -102,7 +102,7 @@ class LinkCredentials:
         return _proof(self.secrets[0], words) if self.secrets else b""
 
     def believe(self, words: bytes, proof: bytes) -> bool:
-        """Whether whoever proves this is of this network."""
+        """Whether a process that proves this is of this network."""
         if not self.secrets:
             return True
         # All are compared: which one it was must not show in how long it took.
@@ -163,7 +163,7 @@ class ServerCertificates:
         return grpc.ssl_server_certificate_configuration([pair], authorities)
 
     def reload(self) -> None:
-        """Show what the files hold now to whoever comes next. Raises TlsFileError."""
+        """Show what the files hold now to the next that comes. Raises TlsFileError."""
         self._tls.check()
         self._renewed = self._read()
 
