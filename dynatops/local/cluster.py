@@ -136,15 +136,15 @@ class LocalCluster:
                 await asyncio.sleep(0.02)
 
     def is_settled(self) -> bool:
-        nodes = {agent.core.node.me.node_id: agent.core.node for agent in self.agents}
+        nodes = {node.me.node_id: node for node in (a.core.status().node for a in self.agents)}
         geometry = RingGeometry(nodes)
         fingers = geometry.fingers()
         for i in range(len(geometry)):
             node = nodes[NodeId(int(geometry.node_ids[i]))]
             expected = {int(geometry.node_ids[k]) for k in fingers[i] if k != i}
-            if not node.reigns.ready or node.ring.range_low != int(geometry.node_ids[i - 1]):
+            if not node.is_ready or node.range_low != int(geometry.node_ids[i - 1]):
                 return False
-            if {peer.node_id for peer in node.ring.fingers.routes.targets} != expected:
+            if {peer.node_id for peer in node.fingers} != expected:
                 return False
         return True
 
