@@ -16,7 +16,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.security import SecuritySettings
-from dynatops.kit.addresses import is_loopback, split_address
+from dynatops.kit.addresses import split_address
 from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 
@@ -286,14 +286,8 @@ class BrokerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _stays_private(self) -> Self:
-        host, _ = split_address(self.listen)
-        missing = self.security.missing_beyond_loopback()
-        if missing and not self.insecure and not is_loopback(host):
-            raise ValueError(
-                f"listening on {self.listen} would let anyone who can reach it publish and "
-                f"subscribe; set {', and '.join(missing)}; or listen on 127.0.0.1; or say "
-                "--insecure if the network is trusted"
-            )
+        danger = "publish and subscribe"
+        self.security.check_listening(self.listen, insecure=self.insecure, danger=danger)
         return self
 
 

@@ -5,21 +5,16 @@ each in a process of its own. They share a server for their state, which is this
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
 import socket
-import sys
 import tempfile
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from broker_agent.runtime.agent import StartError
 from dynatops.kit.background import Supervisor
+from dynatops.local.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from reconfig_manager.service.manager_service import ManagerService
@@ -28,24 +23,8 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 _PORT_MAX = 65_535
 _LEAD_TIMEOUT_S = 15.0
-_STOP_TIMEOUT_S = 15.0
 # Sockets have short paths.
 _FOLDER = "store"
-
-
-class ProcessLog:
-    """Where a process says what it says: in no pipe, as a process that writes to a full one
-    stands still, and nobody reads while all is well."""
-
-    def __init__(self) -> None:
-        self.fd, path = tempfile.mkstemp(prefix="dynatops-")
-        os.unlink(path)  # noqa: PTH108  # the file lives as long as somebody has it open
-        weakref.finalize(self, os.close, self.fd)
-
-    def text(self) -> str:
-        """What it has said so far."""
-        size = os.fstat(self.fd).st_size
-        return os.pread(self.fd, size, 0).decode(errors="replace").strip()
 
 
 class ManagersError(StartError):
@@ -175,19 +154,13 @@ class LocalManagers:
         await self._store.stop()
 
 
-class ManagerProcess:
+class ManagerProcess(ChildProcess):
     """One manager in a process of its own."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, facts: Any) -> None:
-        self.name = name
-        self.process = process
-        # For brokers; for people.
-        self.address: str = facts["address"]
-        self.url: str = facts["http"]
-
     @property
-    def lives(self) -> bool:
-        return self.process.returncode is None
+    def url(self) -> str:
+        """For people."""
+        return self.http
 
     @classmethod
     async def start(
@@ -200,39 +173,9 @@ class ManagerProcess:
         options: Sequence[str] = (),
     ) -> Self:
         """Start it, and wait until it listens. Raises ManagersError."""
-        arguments = [sys.executable, "-m", "dynatops", "manager", "--json", "--manager-id", name]
-        arguments += ["--store", store_url, "--listen", listen, "--http", http, *options]
-        log = ProcessLog()
-        process = await asyncio.create_subprocess_exec(
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log.fd,
-            # Ctrl-C is for the process that started it.
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        line = await process.stdout.readline()
-        if not line:
-            await process.communicate()
-            raise ManagersError(log.text() or f"manager {name} ended at once")
-        return cls(name, process, json.loads(line))
-
-    def kill(self) -> None:
-        """SIGKILL: the lease runs out by itself."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-
-    async def stop(self) -> int:
-        """SIGTERM, and wait; the exit code."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(_STOP_TIMEOUT_S):
-                await self.process.communicate()
-        except TimeoutError:
-            self.kill()
-            await self.process.communicate()
-        return self.process.returncode or 0
+        arguments = ["manager", "--json", "--manager-id", name, "--store", store_url]
+        arguments += ["--listen", listen, "--http", http, *options]
+        return await cls.spawn(name, arguments, ManagersError)
 
 
 class ProcessManagers:

@@ -14,7 +14,7 @@ import logging
 import secrets
 import time
 
-from dynatops.kit.addresses import split_address
+from dynatops.kit.addresses import join_address, split_address
 from dynatops.kit.background import Supervisor, until_one_ends
 from dynatops.kit.security.peer_credentials import (
     CredentialsError,
@@ -146,8 +146,7 @@ class ManagerService:
                 "this host's; choose another"
             )
         host, _ = split_address(settings.listen)
-        shown_host = f"[{host}]" if ":" in host else host
-        self.address = settings.advertise or f"{shown_host}:{port}"
+        self.address = settings.advertise or join_address(host, port)
         driver.agents.address = self.address
         self.manager_id = settings.manager_id or default_manager_id(port)
         driver.manager = Manager(

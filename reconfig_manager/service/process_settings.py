@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dynatops.kit.addresses import is_loopback, split_address
+from dynatops.kit.addresses import split_address
 from dynatops.kit.security.peer_credentials import PeerSecurity
 from reconfig_manager.model.core_settings import ADVICE_TTL_S, ManagerSettings
 from reconfig_manager.rest.rest_settings import RestSettings
@@ -164,14 +164,8 @@ class ManagerProcessSettings(_Group):
 
     @model_validator(mode="after")
     def _stays_private(self) -> Self:
-        host, _ = split_address(self.listen)
-        missing = self.security.missing_beyond_loopback()
-        if missing and not self.insecure and not is_loopback(host):
-            raise ValueError(
-                f"listening on {self.listen} would let anyone who can reach it pass for a broker; "
-                f"set {', and '.join(missing)}; or listen on 127.0.0.1; or say --insecure if the "
-                "network is trusted"
-            )
+        danger = "pass for a broker"
+        self.security.check_listening(self.listen, insecure=self.insecure, danger=danger)
         return self
 
 

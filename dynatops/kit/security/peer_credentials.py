@@ -13,6 +13,7 @@ from typing import Self
 import grpc
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dynatops.kit.addresses import is_loopback, split_address
 from dynatops.kit.security.tls import Tls, TlsFileError
 
 _SECRET_CHARACTERS_MIN = 16
@@ -74,6 +75,16 @@ class PeerSecurity(BaseModel):
                 "security.tls_key and security.tls_ca"
             )
         return self
+
+    def check_listening(self, listen: str, *, insecure: bool, danger: str) -> None:
+        """Raises ValueError if strangers could reach the address; `danger`: what they could do."""
+        missing = self.missing_beyond_loopback()
+        if missing and not insecure and not is_loopback(split_address(listen)[0]):
+            raise ValueError(
+                f"listening on {listen} would let anyone who can reach it {danger}; "
+                f"set {', and '.join(missing)}; or listen on 127.0.0.1; or say --insecure if the "
+                "network is trusted"
+            )
 
     def missing_beyond_loopback(self) -> list[str]:
         """What a network that anyone may reach asks for, and is not set."""
