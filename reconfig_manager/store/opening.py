@@ -34,13 +34,14 @@ class StoreKind:
     meaning: str
 
 
+REDIS = StoreKind(
+    ("redis", "rediss", "unix"),
+    "redis_store",
+    "redis://HOST:PORT/0 (or rediss://, unix:///PATH)",
+    "a Redis or Valkey server that managers share",
+)
 STORES = (
-    StoreKind(
-        ("redis", "rediss", "unix"),
-        "redis_store",
-        "redis://HOST:PORT/0 (or rediss://, unix:///PATH)",
-        "a Redis or Valkey server that managers share",
-    ),
+    REDIS,
     StoreKind(
         ("embedded",),
         "embedded",

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from typing import Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from reconfig_manager.store.opening import describe_stores, kind_of, unknown_store
-
-_REDIS_SCHEMES = ("redis", "rediss", "unix")
+from reconfig_manager.store.opening import REDIS, describe_stores, kind_of, unknown_store
 
 
 class StoreSettings(BaseModel):
@@ -62,7 +59,7 @@ class StoreSettings(BaseModel):
     @field_validator("redis_url")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in _REDIS_SCHEMES:
+        if value and kind_of(value) is not REDIS:
             # Not the value: there may be a password in it.
             raise ValueError("write redis://host:port/0, rediss://host:port/0 or unix:///path")
         return value
