@@ -21,7 +21,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def counted_as(host: str) -> str:
-    """Whose an address is, where one may have so much: who has IPv6 has a whole network."""
+    """The host of an address, where each may have so much: one with IPv6 has a whole network."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

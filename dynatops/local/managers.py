@@ -71,7 +71,7 @@ class _SharedStore:
 
 def _http_port(first: int, index: int) -> int:
     """Ports follow each other from the first. Where one is taken, by a manager of another network
-    perhaps, any will do: who looks for it is told."""
+    perhaps, any will do, and the address is told."""
     port = first + index
     if not first or port > _PORT_MAX:
         return 0
