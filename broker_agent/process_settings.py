@@ -16,7 +16,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.security import SecuritySettings
-from dynatops.kit.addresses import is_loopback, split_address
+from dynatops.kit.addresses import split_address
 from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 
@@ -101,7 +101,7 @@ class RuntimeSettings(BaseModel):
         gt=0,
         description="Memory for first messages, of strangers that pose as clients, and as much "
         "for those that pose as brokers: as many streams without a hello are read from at a time "
-        "as largest messages fit in. The others wait, and whoever says nothing is ended for them.",
+        "as largest messages fit in. The others wait, and one that says nothing is ended for them.",
     )
     connection_idle_s: float = Field(
         60.0, gt=0, description="A connection without any stream is closed after this."
@@ -138,7 +138,7 @@ class ManagerLinkSettings(BaseModel):
 
 
 class HttpSettings(BaseModel):
-    """Probes and metrics, for whoever looks after the process. There is nothing secret in them, and
+    """Probes and metrics, for the operators of the process. There is nothing secret in them, and
     nothing that changes anything: no token is asked for, and no TLS spoken."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -151,8 +151,8 @@ class HttpSettings(BaseModel):
     connections_max: int = Field(
         256,
         gt=0,
-        description="Connections at once; past it the oldest one, of whoever has most, is closed "
-        "for the next, so that probes are always answered.",
+        description="Connections at once; past it the oldest one, of the address with most, is "
+        "closed for the next, so that probes are always answered.",
     )
     request_bytes_max: int = Field(
         8192, ge=256, description="Largest request; a larger one is answered 400."
@@ -286,14 +286,8 @@ class BrokerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _stays_private(self) -> Self:
-        host, _ = split_address(self.listen)
-        missing = self.security.missing_beyond_loopback()
-        if missing and not self.insecure and not is_loopback(host):
-            raise ValueError(
-                f"listening on {self.listen} would let anyone who can reach it publish and "
-                f"subscribe; set {', and '.join(missing)}; or listen on 127.0.0.1; or say "
-                "--insecure if the network is trusted"
-            )
+        danger = "publish and subscribe"
+        self.security.check_listening(self.listen, insecure=self.insecure, danger=danger)
         return self
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dynatops.v1.manager_pb2 import LoadReport, Registration, StepReply
 from reconfig_manager.execution.plan_executor import PlanExecutor
 from reconfig_manager.leader.leader_state import POLICY, LeaderState, audit
-from reconfig_manager.model.core_settings import ManagerSettings
+from reconfig_manager.model.core_settings import ADVICE_TTL_S, ManagerSettings
 from reconfig_manager.model.network import Model
 from reconfig_manager.model.notices import (
     BrokerGone,
@@ -67,8 +67,11 @@ class _Leading:
 
 
 class Manager:
-    def __init__(self, settings: ManagerSettings, me: str) -> None:
+    def __init__(
+        self, settings: ManagerSettings, me: str, *, advice_ttl_s: float = ADVICE_TTL_S
+    ) -> None:
         self.settings = settings
+        self._advice_ttl_s = advice_ttl_s
         self.me = me
         self._led: _Leading | None = None
         self._advice: RateAdvice | None = None
@@ -81,7 +84,9 @@ class Manager:
 
     def lead(self, fence: int, state: StoredState, now_s: float) -> Effects:
         """It got the lease, and read the state after that."""
-        leader = LeaderState(self.settings, self.me, fence, state, now_s)
+        leader = LeaderState(
+            self.settings, self.me, fence, state, now_s, advice_ttl_s=self._advice_ttl_s
+        )
         if self._advice is not None:
             leader.monitor.advise(self._advice)
         led = self._led = _Leading(leader, now_s)
@@ -137,9 +142,9 @@ class Manager:
             self._led.leader.members.ended(agent, now_s)
         return []
 
-    def advise(self, rates: dict[str, float], at_s: float) -> Effects:
+    def advise(self, rates: dict[str, float], at_s: float, fresh_until_s: float) -> Effects:
         """Publication rates computed by Spark, events/s by topic."""
-        self._advice = RateAdvice(rates, at_s)
+        self._advice = RateAdvice(rates, at_s, fresh_until_s)
         if self._led is not None:
             self._led.leader.monitor.advise(self._advice)
         return []

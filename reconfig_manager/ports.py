@@ -204,6 +204,9 @@ class Store(Protocol):
     arrived. Fenced writes raise Deposed if the fence is not the newest given out.
     """
 
+    # Questions that were not answered.
+    failures: int
+
     async def acquire(self, me: str, ttl_s: float, fence_min: int = 0) -> int | None:
         """Lead: a fence above all former and at least `fence_min`; None if another leads."""
         ...

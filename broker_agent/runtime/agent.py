@@ -60,7 +60,7 @@ from broker_agent.runtime.recording import make_core
 from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.streams import InputFailedError
 from broker_agent.tokens import read_tokens
-from dynatops.kit.addresses import split_address
+from dynatops.kit.addresses import join_address, split_address
 from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.background import Supervisor, until_one_ends
 from dynatops.kit.security.peer_credentials import (
@@ -139,8 +139,7 @@ class Agent:
                 f"cannot listen on {settings.listen}: the port is in use, or the address is not "
                 "this host's; choose another"
             )
-        shown_host = f"[{host}]" if ":" in host else host
-        self.address = settings.advertise or f"{shown_host}:{port}"
+        self.address = settings.advertise or join_address(host, port)
         self.broker_id = settings.broker_id or default_broker_id(port)
         self.started_s = self._now()
         store, stored, incarnation = await self._begin_life()

@@ -1,4 +1,4 @@
-"""What is wrong with `--set NAME=VALUE`, in words for whoever typed it."""
+"""What is wrong with `--set NAME=VALUE`, in words for the user that typed it."""
 
 from __future__ import annotations
 

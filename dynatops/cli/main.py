@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with plain_output():
             return _run(argv)
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
+        # The program that read our output has seen enough.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # lives as long as the process
         return 0
 

@@ -15,8 +15,13 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def join_address(host: str, port: int) -> str:
+    """What `split_address` takes apart."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def counted_as(host: str) -> str:
-    """Whose an address is, where one may have so much: who has IPv6 has a whole network."""
+    """The host of an address, where each may have so much: one with IPv6 has a whole network."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,6 +1,6 @@
 """The password of a Redis server: from a file or the environment, not from a command line.
 
-Whoever can list processes can read command lines. A URL may still hold a password,
+Users that can list processes can read command lines. A URL may still hold a password,
 as in `$DYNATOPS_REDIS`; where it came by a command line that is said (`exposed_password`).
 
 Imports nothing of Redis: those that are told of a password need not have it.
@@ -52,8 +52,8 @@ def exposed_password(values: Iterable[str], instead: str) -> str:
     if not any(_holds_password(value) for value in values):
         return ""
     return (
-        "the password in the URL can be read by whoever can list this machine's processes: put it "
-        f"into a file ({instead}) or into ${PASSWORD_VARIABLE}"
+        "the password in the URL can be read by every user that can list this machine's processes: "
+        f"put it into a file ({instead}) or into ${PASSWORD_VARIABLE}"
     )
 
 

@@ -10,10 +10,6 @@ difference.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,7 +20,8 @@ from broker_agent.process_settings import BrokerSettings, ManagerLinkSettings
 from broker_agent.runtime.agent import Agent, StartError
 from dynatops.kit.background import EXIT_CODE, BackgroundError, Supervisor
 from dynatops.lake.lake_settings import LakeSettings
-from dynatops.local.managers import LocalManagers, ProcessLog, ProcessManagers
+from dynatops.local.child_process import ChildProcess
+from dynatops.local.managers import LocalManagers, ProcessManagers
 from overlay.base.identifiers import NodeId
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.placement.geometry import RingGeometry
@@ -32,7 +29,6 @@ from overlay.placement.geometry import RingGeometry
 HOST = "127.0.0.1"
 _JOIN_AT_ONCE = 8
 _SETTLE_TIMEOUT_S = 30.0
-_STOP_TIMEOUT_S = 15.0
 _LOOK_S = 0.5
 
 
@@ -136,15 +132,15 @@ class LocalCluster:
                 await asyncio.sleep(0.02)
 
     def is_settled(self) -> bool:
-        nodes = {agent.core.node.me.node_id: agent.core.node for agent in self.agents}
+        nodes = {node.me.node_id: node for node in (a.core.status().node for a in self.agents)}
         geometry = RingGeometry(nodes)
         fingers = geometry.fingers()
         for i in range(len(geometry)):
             node = nodes[NodeId(int(geometry.node_ids[i]))]
             expected = {int(geometry.node_ids[k]) for k in fingers[i] if k != i}
-            if not node.reigns.ready or node.ring.range_low != int(geometry.node_ids[i - 1]):
+            if not node.is_ready or node.range_low != int(geometry.node_ids[i - 1]):
                 return False
-            if {peer.node_id for peer in node.ring.fingers.routes.targets} != expected:
+            if {peer.node_id for peer in node.fingers} != expected:
                 return False
         return True
 
@@ -162,64 +158,19 @@ class LocalCluster:
         await self._supervisor.stop()
 
 
-class BrokerProcess:
+class BrokerProcess(ChildProcess):
     """One broker in a process of its own."""
-
-    def __init__(
-        self, name: str, process: asyncio.subprocess.Process, facts: Any, log: ProcessLog
-    ) -> None:
-        self._log = log
-        self.name = name
-        self.address: str = facts["address"]
-        # Probes and metrics, if they were asked for.
-        self.http: str = facts.get("http", "")
-        self.process = process
 
     @classmethod
     async def start(
         cls, name: str, *, port: int = 0, join: Sequence[str] = (), options: Sequence[str] = ()
     ) -> Self:
         """Start it, and wait until it is a member of its ring. Raises StartError."""
-        arguments = [sys.executable, "-m", "dynatops", "broker", "--json"]
-        arguments += ["--broker-id", name, "--listen", f"{HOST}:{port}", *options]
+        arguments = ["broker", "--json", "--broker-id", name, "--listen", f"{HOST}:{port}"]
+        arguments += options
         for seed in join:
             arguments += ["--join", seed]
-        log = ProcessLog()
-        process = await asyncio.create_subprocess_exec(
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log.fd,
-            # Ctrl-C is for whoever started the cluster; it then stops the brokers.
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        line = await process.stdout.readline()
-        if not line:
-            await process.communicate()
-            raise StartError(log.text() or f"broker {name} ended at once")
-        return cls(name, process, json.loads(line), log)
-
-    @property
-    def said(self) -> str:
-        """What it has said on standard error."""
-        return self._log.text()
-
-    def kill(self) -> None:
-        """SIGKILL: no farewell."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-
-    async def stop(self) -> int:
-        """SIGTERM, and wait; the exit code."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(_STOP_TIMEOUT_S):
-                await self.process.communicate()
-        except TimeoutError:
-            self.kill()
-            await self.process.communicate()
-        return self.process.returncode or 0
+        return await cls.spawn(name, arguments, StartError)
 
 
 class ProcessCluster:
@@ -271,7 +222,7 @@ class ProcessCluster:
 
     async def add(self, name: str, *, port: int = 0) -> BrokerProcess:
         """Start one more broker, which joins the others."""
-        living = [b.address for b in self.brokers if b.process.returncode is None]
+        living = [b.address for b in self.brokers if b.lives]
         folder = _folder_of(name, self._data_dir)
         options = [*self._options, *(["--data-dir", folder] if folder else [])]
         for setting, value in self._lake.model_dump(exclude_defaults=True).items():

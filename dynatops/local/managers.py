@@ -5,86 +5,65 @@ each in a process of its own. They share a server for their state, which is this
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import signal
 import socket
-import sys
 import tempfile
-import weakref
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from broker_agent.runtime.agent import StartError
 from dynatops.kit.background import Supervisor
+from dynatops.local.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from reconfig_manager.service.manager_service import ManagerService
-    from reconfig_manager.store.embedded import EmbeddedServer
+    from reconfig_manager.store.opening import OpenedStore
 
 HOST = "127.0.0.1"
 _PORT_MAX = 65_535
 _LEAD_TIMEOUT_S = 15.0
-_STOP_TIMEOUT_S = 15.0
 # Sockets have short paths.
 _FOLDER = "store"
-
-
-class ProcessLog:
-    """Where a process says what it says: in no pipe, as whoever writes to a full one stands still,
-    and nobody reads while all is well."""
-
-    def __init__(self) -> None:
-        self.fd, path = tempfile.mkstemp(prefix="dynatops-")
-        os.unlink(path)  # noqa: PTH108  # the file lives as long as somebody has it open
-        weakref.finalize(self, os.close, self.fd)
-
-    def text(self) -> str:
-        """What it has said so far."""
-        size = os.fstat(self.fd).st_size
-        return os.pread(self.fd, size, 0).decode(errors="replace").strip()
 
 
 class ManagersError(StartError):
     """They cannot be started; the message says why."""
 
 
-class _Store:
-    """The server that keeps their state, in a folder that may be for this time only."""
+class _SharedStore:
+    """The store that keeps their state, in a folder that may be for this time only."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._server: EmbeddedServer | None = None
-
-    @property
-    def server(self) -> EmbeddedServer:
-        assert self._server is not None
-        return self._server
+        self._opened: OpenedStore | None = None
 
     @property
     def url(self) -> str:
-        return self._server.url if self._server is not None else ""
+        """For each manager; empty if it was not started."""
+        return self._opened.shared_url if self._opened is not None else ""
 
     async def start(self, supervisor: Supervisor | None = None) -> None:
         # Programs that only talk to brokers do without.
-        from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer  # noqa: PLC0415
+        from reconfig_manager.store.opening import StoreContext, StoreOpenError, open_store  # noqa: PLC0415
+        from reconfig_manager.store.store_settings import StoreSettings  # noqa: PLC0415
 
         folder = self._data_dir
         if not folder:
             self._temporary = tempfile.TemporaryDirectory(prefix="dynatops-")
             folder = self._temporary.name
+        url = f"embedded:{Path(folder) / _FOLDER}"
         try:
-            self._server = await EmbeddedServer.start(Path(folder) / _FOLDER, supervisor=supervisor)
-        except EmbeddedError as error:
+            context = StoreContext(StoreSettings(), time.time, supervisor=supervisor)
+            self._opened = await open_store(url, context)
+        except StoreOpenError as error:
             raise ManagersError(str(error)) from error
 
     async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop()
-            self._server = None
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
@@ -92,7 +71,7 @@ class _Store:
 
 def _http_port(first: int, index: int) -> int:
     """Ports follow each other from the first. Where one is taken, by a manager of another network
-    perhaps, any will do: who looks for it is told."""
+    perhaps, any will do, and the address is told."""
     port = first + index
     if not first or port > _PORT_MAX:
         return 0
@@ -123,11 +102,7 @@ class LocalManagers:
         self._names = [f"m{i}" for i in range(managers)]
         self._values = dict(values or {})
         self._http_port = http_port
-        self._store = _Store(data_dir)
-
-    @property
-    def store(self) -> EmbeddedServer:
-        return self._store.server
+        self._store = _SharedStore(data_dir)
 
     @property
     def store_url(self) -> str:
@@ -160,7 +135,7 @@ class LocalManagers:
                 "manager_id": name,
                 "listen": f"{HOST}:0",
                 "rest": {**self._values.get("rest", {}), "listen": f"{HOST}:{http_port}"},
-                "store": {**self._values.get("store", {}), "redis_url": self.store.url},
+                "store": {**self._values.get("store", {}), "url": self.store_url},
             }
             service = ManagerService(ManagerProcessSettings.model_validate(values))
             try:
@@ -179,64 +154,28 @@ class LocalManagers:
         await self._store.stop()
 
 
-class ManagerProcess:
+class ManagerProcess(ChildProcess):
     """One manager in a process of its own."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, facts: Any) -> None:
-        self.name = name
-        self.process = process
-        # For brokers; for people.
-        self.address: str = facts["address"]
-        self.url: str = facts["http"]
-
     @property
-    def lives(self) -> bool:
-        return self.process.returncode is None
+    def url(self) -> str:
+        """For people."""
+        return self.http
 
     @classmethod
     async def start(
         cls,
         name: str,
-        redis_url: str,
+        store_url: str,
         *,
         listen: str = f"{HOST}:0",
         http: str = f"{HOST}:0",
         options: Sequence[str] = (),
     ) -> Self:
         """Start it, and wait until it listens. Raises ManagersError."""
-        arguments = [sys.executable, "-m", "dynatops", "manager", "--json", "--manager-id", name]
-        arguments += ["--redis", redis_url, "--listen", listen, "--http", http, *options]
-        log = ProcessLog()
-        process = await asyncio.create_subprocess_exec(
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log.fd,
-            # Ctrl-C is for whoever started it.
-            start_new_session=True,
-        )
-        assert process.stdout is not None
-        line = await process.stdout.readline()
-        if not line:
-            await process.communicate()
-            raise ManagersError(log.text() or f"manager {name} ended at once")
-        return cls(name, process, json.loads(line))
-
-    def kill(self) -> None:
-        """SIGKILL: the lease runs out by itself."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-
-    async def stop(self) -> int:
-        """SIGTERM, and wait; the exit code."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(_STOP_TIMEOUT_S):
-                await self.process.communicate()
-        except TimeoutError:
-            self.kill()
-            await self.process.communicate()
-        return self.process.returncode or 0
+        arguments = ["manager", "--json", "--manager-id", name, "--store", store_url]
+        arguments += ["--listen", listen, "--http", http, *options]
+        return await cls.spawn(name, arguments, ManagersError)
 
 
 class ProcessManagers:
@@ -255,11 +194,7 @@ class ProcessManagers:
         self._names = [f"m{i}" for i in range(managers)]
         self._options = list(options)
         self._http_port = http_port
-        self._store = _Store(data_dir)
-
-    @property
-    def store(self) -> EmbeddedServer:
-        return self._store.server
+        self._store = _SharedStore(data_dir)
 
     @property
     def store_url(self) -> str:
@@ -283,7 +218,7 @@ class ProcessManagers:
     async def add(self, name: str, *, listen: str = f"{HOST}:0") -> ManagerProcess:
         port = _http_port(self._http_port, len(self.managers))
         manager = await ManagerProcess.start(
-            name, self.store.url, listen=listen, http=f"{HOST}:{port}", options=self._options
+            name, self.store_url, listen=listen, http=f"{HOST}:{port}", options=self._options
         )
         self.managers.append(manager)
         return manager

@@ -6,6 +6,7 @@ said since; all of it is dropped when the lease is lost.
 
 from __future__ import annotations
 
+from dynatops.kit.advice.freshness import fresh_for_s, is_fresh
 from reconfig_manager.leader.journal import LeaderJournal
 from reconfig_manager.model.core_settings import ManagerSettings
 from reconfig_manager.model.network import Model
@@ -32,8 +33,16 @@ POLICY, CONSTANTS = "policy", "constants"
 
 class LeaderState:
     def __init__(
-        self, settings: ManagerSettings, me: str, fence: int, state: StoredState, now_s: float
+        self,
+        settings: ManagerSettings,
+        me: str,
+        fence: int,
+        state: StoredState,
+        now_s: float,
+        *,
+        advice_ttl_s: float,
     ) -> None:
+        """Rates of the leader before are as good as advice of their age."""
         self.settings = settings
         self.me = me
         self.fence = fence
@@ -47,7 +56,8 @@ class LeaderState:
         self._epoch = max([state.epoch, state.placement.epoch, *(p.epoch for p in state.plans)])
         self.members = Members(settings.execution.gone_s, settings.monitor.brokers_max)
         self.monitor = Monitor(settings.monitor, now_s)
-        if now_s - state.rates_at_s <= settings.monitor.advice_ttl_s:
+        kept_for_s = fresh_for_s(age_s=now_s - state.rates_at_s, ttl_s=advice_ttl_s)
+        if is_fresh(now_s, now_s + kept_for_s):
             self.monitor.restore(state.rates)
         measuring = settings.measuring
         self.meter = Meter(2 * measuring.measure_s + measuring.settle_s)

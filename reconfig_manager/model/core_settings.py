@@ -9,6 +9,10 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+# How old rates may be that were not just reported: those that Spark computed (`advice.ttl_s`), and
+# those of the leader before.
+ADVICE_TTL_S = 7_200.0
+
 
 class MonitorSettings(BaseModel):
     """What brokers report, and how it becomes rates."""
@@ -28,9 +32,6 @@ class MonitorSettings(BaseModel):
     )
     window_s: float = Field(
         35.0, gt=0, description="A broker silent for longer does not count as heard."
-    )
-    advice_ttl_s: float = Field(
-        7200.0, gt=0, description="Rates computed elsewhere are not used when older."
     )
     topics_max: int = Field(
         200_000,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dynatops.kit.advice.freshness import fresh_for_s
+from dynatops.kit.advice.freshness import is_fresh
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.base.catalogue import is_system
 from overlay.placement.cost_kernels import Floats, Ints
@@ -53,6 +53,7 @@ class RateAdvice:
 
     rates: Mapping[str, float]
     at_s: float
+    fresh_until_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +322,7 @@ class Monitor:
         if advice is None:
             raise ModelTooThin("no rates were computed, and the policy wants rates_from=advice")
         age_s = max(0.0, now_s - advice.at_s)
-        if fresh_for_s(age_s=age_s, age_max_s=self._settings.advice_ttl_s) >= 0:
+        if is_fresh(now_s, advice.fresh_until_s):
             return self._advised(advice), RatesFrom.ADVICE, age_s, []
         stale = f"rates were computed {age_s:,.0f} s ago, which is too long"
         if wanted is RatesFrom.ADVICE:

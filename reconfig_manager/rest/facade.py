@@ -1,4 +1,4 @@
-"""What the HTTP side wants from a manager, whoever drives it.
+"""What the HTTP side wants from a manager, whatever drives it.
 
 It is given values (`status.py`), of which each resource makes what it answers: what one more
 resource shows needs nothing here, if it is in a status. The live model and all commands are asked

@@ -55,9 +55,9 @@ class RestSettings(BaseModel):
     connections_max: int = Field(
         1_000,
         ge=10,
-        description="Connections at once; past it the oldest one that asks for nothing, of whoever "
-        "has most, is closed for the next. Where nine of ten are being answered, further requests "
-        "are answered 503, and probes go on.",
+        description="Connections at once; past it the oldest one that asks for nothing, of the "
+        "address with most, is closed for the next. Where nine of ten are being answered, further "
+        "requests are answered 503, and probes go on.",
     )
     head_bytes_max: int = Field(
         16_384, ge=1_024, description="Largest head of a request; larger ones are answered 400."

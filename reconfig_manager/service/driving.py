@@ -36,6 +36,7 @@ from reconfig_manager.ports import (
     Record,
     SendStep,
     Solve,
+    Store,
 )
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.service.agents import AgentServer
@@ -47,7 +48,6 @@ from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.service.rate_advice import AdvisedRates
 from reconfig_manager.service.solving import SolverProcess
 from reconfig_manager.store.leadership import Leadership
-from reconfig_manager.store.redis_store import RedisStore
 
 log = logging.getLogger(__name__)
 
@@ -72,18 +72,19 @@ class ManagerDriver:
     agents: AgentServer
     leadership: Leadership
     manager: Manager
-    rates: AdviceReader[AdvisedRates]
-    ages: AdviceAges
+    # None if there is no Redis to read advice from.
+    rates: AdviceReader[AdvisedRates] | None = None
+    ages: AdviceAges | None = None
 
     def __init__(
         self,
         settings: ManagerProcessSettings,
-        store: RedisStore,
+        store: Store,
         broadcast: Broadcast,
         supervisor: Supervisor,
     ) -> None:
         self._settings = settings
-        self.store: RedisStore = store
+        self.store: Store = store
         self._broadcast = broadcast
         self.solver: SolverProcess = SolverProcess(settings.service, self._on_solved)
         loop = asyncio.get_running_loop()
@@ -132,9 +133,10 @@ class ManagerDriver:
         await self._flush_audit()
         await self.solver.stop()
 
-    def advise(self, rates: dict[str, float], computed_s: float) -> None:
-        """Publication rates computed elsewhere; a clock that is ahead there keeps none fresh."""
-        self._perform(self.manager.advise(rates, min(computed_s, self.now_s())))
+    def advise(self, rates: dict[str, float], computed_s: float, fresh_for_s: float) -> None:
+        """Publication rates computed elsewhere, perhaps by a clock that is ahead."""
+        now_s = self.now_s()
+        self._perform(self.manager.advise(rates, min(computed_s, now_s), now_s + fresh_for_s))
 
     async def _tick_forever(self) -> None:
         while True:

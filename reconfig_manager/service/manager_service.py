@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 
-from redis.asyncio import Redis
-
-from dynatops.kit.addresses import split_address
+from dynatops.kit.addresses import join_address, split_address
 from dynatops.kit.background import Supervisor, until_one_ends
 from dynatops.kit.security.peer_credentials import (
     CredentialsError,
@@ -38,9 +37,14 @@ from reconfig_manager.service.observing.advice_ages import AdviceAges
 from reconfig_manager.service.process_settings import ManagerProcessSettings, default_manager_id
 from reconfig_manager.service.rate_advice import rate_reader
 from reconfig_manager.solvers.warm_up import warm_up_model
-from reconfig_manager.store.embedded import EmbeddedError, EmbeddedServer
 from reconfig_manager.store.leadership import Leadership, LeadershipHost
-from reconfig_manager.store.redis_store import RedisStore, StoreSettingsError, connect
+from reconfig_manager.store.opening import (
+    OpenedStore,
+    StoreContext,
+    StoreOpenError,
+    open_store,
+)
+from reconfig_manager.store.redis_store import connect
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +55,8 @@ class ManagerStartError(Exception):
 
 _START_PROBLEMS = (
     CredentialsError,
-    EmbeddedError,
     ServeError,
-    StoreSettingsError,
+    StoreOpenError,
     TokensError,
 )
 
@@ -66,8 +69,7 @@ class ManagerService:
         self.address = ""
         self.http_url = ""
         self.driver: ManagerDriver
-        self.store: RedisStore
-        self.embedded: EmbeddedServer | None = None
+        self.opened: OpenedStore | None = None
         self._rest: RestServer | None = None
         self._agents: AgentServer | None = None
         self._broadcast: Broadcast
@@ -82,8 +84,15 @@ class ManagerService:
         """Listen, and compete for the lease. Raises ManagerStartError."""
         try:
             credentials = read_link_credentials(self.settings.security)
-            await self._open_store()
-            await self._listen(credentials)
+            context = StoreContext(
+                self.settings.store,
+                time.time,
+                plans_read=self.settings.manager.plans_kept,
+                supervisor=self.supervisor,
+            )
+            self.opened = await open_store(self.settings.store_url, context)
+            self._make_driver(self.opened)
+            await self._listen(self.opened, credentials)
         except _START_PROBLEMS as error:
             await self.kill()
             raise ManagerStartError(str(error)) from error
@@ -94,21 +103,15 @@ class ManagerService:
         await asyncio.to_thread(warm_up_model)
         start = self.supervisor.start
         self._leading = start("leading", self.driver.leadership.run(), may_end=True)
-        start("asking about durability", self._look_at_durability(), may_end=True)
-        start("reading rates", self.driver.rates.run())
-        start("looking at advice", self.driver.ages.run())
+        start("asking about durability", _look_at_durability(self.opened), may_end=True)
+        if self.driver.rates is not None:
+            start("reading rates", self.driver.rates.run())
+        if self.driver.ages is not None:
+            start("looking at advice", self.driver.ages.run())
         log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
 
-    async def _open_store(self) -> None:
+    def _make_driver(self, opened: OpenedStore) -> None:
         settings = self.settings
-        url = ""
-        if settings.data_dir:
-            self.embedded = await EmbeddedServer.start(
-                settings.data_dir, supervisor=self.supervisor
-            )
-            url = self.embedded.url
-        plans_read = settings.manager.plans_kept
-        self.store = RedisStore(settings.store, url, plans_read=plans_read)
         rest = settings.rest
         self._broadcast = Broadcast(
             # Numbers of events are of this life of the process.
@@ -118,21 +121,22 @@ class ManagerService:
             watcher_events_max=rest.watcher_events_max,
             kept=rest.events_kept,
         )
-        self.driver = ManagerDriver(settings, self.store, self._broadcast, self.supervisor)
-        driver, advice = self.driver, settings.advice
-        driver.rates = rate_reader(self._connect_advice(url), advice, driver.advise)
-        driver.ages = AdviceAges(self._connect_advice(url), advice.period_s)
+        self.driver = ManagerDriver(settings, opened.store, self._broadcast, self.supervisor)
+        self._follow_advice(opened.redis_url)
         self._started = True
 
-    def _connect_advice(self, own_url: str) -> Redis:
-        """To where analytics write: the store's server, or another."""
-        store, url = self.settings.store, self.settings.advice.redis_url
-        if url:
-            password = self.settings.advice.password
-            return connect(store.model_copy(update={"password": password}), url)
-        return connect(store, own_url or store.redis_url)
+    def _follow_advice(self, store_url: str) -> None:
+        """Where analytics write it: at the store's server, if it is one for that, or at another."""
+        driver, advice, store = self.driver, self.settings.advice, self.settings.store
+        url = advice.redis_url or store_url
+        if not url:
+            return
+        if advice.redis_url:
+            store = store.model_copy(update={"password": advice.password})
+        driver.rates = rate_reader(connect(store, url), advice, driver.advise)
+        driver.ages = AdviceAges(connect(store, url), advice.period_s)
 
-    async def _listen(self, credentials: LinkCredentials) -> None:
+    async def _listen(self, opened: OpenedStore, credentials: LinkCredentials) -> None:
         settings, driver = self.settings, self.driver
         driver.agents = self._agents = AgentServer(settings.service, credentials, driver)
         port = driver.agents.bind(settings.listen, _certificates(credentials, settings))
@@ -142,30 +146,23 @@ class ManagerService:
                 "this host's; choose another"
             )
         host, _ = split_address(settings.listen)
-        shown_host = f"[{host}]" if ":" in host else host
-        self.address = settings.advertise or f"{shown_host}:{port}"
+        self.address = settings.advertise or join_address(host, port)
         driver.agents.address = self.address
         self.manager_id = settings.manager_id or default_manager_id(port)
-        driver.manager = Manager(settings.manager, self.manager_id)
-        facade = ManagerFacade(driver, self.store, self._broadcast, settings.rest)
+        driver.manager = Manager(
+            settings.manager, self.manager_id, advice_ttl_s=settings.advice.ttl_s
+        )
+        facade = ManagerFacade(driver, opened.store, self._broadcast, settings.rest)
         self._rest = RestServer(create_app(facade, settings.rest), settings.rest)
         # Until then it is asked about leadership by nobody.
         facts = ManagerFacts(manager_id=self.manager_id, agents=self.address)
         lead_host = LeadershipHost(driver.on_lead, driver.on_depose)
-        driver.leadership = Leadership(self.store, settings.leadership, facts, lead_host)
+        driver.leadership = Leadership(opened.store, settings.leadership, facts, lead_host)
         await self._rest.start(self.supervisor)
         self.http_url = self._rest.url
         driver.leadership.facts = facts.model_copy(update={"http": self.http_url})
         driver.start()
         await driver.agents.start()
-
-    async def _look_at_durability(self) -> None:
-        try:
-            problem = await self.store.durability_problem()
-        except StoreAway as error:
-            problem = f"it could not be asked ({error})"
-        if problem:
-            log.warning("the store may forget what it has confirmed: %s", problem)
 
     @property
     def leads(self) -> bool:
@@ -212,11 +209,19 @@ class ManagerService:
                 self._agents = None
             await self.driver.stop()
             await self.supervisor.stop()
-            await self.store.close()
-        if self.embedded is not None:
-            await self.embedded.stop()
-            self.embedded = None
+        if self.opened is not None:
+            await self.opened.close()
+            self.opened = None
         self._ended.set()
+
+
+async def _look_at_durability(opened: OpenedStore) -> None:
+    try:
+        problem = await opened.durability_problem()
+    except StoreAway as error:
+        problem = f"it could not be asked ({error})"
+    if problem:
+        log.warning("the store may forget what it has confirmed: %s", problem)
 
 
 def _certificates(

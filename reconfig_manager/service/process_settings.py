@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from dynatops.kit.addresses import is_loopback, split_address
+from dynatops.kit.addresses import split_address
 from dynatops.kit.security.peer_credentials import PeerSecurity
-from reconfig_manager.model.core_settings import ManagerSettings
+from reconfig_manager.model.core_settings import ADVICE_TTL_S, ManagerSettings
 from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.store.store_settings import LeadershipSettings, StoreSettings
 
 DEFAULT_PORT = 7470
+
+# Settings that have another name now: what was meant is not to be dropped in silence.
+_RENAMED = {("manager", "monitor", "advice_ttl_s"): "advice.ttl_s"}
 
 
 class _Group(BaseModel):
@@ -38,7 +41,7 @@ class ServiceSettings(_Group):
         gt=0,
         description="Memory for first messages of streams: as many that have not said which "
         "broker they are of are read from at a time as largest messages fit in. The others wait, "
-        "and whoever says nothing is ended for them.",
+        "and one that says nothing is ended for them.",
     )
     agent_queue_frames_max: int = Field(
         64,
@@ -82,6 +85,12 @@ class RateAdviceSettings(_Group):
         description="File with the password of that server, where it is another than the store's.",
     )
     period_s: float = Field(15.0, gt=0, description="How often to look.")
+    ttl_s: float = Field(
+        ADVICE_TTL_S,
+        gt=0,
+        description="Rates computed longer ago are not used, nor those that Redis has forgotten; a "
+        "new leader takes no older ones from the leader before.",
+    )
     topics_max: int = Field(1_000_000, ge=1, description="More are not taken, and that is said.")
 
 
@@ -106,7 +115,7 @@ class ManagerProcessSettings(_Group):
     data_dir: str = Field(
         "",
         description="Folder of this manager alone, where its own server keeps the state; needed "
-        "unless store.redis_url names another.",
+        "unless store.url or store.redis_url names another place.",
     )
     insecure: bool = Field(
         False, description="Listen beyond loopback although not everyone is authenticated."
@@ -119,6 +128,18 @@ class ManagerProcessSettings(_Group):
     rest: RestSettings = Field(default_factory=RestSettings)
     security: PeerSecurity = Field(default_factory=PeerSecurity)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_present_names(cls, values: Any) -> Any:
+        for (*groups, name), present in _RENAMED.items():
+            place = values
+            for group in groups:
+                place = place.get(group) if isinstance(place, dict) else None
+            if isinstance(place, dict) and name in place:
+                former = ".".join((*groups, name))
+                raise ValueError(f"{former} is called {present} now: set that instead")
+        return values
+
     @field_validator("listen", "advertise")
     @classmethod
     def _is_address(cls, value: str) -> str:
@@ -128,23 +149,23 @@ class ManagerProcessSettings(_Group):
 
     @model_validator(mode="after")
     def _has_a_store(self) -> Self:
-        if bool(self.store.redis_url) == bool(self.data_dir):
+        if sum(map(bool, (self.store.url, self.store.redis_url, self.data_dir))) != 1:
             raise ValueError(
                 "name one place for the state: data_dir (--data-dir) for a server of this "
-                "manager's own, or store.redis_url (--redis) for one that is there"
+                "manager's own, store.redis_url (--redis) for one that is there, or store.url "
+                "(--store) for any kind of store"
             )
         return self
 
+    @property
+    def store_url(self) -> str:
+        """Where the state is kept, however that was said."""
+        return self.store.url or self.store.redis_url or f"embedded:{self.data_dir}"
+
     @model_validator(mode="after")
     def _stays_private(self) -> Self:
-        host, _ = split_address(self.listen)
-        missing = self.security.missing_beyond_loopback()
-        if missing and not self.insecure and not is_loopback(host):
-            raise ValueError(
-                f"listening on {self.listen} would let anyone who can reach it pass for a broker; "
-                f"set {', and '.join(missing)}; or listen on 127.0.0.1; or say --insecure if the "
-                "network is trusted"
-            )
+        danger = "pass for a broker"
+        self.security.check_listening(self.listen, insecure=self.insecure, danger=danger)
         return self
 
 

@@ -5,15 +5,14 @@
                                             when it was computed (UNIX time)
     dynatops:advice:rates:v1:VERSION:rates  hash: topic -> events/s
 
-They are fresh until they are too old (`monitor.advice_ttl_s`), which the core judges when it plans:
-it tells people how old. How they are read, and what happens while they cannot be:
-`dynatops.kit.advice.reader`.
+They are fresh until they are too old (`advice.ttl_s`), or Redis forgets their head. The core is
+told until when, and how old they are, which it tells people when it plans. How they are read, and
+what happens while they cannot be: `dynatops.kit.advice.reader`.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,13 +24,14 @@ from dynatops.kit.advice.reader import (
     AdviceReader,
     AdviceVersion,
     Advised,
+    number_of_text,
 )
 from reconfig_manager.service.process_settings import RateAdviceSettings
 
 log = logging.getLogger(__name__)
 
-# Called with events/s by topic, and when they were computed.
-OnRates = Callable[[dict[str, float], float], None]
+# Called with events/s by topic, when they were computed, and how long they are fresh from now on.
+OnRates = Callable[[dict[str, float], float, float], None]
 
 
 class RateAdviceError(AdviceError):
@@ -45,17 +45,17 @@ class AdvisedRates:
     computed_s: float
 
 
-def rates_kind(topics_max: int) -> AdviceKind[AdvisedRates]:
+def rates_kind(topics_max: int, ttl_s: float) -> AdviceKind[AdvisedRates]:
     async def read(version: AdviceVersion) -> AdvisedRates:
         head = version.head
-        computed_s = _number(head.text("computed_s"), "computed_s")
-        promised = int(_number(head.text("topics"), "topics"))
+        computed_s = head.number("computed_s")
+        promised = int(head.number("topics"))
         if promised > topics_max:
             most = f"advice.topics_max, {topics_max:,}"
             raise RateAdviceError(f"{promised:,} topics are more than {most}")
         rates: dict[str, float] = {}
         async for topic, rate in version.entries("rates"):
-            rates[topic] = _number(rate, topic)
+            rates[topic] = number_of_text(rate, topic)
             if len(rates) > promised:
                 break
         if len(rates) != promised:
@@ -64,32 +64,24 @@ def rates_kind(topics_max: int) -> AdviceKind[AdvisedRates]:
         return AdvisedRates(rates, computed_s)
 
     return AdviceKind(
-        job="rates", what="rates", log=log, complaint=_complaint, read=read, must_expire=False
+        job="rates", what="rates", log=log, complaint=_complaint, read=read, ttl_s=ttl_s
     )
 
 
 def rate_reader(
     redis: Redis, settings: RateAdviceSettings, on_rates: OnRates
 ) -> AdviceReader[AdvisedRates]:
-    """It closes the client that it is given when its work ends; each version is taken once."""
+    """It closes the client that it is given when its work ends; each version is read once."""
 
     def hand_over(advised: Advised[AdvisedRates] | None) -> None:
-        if advised is not None and advised.is_new:
-            on_rates(advised.content.rates, advised.content.computed_s)
+        # Rates that are there no more are fresh no longer than was said.
+        if advised is not None:
+            content = advised.content
+            on_rates(content.rates, content.computed_s, advised.fresh_for_s)
 
-    kind = rates_kind(settings.topics_max)
+    kind = rates_kind(settings.topics_max, settings.ttl_s)
     return AdviceReader(kind, redis, hand_over, period_s=settings.period_s)
 
 
 def _complaint(error: Exception) -> str:
     return f"rates cannot be read: {type(error).__name__}: {error}"
-
-
-def _number(text: str, what: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number >= 0):
-        raise RateAdviceError(f"{what[:80]} is {text[:40]!r}, not a number")
-    return number

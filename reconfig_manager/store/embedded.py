@@ -32,6 +32,8 @@ from redis.backoff import NoBackoff
 
 from dynatops.kit.background import Supervisor
 from reconfig_manager.store.asking import NoAnswer, ask
+from reconfig_manager.store.opening import OpenedStore, StoreContext, StoreOpenError
+from reconfig_manager.store.redis_store import RedisStore
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +67,29 @@ maxmemory-policy noeviction
 """
 
 
-class EmbeddedError(Exception):
+class EmbeddedError(StoreOpenError):
     """The server cannot be started; the message says what to do about it."""
+
+
+async def open_store(url: str, context: StoreContext) -> OpenedStore:
+    """For `opening`: what follows the colon is the folder. Raises StoreOpenError."""
+    folder = url.partition(":")[2]
+    if not folder:
+        raise EmbeddedError("name the folder of the store's server: embedded:DIR")
+    server = await EmbeddedServer.start(folder, supervisor=context.supervisor)
+    store = RedisStore(context.settings, server.url, plans_read=context.plans_read)
+
+    async def close() -> None:
+        await store.close()
+        await server.stop()
+
+    return OpenedStore(
+        store,
+        close,
+        store.durability_problem,
+        redis_url=server.url,
+        shared_url=server.url,
+    )
 
 
 class _Lock:

@@ -1,4 +1,5 @@
-"""A store in memory, with all rules of `ports.Store`: for tests, and for the simulator.
+"""A store in memory, with all rules of `ports.Store`: for tests, for the simulator, and for one
+manager alone that is tried out.
 
     store = MemoryStore(now_s)            # leases and idempotency keys end by this clock
     fence = await store.acquire("m1", ttl_s=4.0)
@@ -32,8 +33,31 @@ from reconfig_manager.ports import (
     StoredState,
 )
 from reconfig_manager.store.cursors import number_of, page_size
+from reconfig_manager.store.opening import OpenedStore, StoreContext, StoreOpenError
 
 Answer = TypeVar("Answer")
+
+
+async def open_store(url: str, context: StoreContext) -> OpenedStore:
+    """For `opening`. Raises StoreOpenError."""
+    if url.partition(":")[2]:
+        raise StoreOpenError("a store in memory has no place: write memory:")
+    settings = context.settings
+    store = MemoryStore(
+        context.now_s,
+        plans_read=context.plans_read,
+        plans_max=settings.plans_max,
+        audit_max=settings.audit_max,
+        keys_max=settings.keys_max,
+    )
+
+    async def close() -> None:
+        """What it knew goes with it."""
+
+    async def durability_problem() -> str:
+        return "it is in this process's memory: the end of the process forgets all of it"
+
+    return OpenedStore(store, close, durability_problem)
 
 
 class Lease(NamedTuple):
@@ -93,6 +117,7 @@ class MemoryStore:
         """`plans_read`: finished plans that a new leader reads; past the others the oldest go."""
         self.kept = KeptState()
         self.away = False
+        self.failures: int = 0
         self._now_s = now_s
         self._plans_read = plans_read
         self._plans_max = plans_max
@@ -101,6 +126,7 @@ class MemoryStore:
 
     def _reach(self) -> KeptState:
         if self.away:
+            self.failures += 1
             raise StoreAway("the store does not answer")
         return self.kept
 

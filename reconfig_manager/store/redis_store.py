@@ -1,6 +1,6 @@
 """State in Redis or Valkey: plans with their journal, placement, policy, audit, keys, the lease.
 
-    store = RedisStore(settings, plans_read=100)
+    store = RedisStore(settings, url, plans_read=100)
     fence = await store.acquire("m1", ttl_s=4.0)
     await store.write(fence, Record(token, plan, placement))
 
@@ -41,6 +41,7 @@ from reconfig_manager.ports import (
 from reconfig_manager.store import scripts
 from reconfig_manager.store.asking import NoAnswer, ask
 from reconfig_manager.store.cursors import number_of, page_size
+from reconfig_manager.store.opening import OpenedStore, StoreContext, StoreOpenError
 from reconfig_manager.store.store_settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -56,19 +57,20 @@ _KEPT_RATES_BYTES_MAX = 64 << 20
 _AUDIT_LOOK_BACK = 10_000
 
 
-class StoreSettingsError(Exception):
-    """The store cannot be used as it is set; the message says why."""
+async def open_store(url: str, context: StoreContext) -> OpenedStore:
+    """For `opening`. It need not be there yet. Raises StoreOpenError."""
+    store = RedisStore(context.settings, url, plans_read=context.plans_read)
+    return OpenedStore(store, store.close, store.durability_problem, redis_url=url)
 
 
 class RedisStore:
-    def __init__(self, settings: StoreSettings, url: str = "", *, plans_read: int = 100) -> None:
-        """`plans_read`: finished plans that a new leader reads. Raises StoreSettingsError."""
+    def __init__(self, settings: StoreSettings, url: str, *, plans_read: int = 100) -> None:
+        """`plans_read`: finished plans that a new leader reads. Raises StoreOpenError."""
         self._settings = settings
         self._plans_read = plans_read
         self._timeout_s = settings.timeout_s
-        self._redis = connect(settings, url or settings.redis_url)
-        # Operations that were not answered.
-        self.failures = 0
+        self._redis = connect(settings, url)
+        self.failures: int = 0
         script = self._redis.register_script
         self._acquire = script(scripts.ACQUIRE)
         self._renew = script(scripts.RENEW)
@@ -300,7 +302,7 @@ class RedisStore:
 
 
 def connect(settings: StoreSettings, url: str) -> Redis:
-    """A client that waits for nothing longer than the settings say."""
+    """A client that waits for nothing longer than the settings say. Raises StoreOpenError."""
     try:
         pool = BlockingConnectionPool.from_url(
             url,
@@ -313,10 +315,10 @@ def connect(settings: StoreSettings, url: str) -> Redis:
             **password_options(url, settings.password),
         )
     except RedisPasswordError as error:
-        raise StoreSettingsError(str(error)) from None
+        raise StoreOpenError(str(error)) from None
     except ValueError:
         # Not what is wrong with it: there may be a password in that.
-        raise StoreSettingsError(
+        raise StoreOpenError(
             "the URL of the server is none: write redis://host:port/0, or unix:///path"
         ) from None
     return Redis.from_pool(pool)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-_SCHEMES = ("redis", "rediss", "unix")
+from reconfig_manager.store.opening import REDIS, describe_stores, kind_of, unknown_store
 
 
 class StoreSettings(BaseModel):
@@ -15,6 +14,10 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    url: str = Field(
+        "",
+        description=f"Where the state is kept, if not as redis_url says: {describe_stores()}.",
+    )
     redis_url: str = Field(
         "",
         description="redis://, rediss:// or unix:// URL of a Redis or Valkey server that all "
@@ -24,7 +27,7 @@ class StoreSettings(BaseModel):
     password: str = Field(
         "",
         description="File with the server's password; by default $DYNATOPS_REDIS_PASSWORD. In the "
-        "URL whoever lists processes could read it.",
+        "URL every user of the machine could read it.",
     )
     key_prefix: str = Field(
         "dynatops:manager:",
@@ -46,10 +49,17 @@ class StoreSettings(BaseModel):
         10_000, ge=1, description="Idempotency keys kept; past it, the oldest are forgotten."
     )
 
+    @field_validator("url")
+    @classmethod
+    def _is_of_a_store(cls, value: str) -> str:
+        if value and kind_of(value) is None:
+            raise ValueError(unknown_store())
+        return value
+
     @field_validator("redis_url")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        if value and urlsplit(value).scheme not in _SCHEMES:
+        if value and kind_of(value) is not REDIS:
             # Not the value: there may be a password in it.
             raise ValueError("write redis://host:port/0, rediss://host:port/0 or unix:///path")
         return value

@@ -58,6 +58,18 @@ def test_it_is_taken(values: str) -> None:
     assert {"broker", "leave"} <= seen
 
 
+def test_brokers_record_on_the_volume_of_their_pod() -> None:
+    option = r"broker.settings.record\.dir=/data/record"
+    (pod,) = (
+        pod for name, pod in pod_templates(rendered("default", "--set", option))
+        if name.startswith("StatefulSet/") and name.endswith("-broker")
+    )  # fmt: skip
+    (container,) = containers(pod)
+    settings = broker.settings_from(_parser().parse_args(container["args"]))
+    assert settings.record.dir == "/data/record"
+    assert "/data" in {mount["mountPath"] for mount in container["volumeMounts"]}
+
+
 def test_ports_are_those_that_are_listened_at() -> None:
     for name, pod in pod_templates(rendered("default")):
         for container in containers(pod):

@@ -98,7 +98,10 @@ class TestMistakes:
             (["broker", "--set", "overlay.nonsense=1"], "there is no setting overlay.nonsense; "),
             (["broker", "--set", "runtime.tick=1"], "runtime.tick; did you mean runtime.tick_s?"),
             (["manager", "--set", "leadership.ttl=6"], "did you mean leadership.ttl_s?"),
-            (["manager", "--set", "store.ttl_s=6"], "did you mean leadership.ttl_s?"),
+            (
+                ["manager", "--set", "store.ttl_s=6"],
+                "did you mean leadership.ttl_s or advice.ttl_s?",
+            ),
             (["manager", "--set", "leadrship.ttl_s=6"], "leadrship; did you mean leadership?"),
             (["manager", "--set", "manager.execution.gon_s=6"], "manager.execution.gone_s"),
             (["broker", "--set", "nonsense.x=1"], "no group 'nonsense'"),

@@ -17,6 +17,7 @@ import pytest
 import dynatops
 from dynatops.local.cluster import ProcessCluster
 from dynatops.local.managers import ManagerProcess
+from tests.support.manager_store import server_pid
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -175,7 +176,7 @@ def test_nobody_leads_without_a_store_and_the_network_goes_on() -> None:
         async with ProcessCluster(3, managers=2, manager_options=OPTIONS) as cluster:
             await leader_of(cluster)
             async with load(cluster) as heard:
-                os.kill(cluster.managers.store.pid, signal.SIGSTOP)
+                os.kill(server_pid(cluster.managers.store_url), signal.SIGSTOP)
                 try:
 
                     async def nobody() -> bool:
@@ -184,7 +185,7 @@ def test_nobody_leads_without_a_store_and_the_network_goes_on() -> None:
                     await until(nobody)
                     await flows(heard)
                 finally:
-                    os.kill(cluster.managers.store.pid, signal.SIGKILL)
+                    os.kill(server_pid(cluster.managers.store_url), signal.SIGKILL)
                 # It is started again, with all that it had confirmed.
                 leader = await leader_of(cluster)
                 await until(lambda: _attached(leader, 3))

@@ -29,7 +29,7 @@ from reconfig_manager.service.manager_service import ManagerService, ManagerStar
 from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.store.embedded import EmbeddedServer
 from tests.support.agents import QUICK, FakeAgent, attending, managing
-from tests.support.manager_store import executing
+from tests.support.manager_store import executing, server_pid
 from tests.support.services import (
     TERMINAL,
     all_attached,
@@ -53,7 +53,7 @@ class TestPlans:
                 plan = await ended(service, plan["id"])
                 assert plan["state"] == "COMMITTED", plan["note"]
                 assert len(plan["moves"]) >= 2
-                stored = await service.store.read_state()
+                stored = await service.driver.store.read_state()
                 assert stored.placement.plan_id == plan["id"]
                 hosts = {
                     placed.broker_id: int(placed.node, 16) for placed in stored.placement.hosts
@@ -141,7 +141,9 @@ class TestPlans:
                 assert fence is not None
                 from reconfig_manager.ports import Record  # noqa: PLC0415
 
-                await service.store.write(fence, Record(1, executing("p0", Phase.FREEZING, 3)))
+                await service.driver.store.write(
+                    fence, Record(1, executing("p0", Phase.FREEZING, 3))
+                )
                 await service.stop()
             async with managing(server.url) as service:
                 # Nobody was ever asked: it is rolled back at once, or when it is too late.
@@ -246,13 +248,50 @@ class TestFailing:
         shown = capsys.readouterr().err
         assert "write redis://" in shown
         assert "hush" not in shown
+        assert main(["manager", "--store", "sqlite:/tmp/x"]) == 2
+        shown = capsys.readouterr().err
+        assert "there is no such store: write redis://" in shown
+        assert "or memory:" in shown
+        assert main(["manager", "--store", "memory:x", "--listen", "127.0.0.1:0"]) == 1
+        assert "a store in memory has no place" in capsys.readouterr().err
+        assert main(["manager", "--store", "memory:", "--set", "store.redis_url=redis://h"]) == 2
+        assert "name one place for the state" in capsys.readouterr().err
         assert main(["manager", "--data-dir", str(tmp_path), "--set", "x=1"]) == 2
         assert main(["manager", "--data-dir", str(tmp_path), "--set", "leadership.ttl_s=1"]) == 2
         assert "must be shorter than ttl_s" in capsys.readouterr().err
+        former = "manager.monitor.advice_ttl_s"
+        assert main(["manager", "--data-dir", str(tmp_path), "--set", f"{former}=9"]) == 2
+        assert f"{former} is called advice.ttl_s now" in capsys.readouterr().err
         file = tmp_path / "file"
         file.touch()
         assert main(["manager", "--data-dir", str(file), "--listen", "127.0.0.1:0"]) == 1
         assert "cannot use the data folder" in capsys.readouterr().err
+
+
+def test_a_manager_with_its_state_in_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It wants no folder and no Redis: there is no advice then, and metrics say so."""
+
+    async def scenario() -> None:
+        values = {**QUICK, "manager_id": "m1", "store": {"url": "memory:"}}
+        service = ManagerService(ManagerProcessSettings.model_validate(values))
+        await service.start()
+        try:
+            await until(lambda: service.leads)
+            async with planning(service):
+                reason = {"reason": "a test", "execute": True, "budget_s": 0.2}
+                plan = await ask(service, "/v1/reconfigurations", reason)
+                plan = await ended(service, plan["id"])
+                assert plan["state"] == "COMMITTED", plan["note"]
+            metrics = {family.name: family for family in service.driver.metrics()}
+            assert {s.value for s in metrics["dynatops_advice_present"].samples} == {0.0}
+            assert metrics["dynatops_advice_failures_total"].samples[0].value == 0.0
+            assert "the store may forget what it has confirmed" in caplog.text
+        finally:
+            await service.stop()
+
+    asyncio.run(scenario())
 
 
 def test_two_managers_and_their_own_server(tmp_path: Path) -> None:
@@ -264,14 +303,16 @@ def test_two_managers_and_their_own_server(tmp_path: Path) -> None:
             own = ManagerService(ManagerProcessSettings.model_validate(values))
             await own.start()
             stack.push_async_callback(own.stop)
-            assert own.embedded is not None
+            assert own.opened is not None
+            shared_url = own.opened.shared_url
             await until(lambda: own.leads)
-            guest = await stack.enter_async_context(managing(own.embedded.url, "guest"))
+            guest = await stack.enter_async_context(managing(shared_url, "guest"))
             own.driver.leadership.step_down()
             await until(lambda: guest.leads)
             # Its server is started again when it dies.
-            own.embedded.kill()
-            await until(lambda: own.embedded is not None and own.embedded.restarts == 1)
+            pid = server_pid(shared_url)
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: server_pid(shared_url) != pid)
             await until(lambda: own.leads != guest.leads)
 
     asyncio.run(scenario())
@@ -345,7 +386,7 @@ class TestAudit:
 
         async def scenario(server: EmbeddedServer) -> None:
             async with managing(server.url) as service:
-                store, arrived, answered = service.store, asyncio.Event(), asyncio.Event()
+                store, arrived, answered = service.driver.store, asyncio.Event(), asyncio.Event()
                 append = store.append_audit
 
                 async def slow(*arguments: Any, **options: Any) -> None:

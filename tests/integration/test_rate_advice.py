@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,11 @@ from reconfig_manager.store.embedded import EmbeddedServer
 from reconfig_manager.store.redis_store import connect
 from reconfig_manager.store.store_settings import StoreSettings
 
+
+def redis_url(redis: Redis) -> str:
+    return f"unix://{redis.connection_pool.connection_kwargs['path']}"
+
+
 RATES_KEY = head_key("rates")
 Taken = list[tuple[dict[str, float], float]]
 
@@ -33,7 +39,7 @@ async def reading(
     reader = rate_reader(
         connect(StoreSettings(), server.url),
         values,
-        lambda rates, at_s: taken.append((rates, at_s)),
+        lambda rates, at_s, _: taken.append((rates, at_s)),
     )
     try:
         yield redis, reader, taken
@@ -51,7 +57,7 @@ async def write(redis: Redis, version: str, rates: dict[str, float], **head: obj
     await redis.hset(RATES_KEY, mapping={k: str(v) for k, v in fields.items()})
 
 
-def test_a_version_is_taken_once(tmp_path: Path) -> None:
+def test_a_version_is_read_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with reading(tmp_path) as (redis, reader, taken):
             await reader.read_once()
@@ -59,10 +65,35 @@ def test_a_version_is_taken_once(tmp_path: Path) -> None:
             await write(redis, "1", {"quake/ca": 2.5, "quake/ny": 0.0})
             await reader.read_once()
             await reader.read_once()
-            assert taken == [({"quake/ca": 2.5, "quake/ny": 0.0}, 1_000.0)]
+            assert taken == 2 * [({"quake/ca": 2.5, "quake/ny": 0.0}, 1_000.0)]
+            assert reader.counters.advice_versions == 1
             await write(redis, "2", {"quake/ca": 3.0})
             await reader.read_once()
             assert taken[-1] == ({"quake/ca": 3.0}, 1_000.0)
+            assert reader.counters.advice_versions == 2
+
+    asyncio.run(scenario())
+
+
+def test_rates_are_fresh_until_they_are_too_old_or_redis_forgets_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        fresh: list[float] = []
+        async with reading(tmp_path) as (redis, _, _):
+            settings = RateAdviceSettings(ttl_s=500.0)
+            host = connect(StoreSettings(), redis_url(redis))
+            reader = rate_reader(host, settings, lambda rates, at_s, s: fresh.append(s))
+            for version, age_s, expiry_s in (
+                ("1", 100.0, None), ("2", 600.0, None), ("3", 100.0, 50), ("4", 100.0, 5_000),
+                # By a clock that is ahead.
+                ("5", -100.0, None),
+            ):  # fmt: skip
+                await write(redis, version, {"a": 1.0}, computed_s=time.time() - age_s)
+                await redis.persist(RATES_KEY)
+                if expiry_s is not None:
+                    await redis.expire(RATES_KEY, expiry_s)
+                await reader.read_once()
+            assert fresh == pytest.approx([400.0, -100.0, 50.0, 400.0, 500.0], abs=5.0)
+            await reader.close()
 
     asyncio.run(scenario())
 
@@ -122,7 +153,9 @@ def test_without_a_server_it_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         taken: Taken = []
         nobody = connect(StoreSettings(), f"unix://{tmp_path}/nobody")
-        reader = rate_reader(nobody, RateAdviceSettings(), lambda r, at_s: taken.append((r, at_s)))
+        reader = rate_reader(
+            nobody, RateAdviceSettings(), lambda r, at_s, _: taken.append((r, at_s))
+        )
         await reader.read_once()
         assert reader.counters.advice_failures == 1
         assert taken == []

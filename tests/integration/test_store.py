@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 from reconfig_manager.model.refusals import StoreAway
 from reconfig_manager.ports import AuditEntry, Record
 from reconfig_manager.store.embedded import EmbeddedServer
+from reconfig_manager.store.opening import StoreOpenError
 from reconfig_manager.store.redis_store import (
     RedisStore,
-    StoreSettingsError,
 )
 from reconfig_manager.store.store_settings import StoreSettings
 from tests.support.manager_store import (
@@ -133,5 +133,5 @@ class TestAway:
         with pytest.raises(ValueError, match="write redis") as raised:
             StoreSettings(redis_url="http://u:hush@h")
         assert "hush" not in str(raised.value.errors()[0]["msg"])  # type: ignore[attr-defined]
-        with pytest.raises(StoreSettingsError, match="cannot read the password file"):
-            RedisStore(StoreSettings(redis_url="redis://h", password="/nowhere"))
+        with pytest.raises(StoreOpenError, match="cannot read the password file"):
+            RedisStore(StoreSettings(password="/nowhere"), "redis://h")

@@ -1,10 +1,14 @@
-"""What every store of a manager keeps to: one suite for the one in memory and for real servers."""
+"""What every store of a manager keeps to: one suite for all that are registered in
+`reconfig_manager/store/opening.py`, opened as managers open them.
+
+A store whose URL names a folder or file of its own needs nothing here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +28,11 @@ from reconfig_manager.ports import (
     Store,
 )
 from reconfig_manager.store.cursors import StoreCursorError
+from reconfig_manager.store.embedded import EmbeddedServer
 from reconfig_manager.store.memory import MemoryStore, at_once
-from tests.support.manager_store import PROGRAMS, TTL_S, executing, plan, storing
+from reconfig_manager.store.opening import STORES, StoreContext, open_store
+from reconfig_manager.store.store_settings import StoreSettings
+from tests.support.manager_store import DEBIAN, TTL_S, executing, plan, program
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
@@ -44,13 +51,12 @@ class Clock:
 @dataclass(frozen=True, slots=True)
 class Case:
     store: Store
-    # None where time passes by itself.
-    clock: Clock | None = None
+    # Not of servers: for these time passes by itself.
+    clock: Clock
 
     async def time_passes(self) -> None:
         """What was to end after SHORT_S ends now, or soon."""
-        if self.clock is not None:
-            self.clock.now_s += 2 * SHORT_S
+        self.clock.now_s += 2 * SHORT_S
 
     async def lease_is_over(self) -> None:
         await self.time_passes()
@@ -68,16 +74,22 @@ class Case:
 
 @asynccontextmanager
 async def opened(kind: str, folder: Path, **bounds: Any) -> AsyncIterator[Case]:
-    if kind == "memory":
-        clock = Clock()
-        yield Case(MemoryStore(clock, plans_read=PLANS_READ, **bounds), clock)
-        return
-    async with storing(folder, kind, **bounds) as (_, store):
-        yield Case(store)
+    clock = Clock()
+    async with AsyncExitStack() as stack:
+        if kind == "redis":
+            server = await EmbeddedServer.start(folder / "server", program(DEBIAN))
+            stack.push_async_callback(server.stop)
+            url = server.url
+        else:
+            url = "memory:" if kind == "memory" else f"{kind}:{folder / 'state'}"
+        context = StoreContext(StoreSettings(**bounds), clock, plans_read=PLANS_READ)
+        store = await open_store(url, context)
+        stack.push_async_callback(store.close)
+        yield Case(store.store, clock)
 
 
 Scenario = Callable[[Case], Awaitable[None]]
-every_store = pytest.mark.parametrize("kind", ["memory", *PROGRAMS])
+every_store = pytest.mark.parametrize("kind", [kind.schemes[0] for kind in STORES])
 
 
 def run(kind: str, folder: Path, scenario: Scenario, **bounds: Any) -> None:

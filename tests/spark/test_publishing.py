@@ -108,7 +108,7 @@ def test_rates_are_read_by_the_manager(
 
     async def look() -> None:
         connection = AsyncRedis.from_url(url(server))
-        reader = rate_reader(connection, RateAdviceSettings(), lambda r, s: taken.append((r, s)))
+        reader = rate_reader(connection, RateAdviceSettings(), lambda r, s, _: taken.append((r, s)))
         await reader.read_once()
         await connection.aclose()
 

@@ -47,6 +47,11 @@ async def storing(
         await server.stop()
 
 
+def server_pid(url: str) -> int:
+    """Of the server of a manager's own that is at this socket."""
+    return int((Path(url.removeprefix("unix://")).parent / "store.lock").read_text())
+
+
 def plan(plan_id: str = "p1", version: int = 1, **values: Any) -> Plan:
     given: dict[str, Any] = {
         "id": plan_id,

@@ -336,6 +336,12 @@ class TestLeading:
         manager.lead(2, state, day.now_s)
         assert manager.leader_state.monitor.rates() == kept[-1].rates
 
+    def test_rates_that_are_too_old_are_not(self) -> None:
+        for age_s, known in ((99.0, {"a": 2.0}), (100.0, {})):
+            manager = Manager(SETTINGS, "m2", advice_ttl_s=100.0)
+            manager.lead(2, StoredState(rates={"a": 2.0}, rates_at_s=1_000.0), 1_000.0 + age_s)
+            assert manager.leader_state.monitor.rates() == known
+
     def test_a_stranger_is_dropped(self) -> None:
         day = morning()
         broker = next(iter(day.brokers.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from random import Random
 
@@ -318,7 +319,7 @@ class TestModel:
         assert network.model().facts.rates_from is RatesFrom.REPORTS
         assert network.model().facts.notes == ()
         advised = {**dict.fromkeys(network.monitor.rates(), 0.0), "a": 7.0}
-        network.monitor.advise(RateAdvice(advised, network.now_s - 90.0))
+        network.monitor.advise(RateAdvice(advised, network.now_s - 90.0, math.inf))
         facts = network.model().facts
         assert (facts.rates_from, facts.rates_age_s) == (RatesFrom.ADVICE, 90.0)
         assert facts.events_per_s == 7.0
@@ -326,7 +327,7 @@ class TestModel:
 
     def test_stale_advice_is_not_used_and_the_plan_says_so(self) -> None:
         network = self.network()
-        network.monitor.advise(RateAdvice({"a": 7.0}, network.now_s - 8000))
+        network.monitor.advise(RateAdvice({"a": 7.0}, network.now_s - 8000, network.now_s - 800))
         facts = network.model().facts
         assert (facts.rates_from, facts.rates_age_s) == (RatesFrom.REPORTS, None)
         assert facts.events_per_s == 13.0
@@ -335,18 +336,18 @@ class TestModel:
     def test_topics_that_advice_does_not_know_are_as_reported(self) -> None:
         """It is as old as the last run of its job: what began since is in reports alone."""
         network = self.network()
-        network.monitor.advise(RateAdvice({"a": 7.0}, network.now_s))
+        network.monitor.advise(RateAdvice({"a": 7.0}, network.now_s, math.inf))
         reported = network.monitor.rates()
         assert network.model().events_per_s == 7.0 + sum(reported.values()) - reported["a"]
 
     def test_a_policy_may_insist_on_advice(self) -> None:
         network, policy = self.network(), Policy(rates_from=RatesFrom.ADVICE)
-        for advice in (None, RateAdvice({"a": 7.0}, network.now_s - 8000)):
+        for advice in (None, RateAdvice({"a": 7.0}, network.now_s - 8000, network.now_s - 800)):
             if advice is not None:
                 network.monitor.advise(advice)
             with pytest.raises(ModelTooThin, match="rates_from=advice"):
                 network.model(policy)
-        network.monitor.advise(RateAdvice({"a": 7.0}, network.now_s))
+        network.monitor.advise(RateAdvice({"a": 7.0}, network.now_s, math.inf))
         assert network.model(policy).facts.rates_from is RatesFrom.ADVICE
 
 

@@ -75,12 +75,12 @@ class CoreSettings:
     )
     unnamed_per_address_max: int = setting(
         500,
-        "The same for those from one host (of IPv6, one network of 64 bits): whoever fills them up "
-        "is not in the way of others.",
+        "The same for those from one host (of IPv6, one network of 64 bits): a host that fills "
+        "them up is not in the way of others.",
     )
     hello_frame_bytes_max: int = setting(
         64 << 10,
-        "Largest first frame of a connection, of whoever that may be; one that is larger ends it.",
+        "Largest first frame of a connection, of any client; one that is larger ends it.",
     )
     frame_messages_max: int = setting(
         16_384, "Messages in one frame of a client; its session ends with one that has more."
@@ -118,7 +118,7 @@ class CoreSettings:
     )
     publish_total_bytes_max: int = setting(
         256 << 20,
-        "The same of all sessions together; past it, the broker stops reading from whoever "
+        "The same of all sessions together; past it, the broker stops reading from the client that "
         "publishes next.",
     )
     publish_retry_s: float = setting(

@@ -99,8 +99,8 @@ class BrokerCounters:
     )
     announcement_retries: int = counter("Announcements of topics to the catalogue sent again.")
     runs_unreadable: int = counter(
-        "Runs of events that this broker had to look into and could not read; whoever may have "
-        "wanted them is told."
+        "Runs of events that this broker had to look into and could not read; readers that may "
+        "have wanted them are told."
     )
     inputs_failed: int = counter(
         "Frames of clients, brokers or managers that made this broker fail: a bug. The connection "

@@ -25,6 +25,7 @@ from broker_agent.core.selection.move_limits import MoveBucket, MovedLately
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import Announcer, LocalTopics, Neighbour, Neighbours
+from dynatops.kit.advice.freshness import is_fresh
 from dynatops.v1.selection_pb2 import BrokerSummary
 
 # Utilities closer than this are equal.
@@ -147,7 +148,7 @@ class Selection:
 
     def is_advised(self, now_s: float) -> bool:
         """Whether there is advice that is fresh."""
-        return self._advice is not None and now_s < self._advice_until_s
+        return self._advice is not None and is_fresh(now_s, self._advice_until_s)
 
     def advise(self, advice: SelectionAdvice | None, now_s: float) -> None:
         """From now on this advice, while it is fresh."""
@@ -232,7 +233,7 @@ class Selection:
         return similarity + bonus - self.settings.load_weight * load
 
     def _advised(self, user: User, sample: Sequence[int], now_s: float) -> str | None:
-        if now_s >= self._advice_until_s:
+        if not is_fresh(now_s, self._advice_until_s):
             self._advice = None
         return self._advice.broker_for(user.client_id, sample) if self._advice else None
 

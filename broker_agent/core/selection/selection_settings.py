@@ -116,7 +116,7 @@ class AdviceSettings:
     password: str = setting(
         "",
         "File with the password of that server; by default $DYNATOPS_REDIS_PASSWORD. In the URL "
-        "whoever lists processes could read it.",
+        "every user of the machine could read it.",
     )
     period_s: float = setting(5.0, "How often new advice is looked for.")
     timeout_s: float = setting(2.0, "Redis is taken for away if it gives no answer for this long.")

@@ -44,9 +44,7 @@ def selection_kind(entries_max: int) -> AdviceKind[SelectionTables]:
         version.counters.advice_entries += len(clients) + len(topics)
         return clients, by_key
 
-    return AdviceKind(
-        job="selection", what="advice", log=log, complaint=_complaint, read=read, must_expire=True
-    )
+    return AdviceKind(job="selection", what="advice", log=log, complaint=_complaint, read=read)
 
 
 def selection_reader(

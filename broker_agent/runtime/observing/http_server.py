@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from broker_agent.process_settings import HttpSettings
-from dynatops.kit.addresses import split_address
+from dynatops.kit.addresses import join_address, split_address
 from dynatops.kit.serving.accepting import AcceptedConnection, Acceptor, ConnectionTable
 
 log = logging.getLogger(__name__)
@@ -66,8 +66,7 @@ class HttpServer:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         self._acceptor = Acceptor(listening, self._table, self._serve)
         self._acceptor.start()
-        shown_host = f"[{host}]" if ":" in host else host
-        self.address = f"{shown_host}:{listening.getsockname()[1]}"
+        self.address = join_address(host, listening.getsockname()[1])
 
     async def stop(self) -> None:
         if self._acceptor is None:

@@ -41,7 +41,7 @@ def add_commands(commands: Commands) -> None:
         "on disk.",
         epilog="With --json the first line printed is the broker's address, once it is a member. "
         f"Exit code {EXIT_CODE}: something in it has failed that it cannot do without, and its log "
-        "says what; whoever keeps it running should start it again.",
+        "says what; its supervisor should start it again.",
     )
     _add_place(parser)
     _add_others(parser)
@@ -94,7 +94,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_others(parser: argparse.ArgumentParser) -> None:
-    """Whom it talks to besides: managers, the lake, whoever looks after it."""
+    """Whom it talks to besides: managers, the lake, operators."""
     parser.add_argument(
         "--manager",
         metavar="HOST:PORT[,…]",

@@ -1,7 +1,7 @@
 """`dynatops leave`: have a broker of this machine leave its ring, and wait until it has.
 
 What a pod's preStop hook runs. The broker's process stays until it is told to stop, so that
-whoever started it sees it end when it wants it to.
+what started it sees it end when it wants it to.
 """
 
 from __future__ import annotations

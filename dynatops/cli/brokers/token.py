@@ -55,7 +55,7 @@ def _add_create(kinds: Commands) -> None:
         description="Make a token. It is printed once and kept nowhere: the tokens file has its "
         "hash. Brokers read the file when they start, and on SIGHUP.",
     )
-    parser.add_argument("name", metavar="NAME", help="what the broker calls whoever has it")
+    parser.add_argument("name", metavar="NAME", help="what the broker calls its holder")
     for option, meaning in (
         ("--publish", "topics that may be published on"),
         ("--subscribe", "topics that may be subscribed to"),

@@ -101,7 +101,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         arguments.brokers,
         port=arguments.port,
         data_dir=arguments.data_dir,
-        # Whoever plays looks soon.
+        # The user looks soon.
         lake=LakeSettings(url=arguments.lake, file_age_max_s=LAKE_FILE_AGE_S),
         managers=arguments.managers,
         # Where any port will do for brokers, it will for managers.

@@ -17,6 +17,7 @@ from dynatops.kit.background import EXIT_CODE, end_within
 from dynatops.kit.observing.logs import configure
 from dynatops.kit.redis_access import exposed_password
 from dynatops.kit.serving.file_watch import watched
+from reconfig_manager.store.opening import describe_stores
 
 _FAILED_END_S = 20.0
 REDIS_VARIABLE = "DYNATOPS_REDIS"
@@ -36,7 +37,7 @@ def add_commands(commands: Commands) -> None:
         "SIGHUP makes it read its tokens and certificates again.",
         epilog="With --json the first line printed has its addresses, once it listens. "
         f"Exit code {EXIT_CODE}: something in it has failed that it cannot do without, and its log "
-        "says what; whoever keeps it running should start it again.",
+        "says what; its supervisor should start it again.",
     )
     parser.add_argument(
         "--listen",
@@ -57,6 +58,9 @@ def add_commands(commands: Commands) -> None:
         metavar="URL",
         help="Redis or Valkey server that managers share: redis://, rediss:// or unix:// "
         f"(default: ${REDIS_VARIABLE})",
+    )
+    where.add_argument(
+        "--store", metavar="URL", help=f"where the state is kept: {describe_stores()}"
     )
     where.add_argument(
         "--data-dir", metavar="DIR", help="keep the state there, by a server of this manager's own"
@@ -96,7 +100,9 @@ def settings_from(arguments: argparse.Namespace) -> Any:
         rest["listen"] = arguments.http
     if arguments.insecure:
         values["insecure"] = rest["insecure"] = True
-    if not arguments.data_dir:
+    if arguments.store:
+        store["url"] = arguments.store
+    if not (arguments.data_dir or store.get("url")):
         redis = arguments.redis or os.environ.get(REDIS_VARIABLE, "")
         if redis:
             store["redis_url"] = redis
@@ -127,7 +133,8 @@ def nested(assignments: list[str]) -> dict[str, Any]:
 def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     configure(arguments.log_format, arguments.log_level, manager=settings.manager_id)
-    values = [arguments.redis or "", *(given.partition("=")[2] for given in arguments.set)]
+    urls = (arguments.redis or "", arguments.store or "")
+    values = [*urls, *(given.partition("=")[2] for given in arguments.set)]
     if warning := exposed_password(values, "store.password, advice.password"):
         log.warning("%s", warning)
     try:
@@ -179,7 +186,7 @@ def _announce(service: Any, *, as_json: bool) -> None:
             "address": service.address,
             "http": service.http_url,
             # For further managers: they may share this one's state.
-            "redis": service.embedded.url if service.embedded else "",
+            "redis": service.opened.shared_url if service.opened else "",
         }
         print(json.dumps(addresses), flush=True)
         return

@@ -151,7 +151,7 @@ def _listen(
 
 
 def _offer(happenings: queue.Queue[Happening], happening: Happening) -> None:
-    """Whoever prints slower than things happen sees the newest last."""
+    """A terminal that prints slower than things happen sees the newest last."""
     try:
         happenings.put_nowait(happening)
     except queue.Full:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -43,6 +45,8 @@ class AdviceHead:
 
     key: str
     fields: Mapping[bytes, bytes]
+    # Until Redis forgets it; infinite, if it never does.
+    left_s: float = math.inf
 
     def text(self, name: str) -> str:
         """Nothing, if there is no such field. Raises AdviceError."""
@@ -54,6 +58,35 @@ class AdviceHead:
         if not digits.isdigit() or len(digits) > _DIGITS_MAX:
             raise AdviceError(f"field {name} of {self.key} is {digits[:40]!r}, not a count")
         return int(digits)
+
+    def number(self, name: str) -> float:
+        """Finite, and 0 at least. Raises AdviceError."""
+        return number_of_text(self.text(name), name)
+
+    def fresh_for_s(self, ttl_s: float, wall_s: float) -> float:
+        """By what Redis has left, and by its age where its kind may be no older than `ttl_s`.
+        Raises AdviceError."""
+        if math.isfinite(ttl_s):
+            age_s = wall_s - self.number("computed_s")
+            return fresh_for_s(left_s=self.left_s, age_s=age_s, ttl_s=ttl_s)
+        if math.isinf(self.left_s):
+            raise AdviceError(f"{self.key} has no expiry: nobody could tell when it is too old")
+        return fresh_for_s(left_s=self.left_s)
+
+
+async def read_heads(redis: Redis, jobs: Collection[str]) -> dict[str, AdviceHead]:
+    """Of those jobs whose advice is there. Raises one of UNREACHABLE."""
+    async with redis.pipeline() as pipeline:
+        for job in jobs:
+            pipeline.hgetall(head_key(job))
+            pipeline.pttl(head_key(job))
+        answers = await pipeline.execute()
+    heads: dict[str, AdviceHead] = {}
+    for job, fields, left_ms in zip(jobs, answers[::2], answers[1::2], strict=True):
+        if fields:
+            left_s = left_ms / 1_000 if left_ms >= 0 else math.inf
+            heads[job] = AdviceHead(head_key(job), fields, left_s)
+    return heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +120,9 @@ class AdviceKind(Generic[Content]):
     complaint: Callable[[Exception], str]
     # Reads one version. Raises AdviceError.
     read: Callable[[AdviceVersion], Awaitable[Content]]
-    # Whether it is fresh as long as its head lives: a head without an expiry is no advice then.
-    must_expire: bool
+    # It is not fresh when it was computed longer ago. Without, it is fresh as long as its head
+    # lives: a head without an expiry is no advice then.
+    ttl_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +133,6 @@ class Advised(Generic[Content]):
     content: Content
     # From now on.
     fresh_for_s: float
-    # Whether the version was not there at the last look.
-    is_new: bool = True
 
 
 class RedisWatch(ABC):
@@ -184,25 +216,30 @@ class AdviceReader(RedisWatch, Generic[Content]):
         self._complaint = message
 
     async def _read(self) -> Advised[Content] | None:
-        head = AdviceHead(head_key(self._kind.job), {})
-        async with self._redis.pipeline() as pipeline:
-            pipeline.hgetall(head.key)
-            pipeline.pttl(head.key)
-            found, left_ms = await pipeline.execute()
-        if not found:
+        heads = await read_heads(self._redis, (self._kind.job,))
+        head = heads.get(self._kind.job)
+        if head is None:
             return None
-        head = replace(head, fields=found)
-        if left_ms < 0 and self._kind.must_expire:
-            raise AdviceError(f"{head.key} has no expiry: nobody could tell when it is too old")
         version = head.text("version")
         if not version:
             raise AdviceError(f"{head.key} has no field version")
-        fresh_s = fresh_for_s(left_s=left_ms / 1_000) if left_ms >= 0 else fresh_for_s()
+        fresh_s = head.fresh_for_s(self._kind.ttl_s, time.time())
         if self._last is not None and self._last.version == version:
-            return replace(self._last, fresh_for_s=fresh_s, is_new=False)
+            return replace(self._last, fresh_for_s=fresh_s)
         content = await self._kind.read(AdviceVersion(head, version, self.counters, self._redis))
         self.counters.advice_versions += 1
         return Advised(version, content, fresh_s)
+
+
+def number_of_text(text: str, what: str) -> float:
+    """Finite, and 0 at least. Raises AdviceError."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise AdviceError(f"{what[:80]} is {text[:40]!r}, not a number")
+    return number
 
 
 def text_of(raw: bytes | str) -> str:

@@ -50,7 +50,7 @@ class Operation:
 
 
 class LoggedNotice(Protocol):
-    """Has what its operation has as fields, but for what whoever logs it knows."""
+    """Has what its operation has as fields, but for what its logger knows."""
 
     operation: ClassVar[Operation]
 

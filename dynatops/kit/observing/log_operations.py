@@ -62,7 +62,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "peers": "Names and addresses, the first ten.",
         "phase": "Of an execution: `FREEZING`, `MOVING`, `RESTORING`, …",
         "plan": "The plan's id.",
-        "reason": "Why, in the words of whoever asked; or why something is so.",
+        "reason": "Why, in the words of the caller; or why something is so.",
         "role": "`viewer`, `operator` or `admin`.",
         "rows": "Rows that wait to be written, or are lost.",
         "seconds": "How long it took.",

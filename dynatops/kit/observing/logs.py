@@ -5,7 +5,7 @@
 
 A line of JSON for each record, with fixed names; or text. An operation (`log_lines`) is one
 line, with all that is worth knowing about it. Events are not logged: they are counted. Credentials
-within URLs are blotted out, whoever logs them.
+within URLs are blotted out, whatever logs them.
 """
 
 from __future__ import annotations

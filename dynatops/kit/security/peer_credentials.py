@@ -13,6 +13,7 @@ from typing import Self
 import grpc
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dynatops.kit.addresses import is_loopback, split_address
 from dynatops.kit.security.tls import Tls, TlsFileError
 
 _SECRET_CHARACTERS_MIN = 16
@@ -45,7 +46,7 @@ class PeerSecurity(BaseModel):
     )
     require_client_certificates: bool = Field(
         False,
-        description="Turn away whoever shows no certificate of tls_ca: clients, brokers, commands.",
+        description="Turn away clients, brokers and commands that show no certificate of tls_ca.",
     )
     peer_secret: str = Field(
         "",
@@ -75,6 +76,16 @@ class PeerSecurity(BaseModel):
             )
         return self
 
+    def check_listening(self, listen: str, *, insecure: bool, danger: str) -> None:
+        """Raises ValueError if strangers could reach the address; `danger`: what they could do."""
+        missing = self.missing_beyond_loopback()
+        if missing and not insecure and not is_loopback(split_address(listen)[0]):
+            raise ValueError(
+                f"listening on {listen} would let anyone who can reach it {danger}; "
+                f"set {', and '.join(missing)}; or listen on 127.0.0.1; or say --insecure if the "
+                "network is trusted"
+            )
+
     def missing_beyond_loopback(self) -> list[str]:
         """What a network that anyone may reach asks for, and is not set."""
         missing: list[str] = []
@@ -102,7 +113,7 @@ class LinkCredentials:
         return _proof(self.secrets[0], words) if self.secrets else b""
 
     def believe(self, words: bytes, proof: bytes) -> bool:
-        """Whether whoever proves this is of this network."""
+        """Whether a process that proves this is of this network."""
         if not self.secrets:
             return True
         # All are compared: which one it was must not show in how long it took.
@@ -163,7 +174,7 @@ class ServerCertificates:
         return grpc.ssl_server_certificate_configuration([pair], authorities)
 
     def reload(self) -> None:
-        """Show what the files hold now to whoever comes next. Raises TlsFileError."""
+        """Show what the files hold now to the next that comes. Raises TlsFileError."""
         self._tls.check()
         self._renewed = self._read()
 

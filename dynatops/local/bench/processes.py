@@ -1,6 +1,6 @@
 """What the benchmarks share: brokers to measure, workers in processes of their own, percentiles.
 
-Whoever publishes and whoever subscribes must not share a process with what is measured, nor with
+Publishers and subscribers must not share a process with what is measured, nor with
 each other. Workers say what they have to say as lines of JSON.
 """
 
@@ -69,7 +69,7 @@ class BenchWorker:
 
 
 def say(document: object) -> None:
-    """A worker's word to whoever started it."""
+    """A worker's word to the process that started it."""
     print(json.dumps(document), flush=True)
 
 

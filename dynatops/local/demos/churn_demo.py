@@ -211,23 +211,23 @@ class _ChurnRun:
             await asyncio.sleep(SAMPLE_S)
             progress(self._at_s)
             if self._at_s > self._spec.arrival_s:
-                loads = [a.core.cluster.selection.local.subscriptions for a in self._cluster.agents]
+                loads = [agent.core.status().subscriptions for agent in self._cluster.agents]
                 self._spreads.append(statistics.pstdev(loads))
                 self._means.append(statistics.fmean(loads))
 
     def _outcome(self) -> ChurnOutcome:
-        selections = [agent.core.cluster.selection for agent in self._cluster.agents]
+        brokers = [agent.core.status() for agent in self._cluster.agents]
         counts: defaultdict[str, int] = defaultdict(int)
-        for selection in selections:
-            for name, value in selection.counters.as_dict().items():
+        for broker in brokers:
+            for name, value in broker.selection_counters.as_dict().items():
                 counts[name] += value
         moves = ("redirects_similarity", "redirects_load", "redirects_advised")
         return ChurnOutcome(
-            broker_subscription_changes=sum(s.local.changes for s in selections),
+            broker_subscription_changes=sum(broker.subscription_changes for broker in brokers),
             load_std=statistics.fmean(self._spreads) if self._spreads else 0.0,
             load_mean=statistics.fmean(self._means) if self._means else 0.0,
             moves=sum(counts[name] for name in moves),
-            tree_messages=sum(a.core.node.counters.tree_control_sent for a in self._cluster.agents),
+            tree_messages=sum(broker.node.counters.tree_control_sent for broker in brokers),
             summary_messages=counts["summary_messages"],
             balance=self._ledger.balance(),
         )

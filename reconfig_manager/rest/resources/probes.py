@@ -1,4 +1,4 @@
-"""Probes: asked by whoever watches over the process, without a token."""
+"""Probes: asked by what watches over the process, without a token."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import cast
 import uvicorn
 from fastapi import FastAPI
 
-from dynatops.kit.addresses import split_address
+from dynatops.kit.addresses import join_address, split_address
 from dynatops.kit.background import Supervisor
 from dynatops.kit.security.tls import Tls, TlsFileError
 from dynatops.kit.serving.accepting import AcceptedConnection, Acceptor, ConnectionTable
@@ -93,7 +93,7 @@ class RestServer:
         """host:port, once it is started."""
         assert self._socket is not None
         host, port = self._socket.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_address(host, port)
 
     @property
     def url(self) -> str:

@@ -6,19 +6,23 @@ for hours shows nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 
 from dynatops.kit.advice.advising_jobs import JOB_TABLES
-from dynatops.kit.advice.keys import head_key
-from dynatops.kit.advice.reader import UNREACHABLE, RedisWatch
+from dynatops.kit.advice.reader import (
+    UNREACHABLE,
+    AdviceError,
+    AdviceHead,
+    RedisWatch,
+    read_heads,
+)
 
 log = logging.getLogger(__name__)
-
-_DIGITS_MAX = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +43,27 @@ class AdviceAges(RedisWatch):
 
     async def read_once(self) -> None:
         try:
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                for job in JOB_TABLES:
-                    pipeline.hgetall(head_key(job))
-                answers = await pipeline.execute()
+            found = await read_heads(self._redis, JOB_TABLES)
         except UNREACHABLE as error:
             # What was there before grows old, which is as well.
             self.failures += 1
             log.debug("advice cannot be looked at: %s", error)
             return
         self.heads = {
-            job: head
-            for job, fields in zip(JOB_TABLES, answers, strict=True)
-            if (head := _head_of(job, fields)) is not None
+            job: head for job, raw in found.items() if (head := _head_of(job, raw)) is not None
         }
 
 
-def _head_of(job: str, fields: dict[bytes | str, bytes | str]) -> Head | None:
-    texts = {_text(name): _text(value) for name, value in fields.items()}
+def _head_of(job: str, raw: AdviceHead) -> Head | None:
     try:
-        computed_s = float(texts.get("computed_s", "nan"))
-    except ValueError:
-        computed_s = math.nan
-    if not math.isfinite(computed_s):
+        computed_s = raw.number("computed_s")
+    except AdviceError:
         return None
-    entries = {
-        table: int(texts[table])
-        for table in JOB_TABLES[job]
-        if texts.get(table, "").isdecimal() and len(texts[table]) <= _DIGITS_MAX
-    }
-    return Head(computed_s, entries)
+    return Head(computed_s, dict(_counts(raw, JOB_TABLES[job])))
 
 
-def _text(raw: bytes | str) -> str:
-    return raw.decode(errors="replace") if isinstance(raw, bytes) else raw
+def _counts(raw: AdviceHead, tables: Iterable[str]) -> Iterator[tuple[str, int]]:
+    for table in tables:
+        with contextlib.suppress(AdviceError):
+            if raw.text(table):
+                yield table, raw.count(table)

@@ -5,15 +5,17 @@ here, and the advice that analytics left.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.advice.advising_jobs import JOB_TABLES
 from dynatops.kit.observing.metrics import Metric, Reading, counter, counters_of, gauge, histogram
 from dynatops.kit.observing.process_metrics import process_metrics
 from dynatops.version import VERSION
 from reconfig_manager.model.plan import PlanState
 from reconfig_manager.service.agents import AgentCounters
+from reconfig_manager.service.observing.advice_ages import Head
 
 if TYPE_CHECKING:
     from reconfig_manager.service.driving import ManagerDriver
@@ -36,6 +38,14 @@ def _c(
 def _if_known(value: float | None) -> Reading:
     """No sample, where there is nothing to tell."""
     return value if value is not None else dict[str, float]()
+
+
+def _heads(driver: ManagerDriver) -> Mapping[str, Head]:
+    return driver.ages.heads if driver.ages is not None else {}
+
+
+def _counters(driver: ManagerDriver) -> AdviceCounters:
+    return driver.rates.counters if driver.rates is not None else AdviceCounters()
 
 
 EXECUTION: Metrics = [
@@ -98,15 +108,13 @@ ADVICE: Metrics = [
     _g(
         "advice_present",
         "Whether there is advice of an analytics job in Redis.",
-        lambda d: {job: float(job in d.ages.heads) for job in JOB_TABLES},
+        lambda d: {job: float(job in _heads(d)) for job in JOB_TABLES},
         "advice",
     ),
     _g(
         "advice_age_seconds",
         "Since it was computed; none if there is none.",
-        lambda d: {
-            job: max(time.time() - head.computed_s, 0.0) for job, head in d.ages.heads.items()
-        },
+        lambda d: {job: max(time.time() - head.computed_s, 0.0) for job, head in _heads(d).items()},
         "advice",
     ),
     _g(
@@ -114,22 +122,26 @@ ADVICE: Metrics = [
         "Entries of its tables.",
         lambda d: {
             (job, table): float(count)
-            for job, head in d.ages.heads.items()
+            for job, head in _heads(d).items()
             for table, count in head.entries.items()
         },
         "advice",
         "table",
     ),
-    _c("advice_failures", "Times that Redis could not be asked for it.", lambda d: d.ages.failures),
+    _c(
+        "advice_failures",
+        "Times that Redis could not be asked for it.",
+        lambda d: d.ages.failures if d.ages is not None else 0,
+    ),
     _c(
         "rates_versions",
         "Versions of advised rates taken in.",
-        lambda d: d.rates.counters.advice_versions,
+        lambda d: _counters(d).advice_versions,
     ),
     _c(
         "rates_failures",
         "Times that advised rates could not be read.",
-        lambda d: d.rates.counters.advice_refused + d.rates.counters.advice_failures,
+        lambda d: _counters(d).advice_refused + _counters(d).advice_failures,
     ),
 ]
 
