@@ -27,7 +27,18 @@ def read_attributes(texts: Iterable[str]) -> dict[str, Value]:
         if name in attributes:
             raise UsageError(f"--attribute {text!r}: {name!r} has a value already")
         attributes[name] = _read_value(text, value)
+    _check(attributes)
     return attributes
+
+
+def _check(attributes: dict[str, Value]) -> None:
+    """Before anything is connected to: what an event cannot have."""
+    from dynatops.kit.filters import AttributesError, attributes_to_wire
+
+    try:
+        attributes_to_wire(attributes)
+    except AttributesError as error:
+        raise UsageError(str(error)) from None
 
 
 def written_value(value: Value) -> str:
