@@ -1,5 +1,5 @@
 """Write what is made from the code: settings, counters, metrics, logs, the dashboard, and what is
-told of the jobs of analytics.
+told of the rights of tokens and of the jobs of analytics.
 
 python tools/generate_reference.py            write them
 python tools/generate_reference.py --check    fail if what is committed is not current
@@ -17,6 +17,7 @@ from typing import cast
 from analytics_pages import advising_jobs, analytics_page, chart_schema, chart_values
 from dashboard import dashboard
 from metrics_pages import logs_page, metrics_page
+from rights_page import security_page
 
 from analytics.analytics_settings import described
 from analytics.jobs.catalogue import default_settings
@@ -114,6 +115,7 @@ PAGES = {
     "docs/metrics.md": metrics_page,
     "docs/logs.md": logs_page,
     "docs/analytics.md": analytics_page,
+    "docs/security.md": security_page,
     "helm/dynatops/files/dashboard.json": dashboard,
     "helm/dynatops/values.yaml": chart_values,
     "helm/dynatops/values.schema.json": chart_schema,

@@ -59,7 +59,6 @@ from broker_agent.runtime.peers.namesakes import living_namesake
 from broker_agent.runtime.recording import make_core
 from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.streams import InputFailedError
-from broker_agent.tokens import read_tokens
 from dynatops.kit.addresses import split_address
 from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.background import Supervisor, until_one_ends
@@ -70,7 +69,7 @@ from dynatops.kit.security.peer_credentials import (
     read_link_credentials,
 )
 from dynatops.kit.security.tls import TlsFileError
-from dynatops.kit.security.tokens_file import TokensError
+from dynatops.kit.security.tokens_file import TokensError, read_tokens
 from dynatops.kit.serving.start_errors import JoinError, StartError
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
