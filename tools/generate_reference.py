@@ -22,6 +22,7 @@ from rights_page import security_page
 from analytics.analytics_settings import described
 from analytics.jobs.catalogue import default_settings
 from broker_agent.process_settings import describe_settings
+from broker_agent.runtime.listeners.table import describe_doors
 from broker_agent.runtime.observing.counter_sets import COUNTER_SETS
 from reconfig_manager.model.policy import Policy, SolverOptions
 from reconfig_manager.rest.app import create_app
@@ -41,7 +42,7 @@ def lines() -> Iterator[str]:
     yield ""
     yield "Set with `dynatops broker --set NAME=VALUE`; `dynatops settings` prints the same."
     yield ""
-    yield from setting_table(describe_settings())
+    yield from setting_table([*describe_settings(), *describe_doors()])
     yield ""
     yield "## Settings of a manager"
     yield ""

@@ -63,6 +63,8 @@ def _not_so(status: str, reason: str) -> Answer:
 def _readiness(agent: Agent) -> Answer:
     leaving = "the broker is leaving the ring"
     reason = leaving if agent.is_stopping else unready(agent.core.status())
+    if not reason and not agent.listeners.are_open:
+        reason = "the broker does not listen to clients yet"
     unsaved_s = agent.unsaved_for_s
     if not reason and unsaved_s >= agent.settings.runtime.session_unsaved_s:
         reason = f"sessions have not been written to disk for {unsaved_s:.0f} s; the log says why"
