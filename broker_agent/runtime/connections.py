@@ -37,14 +37,16 @@ class ClientWire(Protocol):
 
     async def read(self) -> bytes | None:
         """The client's next message, whole, and no larger than `runtime.message_bytes_max`; None if
-        it has nothing more to say. Raises ClientGoneError."""
+        it has nothing more to say. What nobody has asked for is not taken in, but for a small
+        buffer: strangers are asked a few at a time. Raises ClientGoneError."""
 
     async def write(self, output: bytes) -> None:
         """Returns when there is room for more: until then what comes waits in the session, within
         its bounds. Raises ClientGoneError."""
 
     async def close(self, reason: str) -> None:
-        """End it: in order; or, with a reason, as broken. It may have ended by itself."""
+        """End it: in order, and what was written goes out still, if that is taken soon; or, with a
+        reason, as broken. It may have ended by itself."""
 
 
 class ClientConnection:
