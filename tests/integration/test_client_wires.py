@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import grpc
 import pytest
 
 import dynatops
@@ -124,3 +126,20 @@ def test_where_the_broker_fails_on_it_the_wire_is_closed_as_broken(
         assert agent.supervisor.failed is None
 
     served(scenario)
+
+
+def test_a_grpc_client_learns_that_the_broker_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> list[BrokerEffect]:
+        raise RuntimeError("a bug")
+
+    async def scenario() -> None:
+        async with running("b0") as agent, grpc.aio.insecure_channel(agent.address) as channel:
+            monkeypatch.setattr(agent.core, "on_client_frame", fail)
+            call: Any = channel.stream_stream("/dynatops.v1.PubSub/Connect")()
+            await call.write(ClientFrame(messages=[HELLO]).SerializeToString())
+            assert await call.code() == grpc.StatusCode.INTERNAL
+            assert await call.details() == "the broker failed on what was said"
+            # The broker has forgotten it, and goes on.
+            await until(lambda: agent.core.status().unnamed_connections == 0)
+
+    asyncio.run(scenario())

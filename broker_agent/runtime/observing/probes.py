@@ -2,7 +2,8 @@
 
     /livez     200 while it looks at the time as often as it should; else 503, and for how long not
     /readyz    200 while it is a member of the ring with its range in hand, and not on its way out;
-               else 503, and why; nor while its disk takes no sessions
+               else 503, and why; nor while its disk takes no sessions, or clients cannot come in
+               yet by all ways that it has
     /metrics   Prometheus' text format: docs/metrics.md
 
 Nothing here says which topics or users there are.
