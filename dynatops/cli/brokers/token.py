@@ -72,7 +72,8 @@ def _add_create(kinds: Commands) -> None:
 
 
 def _add_right(parser: argparse.ArgumentParser, name: str, right: Right) -> None:
-    option = f"--{name.replace('_', '-')}"
+    words = name.replace("_", "-")
+    option = f"--{words}"
     match right.kind:
         case RightKind.TOPICS:
             parser.add_argument(
@@ -94,7 +95,7 @@ def _add_right(parser: argparse.ArgumentParser, name: str, right: Right) -> None
         case RightKind.YES_OR_NO:
             # What it does not have anyway.
             usual = bool(DEFAULTS[name])
-            option = f"--no-{option[2:]}" if usual else option
+            option = "--" + (f"no-{words}" if usual else words)
             action = "store_false" if usual else "store_true"
             parser.add_argument(option, dest=name, action=action, help=right.help)
         case RightKind.ROLE:
