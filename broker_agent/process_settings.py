@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Self
+from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -248,6 +248,10 @@ class BrokerSettings(BaseModel):
     lake: LakeSettings = Field(default_factory=LakeSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     record: RecordSettings = Field(default_factory=RecordSettings)
+    doors: dict[str, str] = Field(
+        default_factory=dict,
+        description="Further ways in for clients, by name, and the address that each listens on.",
+    )
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -265,6 +269,13 @@ class BrokerSettings(BaseModel):
     def _is_address(cls, value: str) -> str:
         if value:
             split_address(value)
+        return value
+
+    @field_validator("doors")
+    @classmethod
+    def _have_addresses(cls, value: dict[str, str]) -> dict[str, str]:
+        for address in value.values():
+            split_address(address)
         return value
 
     @field_validator("join")
@@ -287,8 +298,18 @@ class BrokerSettings(BaseModel):
     @model_validator(mode="after")
     def _stays_private(self) -> Self:
         danger = "publish and subscribe"
-        self.security.check_listening(self.listen, insecure=self.insecure, danger=danger)
+        for address in (self.listen, *self.doors.values()):
+            self.security.check_listening(address, insecure=self.insecure, danger=danger)
         return self
+
+
+# What `--set` takes something of.
+SETTING_GROUPS: Final = tuple(
+    name
+    for name, field in BrokerSettings.model_fields.items()
+    # Labels have an option of their own.
+    if field.default_factory is not None and name != "labels"
+)
 
 
 def default_broker_id(port: int) -> str:

@@ -8,7 +8,8 @@ may use at a broker where they have no session, and they are turned away there.
 from __future__ import annotations
 
 from broker_agent.core.base.core_settings import CoreSettings
-from broker_agent.core.rights.access import Access, TokenRules
+from broker_agent.core.rights.access import Access
+from dynatops.kit.security.token_rights import TokenRules
 from dynatops.kit.security.tokens import hash_of
 
 CLAIMING = "claiming"

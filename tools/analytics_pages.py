@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from page_tables import row, with_rows
 
 from analytics.jobs.catalogue import default_settings, jobs, kinds
 from dynatops.kit.advice.keys import head_key
@@ -38,17 +40,8 @@ def analytics_page() -> Iterator[str]:
         ("| job | one row of state", _what_they_keep()),
         ("| head | tables |", _what_they_advise()),
     ):
-        text = _with_rows(text, heading, list(rows))
+        text = with_rows(text, _DOCS.name, heading, list(rows))
     yield text.removesuffix("\n")
-
-
-def _with_rows(text: str, heading: str, rows: Sequence[str]) -> str:
-    table = re.compile(rf"(?<=\n){re.escape(heading)}[^\n]*\n\|[-|]+\|\n(?:\|[^\n]*\n)*")
-    found = table.findall(text)
-    if len(found) != 1:
-        raise ValueError(f"{_DOCS.name} has {len(found)} tables that begin with {heading}")
-    head = found[0].splitlines()[:2]
-    return text.replace(found[0], "".join(f"{line}\n" for line in (*head, *rows)))
 
 
 def _what_they_say() -> Iterator[str]:
@@ -58,12 +51,12 @@ def _what_they_say() -> Iterator[str]:
         results = _quoted(f"{name}/{table}" for table in kind.results)
         users = (u for u, other in declared.items() for r in other.uses.values() if r.job == name)
         readers = ", ".join(filter(None, (kind.followed_by, _quoted(users))))
-        yield _row(f"`{name}`", sources, kind.says, results, readers)
+        yield row(f"`{name}`", sources, kind.says, results, readers)
 
 
 def _what_they_keep() -> Iterator[str]:
     for name, kind in kinds().items():
-        yield _row(f"`{name}`", kind.keeps, kind.until)
+        yield row(f"`{name}`", kind.keeps, kind.until)
 
 
 def _what_they_advise() -> Iterator[str]:
@@ -72,15 +65,11 @@ def _what_they_advise() -> Iterator[str]:
             f"`{table}`" + (f" (the head counts it as `{counted}`)" if counted != table else "")
             for table, counted in kind.advice_tables.items()
         )
-        yield _row(f"`{head_key(name)}`", tables, kind.advises)
+        yield row(f"`{head_key(name)}`", tables, kind.advises)
 
 
 def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |".replace("  |", " |")
 
 
 def chart_values() -> Iterator[str]:

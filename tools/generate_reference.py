@@ -1,5 +1,5 @@
 """Write what is made from the code: settings, counters, metrics, logs, the dashboard, and what is
-told of the jobs of analytics.
+told of the rights of tokens and of the jobs of analytics.
 
 python tools/generate_reference.py            write them
 python tools/generate_reference.py --check    fail if what is committed is not current
@@ -17,10 +17,12 @@ from typing import cast
 from analytics_pages import advising_jobs, analytics_page, chart_schema, chart_values
 from dashboard import dashboard
 from metrics_pages import logs_page, metrics_page
+from rights_page import security_page
 
 from analytics.analytics_settings import described
 from analytics.jobs.catalogue import default_settings
 from broker_agent.process_settings import describe_settings
+from broker_agent.runtime.listeners.table import describe_doors
 from broker_agent.runtime.observing.counter_sets import COUNTER_SETS
 from reconfig_manager.model.policy import Policy, SolverOptions
 from reconfig_manager.rest.app import create_app
@@ -40,7 +42,7 @@ def lines() -> Iterator[str]:
     yield ""
     yield "Set with `dynatops broker --set NAME=VALUE`; `dynatops settings` prints the same."
     yield ""
-    yield from setting_table(describe_settings())
+    yield from setting_table([*describe_settings(), *describe_doors()])
     yield ""
     yield "## Settings of a manager"
     yield ""
@@ -114,6 +116,7 @@ PAGES = {
     "docs/metrics.md": metrics_page,
     "docs/logs.md": logs_page,
     "docs/analytics.md": analytics_page,
+    "docs/security.md": security_page,
     "helm/dynatops/files/dashboard.json": dashboard,
     "helm/dynatops/values.yaml": chart_values,
     "helm/dynatops/values.schema.json": chart_schema,

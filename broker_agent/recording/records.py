@@ -16,12 +16,13 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.identity import Identity
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
-from broker_agent.core.rights.access import Access, TokenRules
+from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece
 from broker_agent.doors.frames import FRAMES
+from dynatops.kit.security.token_rights import TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus

@@ -40,13 +40,15 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
-from broker_agent.doors import frames
+from broker_agent.doors.door import Door
 from broker_agent.process_settings import BrokerSettings, default_broker_id
 from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
-from broker_agent.runtime.connections import ClientConnection
+from broker_agent.runtime.connections import ClientConnection, ClientWire
 from broker_agent.runtime.disk.saving import Saving
 from broker_agent.runtime.disk.session_store import SessionStore, SessionStoreError
 from broker_agent.runtime.disk.stimulus_file import StimulusFile, StimulusFileError
+from broker_agent.runtime.listeners.listener import Listeners
+from broker_agent.runtime.listeners.table import KNOWN_BY, LISTENERS
 from broker_agent.runtime.manager.managed import ManagedBroker
 from broker_agent.runtime.manager.uplink import Uplink
 from broker_agent.runtime.observing.http_server import HttpServer
@@ -57,20 +59,18 @@ from broker_agent.runtime.peers.joining import joined
 from broker_agent.runtime.peers.links import LinkHost, Links
 from broker_agent.runtime.peers.namesakes import living_namesake
 from broker_agent.runtime.recording import make_core
-from broker_agent.runtime.server import RpcServer
 from broker_agent.runtime.streams import InputFailedError
-from broker_agent.tokens import read_tokens
-from dynatops.kit.addresses import join_address, split_address
+from dynatops.kit.addresses import split_address
 from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.background import Supervisor, until_one_ends
 from dynatops.kit.security.peer_credentials import (
     CredentialsError,
     LinkCredentials,
-    ServerCertificates,
     read_link_credentials,
 )
 from dynatops.kit.security.tls import TlsFileError
-from dynatops.kit.security.tokens_file import TokensError
+from dynatops.kit.security.tokens_file import TokensError, read_tokens
+from dynatops.kit.serving.first_reads import FirstReads
 from dynatops.kit.serving.start_errors import JoinError, StartError
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
@@ -108,7 +108,13 @@ class Agent:
         # Probes and metrics, where they are asked for.
         self.http: HttpServer | None = None
         self.is_stopping = False
-        self._server = RpcServer(self, settings.runtime)
+        # What clients say first, through whichever door, and what is asked of the broker.
+        self.first_reads: FirstReads = FirstReads(
+            settings.runtime.unnamed_bytes_max,
+            settings.runtime.message_bytes_max,
+            self._on_place_lost,
+        )
+        self.listeners = Listeners(self, LISTENERS, KNOWN_BY)
         self._connections: dict[ConnectionId, ClientConnection] = {}
         self._connections_opened = 0
         # When the last tick was over.
@@ -130,16 +136,11 @@ class Agent:
     async def start(self) -> None:
         """Listen, and become a member of the ring. Raises StartError."""
         settings = self.settings
-        host, _ = split_address(settings.listen)
         access, credentials = self._read_access()
         lake = open_lake(settings.lake.url)
-        port = self._server.bind(settings.listen, _certificates(credentials, settings))
-        if port is None:
-            raise StartError(
-                f"cannot listen on {settings.listen}: the port is in use, or the address is not "
-                "this host's; choose another"
-            )
-        self.address = settings.advertise or join_address(host, port)
+        await self.listeners.bind(settings, credentials)
+        self.address = settings.advertise or self.listeners.address
+        _, port = split_address(self.listeners.address)
         self.broker_id = settings.broker_id or default_broker_id(port)
         self.started_s = self._now()
         store, stored, incarnation = await self._begin_life()
@@ -155,7 +156,7 @@ class Agent:
         try:
             self.core, self._recording = make_core(settings, identity, options)
         except StimulusFileError as error:
-            await self._server.stop()
+            await self.listeners.stop()
             if store is not None:
                 store.close()
             raise StartError(str(error)) from error
@@ -165,7 +166,7 @@ class Agent:
         self.watch = Watch(self.core, closely=bool(settings.http.listen))
         self._narrator = Narrator(self.core)
         await self._answer_probes()
-        await self._server.start()
+        await self.listeners.start()
         if self._saving is not None:
             self._saving.start(self.supervisor)
         if namesake := await living_namesake(self.links, settings.join):
@@ -185,7 +186,7 @@ class Agent:
             self.uplink = Uplink(settings.manager, credentials, managed, self.links.options)
             self.supervisor.start("attending to managers", self._attend(self.uplink))
         http = self.http.address if self.http is not None else None
-        self._narrator.joined(self._now() - self.started_s, http)
+        self._narrator.joined(self._now() - self.started_s, http, self.listeners.others)
 
     def _link_host(self) -> LinkHost:
         return LinkHost(
@@ -257,7 +258,7 @@ class Agent:
         path = self.settings.security.tokens
         try:
             tokens = read_tokens(path) if path else None
-            self._server.reload_certificates()
+            self.listeners.reload_certificates()
         except (TokensError, TlsFileError) as error:
             self.counters.reloads_failed += 1
             log.error("nothing reloaded: %s", error)
@@ -286,7 +287,7 @@ class Agent:
                 SessionStore.open, Path(self.settings.data_dir), clock_ms
             )
         except SessionStoreError as error:
-            await self._server.stop()
+            await self.listeners.stop()
             raise StartError(str(error)) from error
 
     async def _restore(self, store: SessionStore, stored: Stored) -> None:
@@ -295,7 +296,7 @@ class Agent:
         try:
             self._saving.restore(stored)
         except SessionStoreError as error:
-            await self._server.stop()
+            await self.listeners.stop()
             raise StartError(str(error)) from error
         if self.counters.sessions_restored:
             log.info("%d sessions restored", self.counters.sessions_restored)
@@ -360,7 +361,7 @@ class Agent:
         self.stopped.set()
 
     async def _end(self) -> None:
-        await self._server.stop()
+        await self.listeners.stop()
         if self.http is not None:
             await self.http.stop()
         await self.links.close()
@@ -422,23 +423,45 @@ class Agent:
         log.info("nobody listens at %s any more", address)
         self._perform(self.core.unreachable(address, self._now()))
 
-    def open_connection(self, connection: ClientConnection) -> ConnectionId:
+    async def serve_client(self, wire: ClientWire, door: Door) -> None:
+        """Until the client goes or the core ends its session, whichever way the client came in."""
+        core, bytes_max = self.core, self.settings.runtime.session_frame_bytes_max
+        connection = ClientConnection(wire)
+        connection_id = self._open_connection(connection)
+        client = f"a client ({connection_id})"
+
+        def on_bytes(raw: bytes) -> None:
+            self._take_in(
+                client, lambda now_s: door.on_client_bytes(core, connection_id, raw, now_s)
+            )
+
+        def take_output() -> bytes:
+            return door.take_output(core, connection_id, bytes_max)
+
+        broken = ""
+        try:
+            await connection.serve(on_bytes, take_output, self.first_reads)
+        except InputFailedError:
+            # It is logged; to the client the connection is broken.
+            broken = "the broker failed on what was said"
+        finally:
+            try:
+                await wire.close(broken)
+            finally:
+                self._close_connection(connection_id)
+
+    def _open_connection(self, connection: ClientConnection) -> ConnectionId:
         self._connections_opened += 1
         connection_id = ConnectionId(f"{self.broker_id}/{self._connections_opened}")
         self._connections[connection_id] = connection
         self._perform(self.core.open_connection(connection_id, self._now(), connection.host))
         return connection_id
 
-    def close_connection(self, connection_id: ConnectionId) -> None:
+    def _close_connection(self, connection_id: ConnectionId) -> None:
         if self._connections.pop(connection_id, None) is not None:
             self._perform(self.core.close_connection(connection_id, self._now()))
 
-    def on_client_bytes(self, connection_id: ConnectionId, raw: bytes) -> None:
-        core = self.core
-        client = f"a client ({connection_id})"
-        self._take_in(client, lambda now_s: frames.on_client_bytes(core, connection_id, raw, now_s))
-
-    def on_place_lost(self) -> None:
+    def _on_place_lost(self) -> None:
         """A stream said nothing for so long that others were read from in its stead."""
         self.counters.first_reads_lost += 1
 
@@ -465,12 +488,3 @@ class Agent:
                     self._left.set()
                 case _:
                     self._narrator.on_notice(effect)
-
-
-def _certificates(
-    credentials: LinkCredentials, settings: BrokerSettings
-) -> ServerCertificates | None:
-    if credentials.tls is None:
-        return None
-    required = settings.security.require_client_certificates
-    return ServerCertificates(credentials.tls, require_client_certificates=required)

@@ -1,5 +1,5 @@
-"""One client's connection: frames in to the core, and the session's output out, as fast as it is
-taken.
+"""One client's connection: messages in to the core, and the session's output out, as fast as it is
+taken. What carries them is a `ClientWire`, and all that differs from one listener to another.
 """
 
 from __future__ import annotations
@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-
-import grpc
+from typing import Protocol
 
 from broker_agent.core.base.effects import (
     CloseConnection,
@@ -19,22 +18,40 @@ from broker_agent.core.base.effects import (
 )
 from dynatops.kit.serving.first_reads import FirstReads
 
-METHOD = "/dynatops.v1.PubSub/Connect"
 _UNTAKEN_GOODBYE_S = 5.0
 _UNTAKEN_OUTPUT_S = 5.0
-
-
-# What gRPC says in the middle of a read or a write when there is nobody any more.
-_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 log = logging.getLogger(__name__)
 
 
+class ClientGoneError(Exception):
+    """There is nobody at the other end of a wire any more, however that was noticed."""
+
+
+class ClientWire(Protocol):
+    """The broker's end of what leads to one client. Never read twice at a time, nor written."""
+
+    @property
+    def host(self) -> str:
+        """Where the client is, as strangers are counted (`dynatops.kit.addresses.counted_as`)."""
+
+    async def read(self) -> bytes | None:
+        """The client's next message, whole, and no larger than `runtime.message_bytes_max`; None if
+        it has nothing more to say. What nobody has asked for is not taken in, but for a small
+        buffer: strangers are asked a few at a time. Raises ClientGoneError."""
+
+    async def write(self, output: bytes) -> None:
+        """Returns when there is room for more: until then what comes waits in the session, within
+        its bounds. Raises ClientGoneError."""
+
+    async def close(self, reason: str) -> None:
+        """End it: in order, and what was written goes out still, if that is taken soon; or, with a
+        reason, as broken. It may have ended by itself."""
+
+
 class ClientConnection:
-    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes], host: str = "") -> None:
-        self._context = context
-        # Where the client is.
-        self.host = host
+    def __init__(self, wire: ClientWire) -> None:
+        self._wire = wire
         self._work = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -44,6 +61,11 @@ class ClientConnection:
         # Nobody takes anything any more.
         self._gone = False
         self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def host(self) -> str:
+        """Where the client is."""
+        return self._wire.host
 
     # ---- what the core wants --------------------------------------------------------------------
 
@@ -76,22 +98,22 @@ class ClientConnection:
         """Wait until everything queued has been handed to the network."""
         await self._flushed.wait()
 
-    # ---- moving frames --------------------------------------------------------------------------
+    # ---- moving messages ------------------------------------------------------------------------
 
     async def serve(
         self,
-        on_frame: Callable[[bytes], None],
+        on_bytes: Callable[[bytes], None],
         take_output: Callable[[], bytes],
         first_reads: FirstReads,
     ) -> None:
         """Until the client goes or the core ends the session."""
-        reading = self._reading = asyncio.create_task(self._read_all(on_frame, first_reads))
+        reading = self._reading = asyncio.create_task(self._read_all(on_bytes, first_reads))
         writing = asyncio.create_task(self._write_all(take_output))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
             self._gone = True
             self._work.set()
-            # A stream that is in the middle of a write cannot be ended: gRPC would refuse, and the
+            # A wire that is in the middle of a write cannot be ended: gRPC would refuse, and the
             # client wait for ever.
             await asyncio.wait((writing,), timeout=_UNTAKEN_OUTPUT_S)
         finally:
@@ -101,16 +123,17 @@ class ClientConnection:
                 task.cancel()
             problems = await asyncio.gather(reading, writing, return_exceptions=True)
         for problem in problems:
-            if isinstance(problem, _GONE):
-                log.debug("a client went: %r", problem)
+            if isinstance(problem, ClientGoneError):
+                log.debug("a client went: %r", problem.__cause__ or problem)
             elif isinstance(problem, Exception):
                 raise problem
 
-    async def _read_all(self, on_frame: Callable[[bytes], None], first_reads: FirstReads) -> None:
+    async def _read_all(self, on_bytes: Callable[[bytes], None], first_reads: FirstReads) -> None:
         # What comes first is a hello, or the last that is read.
-        raw = await first_reads.read(self.host, self._read)
-        while isinstance(raw, bytes):
-            on_frame(raw)
+        wire = self._wire
+        raw = await first_reads.read(wire.host, wire.read)
+        while raw is not None:
+            on_bytes(raw)
             # Not held on to while nothing comes: it may be large.
             raw = None
             if self._ending:
@@ -118,17 +141,14 @@ class ClientConnection:
                 await asyncio.sleep(_UNTAKEN_GOODBYE_S)
                 return
             await self._may_read.wait()
-            raw = await self._read()
-
-    async def _read(self) -> object:
-        return await self._context.read()
+            raw = await wire.read()
 
     async def _write_all(self, take_output: Callable[[], bytes]) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
             while not self._gone and (output := take_output()):
-                await self._context.write(output)
+                await self._wire.write(output)
             if self._gone:
                 return
             if not self._work.is_set():

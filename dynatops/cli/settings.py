@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Iterator
 
 from dynatops.cli.common import Commands, add_command, print_json
 
@@ -24,18 +25,27 @@ def add_commands(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.manager:
         from reconfig_manager.service.process_settings import describe_settings
-    else:
-        from broker_agent.process_settings import describe_settings
 
+        settings = list(describe_settings())
+    else:
+        settings = list(_of_brokers())
     if arguments.json:
         print_json(
             [
                 {"name": name, "default": default, "meaning": meaning}
-                for name, default, meaning in describe_settings()
+                for name, default, meaning in settings
             ]
         )
         return 0
-    for name, default, meaning in describe_settings():
+    for name, default, meaning in settings:
         print(f"{name} = {default}")
         print(textwrap.indent(textwrap.fill(meaning, 76), "    "))
     return 0
+
+
+def _of_brokers() -> Iterator[tuple[str, object, str]]:
+    from broker_agent.process_settings import describe_settings
+    from broker_agent.runtime.listeners.table import describe_doors
+
+    yield from describe_settings()
+    yield from describe_doors()

@@ -8,8 +8,9 @@ from fastapi import Request
 from fastapi.security import HTTPBearer
 
 from dynatops.kit.addresses import counted_as, is_loopback
+from dynatops.kit.security.token_rights import TokenRules
 from dynatops.kit.security.tokens import Role, hash_of
-from dynatops.kit.security.tokens_file import TokenEntry, read_entries
+from dynatops.kit.security.tokens_file import read_tokens
 from reconfig_manager.rest.facade import Caller
 from reconfig_manager.rest.problems import ProblemError
 
@@ -36,7 +37,7 @@ class Tokens:
     def reload(self) -> None:
         """Read the file again; if that raises TokensError, all stays as it was."""
         if self._path:
-            self._callers = _callers(read_entries(self._path))
+            self._callers = _callers(read_tokens(self._path))
 
     @property
     def asked_for(self) -> bool:
@@ -64,9 +65,9 @@ class Tokens:
         return found
 
 
-def _callers(entries: Iterable[TokenEntry]) -> dict[str, Caller]:
+def _callers(tokens: Iterable[TokenRules]) -> dict[str, Caller]:
     return {
-        entry.sha256: Caller(entry.name, entry.role) for entry in entries if entry.role is not None
+        token.sha256: Caller(token.name, token.role) for token in tokens if token.role is not None
     }
 
 

@@ -46,6 +46,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.hosting.transfer.Transfer._due_s
         broker_agent.core.hosting.transfer.Transfer._incoming
         broker_agent.core.hosting.transfer.Transfer._outgoing
+        broker_agent.runtime.listeners.listener.Listeners._listeners
+        broker_agent.runtime.listeners.listener.Listeners.addresses
         broker_agent.runtime.peers.links.Links.options
         overlay.placement.geometry.RingGeometry._index
         overlay.chord.place.PlaceChecks._seeds

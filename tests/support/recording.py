@@ -8,11 +8,12 @@ from google.protobuf.message import Message
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
-from broker_agent.core.rights.access import Access, Limits, TokenRules
+from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.recording.log_format import StimulusLog, framed
 from broker_agent.recording.replaying import ReplayReport, replay
+from dynatops.kit.security.token_rights import TokenLimits, TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import Received, SlowPolicy
 from dynatops.v1.manager_pb2 import Step
@@ -96,7 +97,7 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     core.take_logbook_page(broker.now_s)
     core.load_report(broker.now_s, full=True)
     limited = TokenRules(
-        name="ann", sha256=hash_of(TOKEN), subscribe=(TOPIC,), limits=Limits(sessions=3)
+        name="ann", sha256=hash_of(TOKEN), subscribe=(TOPIC,), limits=TokenLimits(sessions=3)
     )
     broker.keep(core.replace_access(Access(CoreSettings(), [limited]), broker.now_s))
     broker.disconnect("ann")

@@ -10,15 +10,13 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.rights.access import (
     Access,
     Grant,
-    Limits,
     Refusal,
     RefusalReason,
-    TokenRules,
 )
 from broker_agent.core.rights.throttle import Bucket
-from broker_agent.tokens import parse_tokens
+from dynatops.kit.security.token_rights import TokenLimits, TokenRules
 from dynatops.kit.security.tokens import hash_of
-from dynatops.kit.security.tokens_file import TokensError
+from dynatops.kit.security.tokens_file import TokensError, parse_tokens
 from dynatops.v1.client_pb2 import ErrorCode
 from tests.support.security import table
 
@@ -148,7 +146,7 @@ class TestRules:
         assert not granted(publish=(rule,)).may_subscribe(pattern)
 
     def test_limits_only_draw_closer(self) -> None:
-        limits = Limits(payload_bytes=10, subscriptions=1 << 40)
+        limits = TokenLimits(payload_bytes=10, subscriptions=1 << 40)
         settings = granted(limits=limits).settings
         assert settings.payload_bytes_max == 10
         assert settings.filters_per_session_max == CORE.filters_per_session_max
@@ -183,7 +181,7 @@ class TestFile:
             publish=("quake/%c/#",),
             subscribe=("orders/+",),
             inspect=True,
-            limits=Limits(publish_events_per_s=100.0, sessions=2),
+            limits=TokenLimits(publish_events_per_s=100.0, sessions=2),
         )
 
     @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.options import BrokerOptions
-from broker_agent.core.rights.access import Access, TokenRules
+from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from dynatops.kit.security.token_rights import TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.inspection_pb2 import DescribeTreeRequest, ListTopicsRequest
 from dynatops.v1.manager_pb2 import RCFG_INIT, Step

@@ -8,7 +8,8 @@ import pytest
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
-from broker_agent.core.rights.access import Access, Limits, TokenRules
+from broker_agent.core.rights.access import Access
+from dynatops.kit.security.token_rights import TokenLimits, TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import ErrorCode, Goodbye
 from tests.support.brokers import LoneBroker
@@ -22,11 +23,11 @@ def rules(name: str, **fields: Any) -> TokenRules:
 
 
 def broker_for(
-    *tokens: TokenRules, core: CoreSettings | None = None, limits: Limits | None = None
+    *tokens: TokenRules, core: CoreSettings | None = None, limits: TokenLimits | None = None
 ) -> LoneBroker:
     """With the tokens "all", to which the limits apply, "none", and others."""
     settings = core or CoreSettings()
-    every = rules("all", publish=("#",), subscribe=("#",), limits=limits or Limits())
+    every = rules("all", publish=("#",), subscribe=("#",), limits=limits or TokenLimits())
     return LoneBroker(settings, access=Access(settings, [every, rules("none"), *tokens]))
 
 
@@ -60,7 +61,7 @@ class TestLettingIn:
         assert broker.core.node.interests.wanted == []
 
     def test_a_token_has_so_many_sessions(self) -> None:
-        broker = broker_for(limits=Limits(sessions=1))
+        broker = broker_for(limits=TokenLimits(sessions=1))
         broker.connect("ann", token="all")
         broker.connect("bob", token="all")
         assert goodbye(broker, "bob").code == ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS
@@ -128,7 +129,7 @@ class TestRules:
         assert broker.core.counters.subscribe_not_allowed == 1
 
     def test_limits_of_subscriptions_and_payloads_are_the_tokens(self) -> None:
-        broker = broker_for(limits=Limits(subscriptions=1, payload_bytes=10))
+        broker = broker_for(limits=TokenLimits(subscriptions=1, payload_bytes=10))
         broker.connect("ann", token="all")
         (message,) = broker.hear("ann")
         assert message.welcome.payload_bytes_max == 10
@@ -146,7 +147,7 @@ class TestRules:
 
 class TestRates:
     def test_a_publisher_is_made_to_wait_and_then_goes_on(self) -> None:
-        broker = broker_for(limits=Limits(publish_events_per_s=10))
+        broker = broker_for(limits=TokenLimits(publish_events_per_s=10))
         broker.connect("ann", token="all")
         broker.publish("ann", publication(TOPIC, 1, count=10))
         assert not broker.is_paused("ann")
@@ -160,7 +161,7 @@ class TestRates:
         assert "refused" not in broker.kinds("ann")
 
     def test_bytes_count_too(self) -> None:
-        broker = broker_for(limits=Limits(publish_bytes_per_s=1_000))
+        broker = broker_for(limits=TokenLimits(publish_bytes_per_s=1_000))
         broker.connect("ann", token="all")
         large = publication(TOPIC, 1)
         large.events = events(b"x" * 1_500)
@@ -168,7 +169,7 @@ class TestRates:
         assert broker.is_paused("ann")
 
     def test_the_clients_of_a_token_share_its_rate(self) -> None:
-        broker = broker_for(limits=Limits(publish_events_per_s=10))
+        broker = broker_for(limits=TokenLimits(publish_events_per_s=10))
         broker.connect("ann", token="all")
         broker.connect("bob", token="all")
         broker.publish("ann", publication(TOPIC, 1, count=10))
@@ -177,7 +178,7 @@ class TestRates:
         assert broker.is_paused("bob")
 
     def test_one_that_left_in_debt_comes_back_in_debt(self) -> None:
-        broker = broker_for(limits=Limits(publish_events_per_s=10))
+        broker = broker_for(limits=TokenLimits(publish_events_per_s=10))
         broker.connect("ann", token="all")
         broker.publish("ann", publication(TOPIC, 1, count=100))
         broker.disconnect("ann")
@@ -188,7 +189,7 @@ class TestRates:
 
     def test_what_would_wait_for_too_long_is_refused(self) -> None:
         core = CoreSettings(throttle_wait_max_s=5.0)
-        broker = broker_for(core=core, limits=Limits(publish_events_per_s=1))
+        broker = broker_for(core=core, limits=TokenLimits(publish_events_per_s=1))
         broker.connect("ann", token="all")
         broker.hear("ann")
         broker.publish("ann", publication(TOPIC, 1, count=20), publication(TOPIC, 21))
@@ -202,7 +203,7 @@ class TestRates:
 
     def test_waiting_for_a_rate_and_for_room_must_both_be_over(self) -> None:
         settings = CoreSettings(publish_window_bytes=100)
-        every = rules("all", publish=("#",), limits=Limits(publish_events_per_s=1))
+        every = rules("all", publish=("#",), limits=TokenLimits(publish_events_per_s=1))
         broker = LoneBroker(settings, joining=True, access=Access(settings, [every]))
         broker.connect("ann", token="all")
         large = publication(TOPIC, 1, count=4)
@@ -249,7 +250,7 @@ class TestNewRules:
     def test_sessions_are_still_counted(self) -> None:
         broker = broker_for()
         broker.connect("ann", token="all")
-        self.replace(broker, rules("all", limits=Limits(sessions=1)))
+        self.replace(broker, rules("all", limits=TokenLimits(sessions=1)))
         broker.connect("bob", token="all")
         assert goodbye(broker, "bob").code == ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS
         broker.disconnect("bob")

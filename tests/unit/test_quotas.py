@@ -11,8 +11,8 @@ import pytest
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.clients.gate import TOPIC_COUNTS_S, TopicsInUse
 from broker_agent.core.reading.filter_requests import CONDITIONS_MAX, present_filters
-from broker_agent.core.rights.access import Limits
 from broker_agent.core.rights.throttle import Allowance
+from dynatops.kit.security.token_rights import TokenLimits
 from dynatops.v1.client_pb2 import ErrorCode, Filter, Subscribe, TopicProblem
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
@@ -50,7 +50,7 @@ def test_an_allowance_is_there_again_after_a_while() -> None:
 
 class TestConnections:
     def broker(self) -> LoneBroker:
-        return broker_for(limits=Limits(connections=2))
+        return broker_for(limits=TokenLimits(connections=2))
 
     def test_further_ones_are_turned_away(self) -> None:
         broker = self.broker()
@@ -89,7 +89,7 @@ class TestConnections:
 
 class TestFilters:
     def test_all_sessions_of_a_token_share_a_limit(self) -> None:
-        broker = broker_for(limits=Limits(filters=3))
+        broker = broker_for(limits=TokenLimits(filters=3))
         broker.connect("a", token="all")
         broker.connect("b", token="all")
         assert problems(broker, "a", ("x", ""), ("y", "")) == []
@@ -103,7 +103,7 @@ class TestFilters:
         assert broker.core.counters.filters_over_quota == 1
 
     def test_those_of_a_session_that_comes_back_count_again(self) -> None:
-        broker = broker_for(limits=Limits(filters=2))
+        broker = broker_for(limits=TokenLimits(filters=2))
         for connection in ("c1", "c2"):
             broker.connect(connection, token="all", client_id="ann", keep_s=60)
             if connection == "c1":
@@ -194,7 +194,7 @@ class TestTopics:
     def test_those_that_a_token_publishes_on_are_bounded(self, where: str) -> None:
         of_token = where == "token"
         core = CoreSettings() if of_token else CoreSettings(topics_per_token_max=2)
-        broker = broker_for(core=core, limits=Limits(topics=2) if of_token else None)
+        broker = broker_for(core=core, limits=TokenLimits(topics=2) if of_token else None)
         broker.connect("ann", token="all")
         assert self.refusals(broker, "a", "b", "c", "a", "d") == ["c", "d"]
         assert broker.core.counters.topics_over_quota == 2

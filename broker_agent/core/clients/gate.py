@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.clients.publication_checks import PublicationProblem
-from broker_agent.core.rights.access import NOBODY, Access, Grant, Limits, Refusal, RefusalReason
+from broker_agent.core.rights.access import Access, Grant, Refusal, RefusalReason
 from broker_agent.core.rights.throttle import Bucket
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter
+from dynatops.kit.security.token_rights import NOBODY, TokenLimits
 from dynatops.v1.client_pb2 import ErrorCode, Hello, TopicProblem
 from dynatops.v1.overlay_pb2 import Publication
 
@@ -30,7 +31,7 @@ class _Pace:
 
     __slots__ = ("_bytes", "_events")
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: TokenLimits) -> None:
         self._events = Bucket(limits.publish_events_per_s)
         self._bytes = Bucket(limits.publish_bytes_per_s)
 
@@ -94,13 +95,15 @@ class Gate:
         if isinstance(outcome, Grant) and present is not None and present.owner != outcome.name:
             message = f"the client id {hello.client_id!r} is that of another token's client"
             outcome = Refusal(RefusalReason.CLIENT_ID_TAKEN, message)
-        if isinstance(outcome, Grant) and outcome.rules is not None:
-            outcome = self._over_quota(outcome, outcome.rules.limits, present) or outcome
+        if isinstance(outcome, Grant):
+            outcome = self._over_quota(outcome, outcome.rights.limits, present) or outcome
         if isinstance(outcome, Refusal):
             self._counters.authentication_refused += 1
         return outcome
 
-    def _over_quota(self, grant: Grant, limits: Limits, present: Session | None) -> Refusal | None:
+    def _over_quota(
+        self, grant: Grant, limits: TokenLimits, present: Session | None
+    ) -> Refusal | None:
         name = grant.name
         # A client that comes for its session takes the place of its former connection.
         connections = self._connections[name]
@@ -196,7 +199,7 @@ class Gate:
             code = ErrorCode.ERROR_CODE_NOT_ALLOWED
             problems.append(TopicProblem(topic=pattern, code=code, message=message))
         self._counters.subscribe_not_allowed += len(problems)
-        limit = grant.rules.limits.filters if grant.rules is not None else None
+        limit = grant.rights.limits.filters
         if limit is None:
             return allowed, problems
         room = max(0, limit - self._filters[grant.name])
@@ -256,11 +259,12 @@ class Gate:
         return PublicationProblem(ErrorCode.ERROR_CODE_TOO_FAST, message, uses_up_numbers=True)
 
     def _pace_of(self, grant: Grant) -> _Pace | None:
-        if grant.rules is None or not grant.rules.limits.has_rate:
+        limits = grant.rights.limits
+        if limits.publish_events_per_s is None and limits.publish_bytes_per_s is None:
             return None
         pace = self._paces.get(grant.name)
         if pace is None:
-            pace = self._paces[grant.name] = _Pace(grant.rules.limits)
+            pace = self._paces[grant.name] = _Pace(limits)
         return pace
 
     def must_wait(self, session: Session, now_s: float) -> bool:

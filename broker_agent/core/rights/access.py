@@ -2,20 +2,28 @@
 
 A token is looked up by its SHA-256; brokers never keep the token itself. What it grants is a
 `Grant`, bound to one client id: `%c` in a rule stands for that id. A broker without a tokens file
-lets everyone do everything, within the broker's own limits. Reading the file, and counting what is
-used, are elsewhere (`dynatops.kit.security.tokens_file`, `gate`).
+lets everyone do everything, within the broker's own limits. What rights there are
+(`dynatops.kit.security.token_rights`), reading the file (`tokens_file`), and counting what is used
+(`gate`) are elsewhere.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import lru_cache
+from typing import Any
 
 from broker_agent.core.base.core_settings import CoreSettings
 from dynatops.kit.filters.pattern import pattern_covers, pattern_matches
+from dynatops.kit.security.token_rights import (
+    LIMITS,
+    NOBODY,
+    UNLIMITED,
+    TokenLimits,
+    TokenRules,
+)
 from dynatops.kit.security.tokens import CLIENT_ID, hash_of
 from dynatops.v1.client_pb2 import ErrorCode
 
@@ -58,97 +66,46 @@ class Refusal:
         return _CODES.get(self.reason, ErrorCode.ERROR_CODE_NOT_AUTHENTICATED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a token's clients may use up on one broker; None: no limit but the broker's own."""
-
-    publish_events_per_s: float | None = None
-    publish_bytes_per_s: float | None = None
-    connections: int | None = None
-    sessions: int | None = None
-    # Of one session, and of all sessions together.
-    subscriptions: int | None = None
-    filters: int | None = None
-    # That its clients publish on.
-    topics: int | None = None
-    payload_bytes: int | None = None
-
-    @property
-    def has_rate(self) -> bool:
-        return self.publish_events_per_s is not None or self.publish_bytes_per_s is not None
-
-    def within(self, settings: CoreSettings) -> CoreSettings:
-        """The broker's bounds of a session, drawn closer where these are."""
-        return replace(
-            settings,
-            payload_bytes_max=_least(self.payload_bytes, settings.payload_bytes_max),
-            filters_per_session_max=_least(self.subscriptions, settings.filters_per_session_max),
-        )
-
-
-def _least(limit: int | None, bound: int) -> int:
-    return bound if limit is None else min(limit, bound)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRules:
-    """One token of the file."""
-
-    name: str
-    # Of the token, in lower-case hexadecimal.
-    sha256: str
-    # `*` stands for any characters.
-    client_ids: tuple[str, ...] = ("*",)
-    # Whether nobody else may use these.
-    claim_client_ids: bool = False
-    publish: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
-    inspect: bool = False
-    limits: Limits = Limits()
-
-    @property
-    def names_client(self) -> bool:
-        return any(CLIENT_ID in pattern for pattern in (*self.publish, *self.subscribe))
-
-    def allows_client(self, client_id: str) -> bool:
-        return any(_id_pattern(pattern).fullmatch(client_id) for pattern in self.client_ids)
-
-
-@lru_cache(maxsize=10_000)
-def _id_pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
-
-
-# Of whoever has not been let in yet.
-NOBODY = TokenRules(name="", sha256="", client_ids=())
+def narrowed(settings: CoreSettings, limits: TokenLimits) -> CoreSettings:
+    """The broker's bounds of a session, drawn closer where these limits are."""
+    closer: dict[str, Any] = {}
+    for name, limit in LIMITS.items():
+        bound = getattr(limits, name)
+        if limit.narrows and bound is not None:
+            closer[limit.narrows] = min(bound, getattr(settings, limit.narrows))
+    return replace(settings, **closer)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one client may do. `rules` is None where there are no tokens: everything.
+    """What one client may do. `rules` is None where there are no tokens: everything. Where there
+    are, they are bound to the client.
 
     `settings` are the broker's, drawn closer by the token's limits.
     """
 
     settings: CoreSettings
     rules: TokenRules | None = NOBODY
-    publish: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return self.rules.name if self.rules is not None else ""
 
+    @property
+    def rights(self) -> TokenRules:
+        """Each right by its name, whether there are tokens or not."""
+        return self.rules if self.rules is not None else UNLIMITED
+
     def may_publish(self, topic: str) -> bool:
         if self.rules is None:
             return True
-        return any(pattern_matches(allowed, topic) for allowed in self.publish)
+        return any(pattern_matches(allowed, topic) for allowed in self.rules.publish)
 
     def may_subscribe(self, pattern: str) -> bool:
         """Whether one rule covers all that the pattern could match."""
         if self.rules is None:
             return True
-        return any(pattern_covers(allowed, pattern) for allowed in self.subscribe)
+        return any(pattern_covers(allowed, pattern) for allowed in self.rules.subscribe)
 
 
 class Access:
@@ -249,8 +206,4 @@ class Access:
         return self._bound_to(rules, client_id)
 
     def _bind(self, rules: TokenRules, client_id: str) -> Grant:
-        def bound(patterns: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(pattern.replace(CLIENT_ID, client_id) for pattern in patterns)
-
-        settings = rules.limits.within(self._settings)
-        return Grant(settings, rules, bound(rules.publish), bound(rules.subscribe))
+        return Grant(narrowed(self._settings, rules.limits), rules.bound_to(client_id))

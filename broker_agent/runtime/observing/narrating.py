@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -66,7 +66,8 @@ class Narrator:
 
     # ---- the broker itself ----------------------------------------------------------------------
 
-    def joined(self, seconds: float, http: str | None) -> None:
+    def joined(self, seconds: float, http: str | None, doors: Mapping[str, str]) -> None:
+        """`doors`: further ways in for clients, and where they are."""
         status = self._core.status()
         identity = status.identity
         RING_JOINED.log(
@@ -75,6 +76,7 @@ class Narrator:
             broker=identity.broker_id,
             address=identity.address,
             http=http,
+            doors=", ".join(f"{name} at {at}" for name, at in doors.items()) or None,
             node=show_node(status.node.me.node_id),
             members=len(status.node.successors) + 1,
             sessions=status.sessions,

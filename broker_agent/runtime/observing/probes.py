@@ -2,7 +2,8 @@
 
     /livez     200 while it looks at the time as often as it should; else 503, and for how long not
     /readyz    200 while it is a member of the ring with its range in hand, and not on its way out;
-               else 503, and why; nor while its disk takes no sessions
+               else 503, and why; nor while its disk takes no sessions, or clients cannot come in
+               yet by all ways that it has
     /metrics   Prometheus' text format: docs/metrics.md
 
 Nothing here says which topics or users there are.
@@ -63,6 +64,8 @@ def _not_so(status: str, reason: str) -> Answer:
 def _readiness(agent: Agent) -> Answer:
     leaving = "the broker is leaving the ring"
     reason = leaving if agent.is_stopping else unready(agent.core.status())
+    if not reason and not agent.listeners.are_open:
+        reason = "the broker does not listen to clients yet"
     unsaved_s = agent.unsaved_for_s
     if not reason and unsaved_s >= agent.settings.runtime.session_unsaved_s:
         reason = f"sessions have not been written to disk for {unsaved_s:.0f} s; the log says why"

@@ -18,11 +18,6 @@ from dynatops.kit.observing.logs import configure
 from dynatops.kit.redis_access import exposed_password
 from dynatops.kit.serving.file_watch import watched
 
-_GROUPS = (
-    "overlay", "core", "runtime", "security", "selection", "advice", "manager", "lake", "http",
-    "record",
-)  # fmt: skip
-
 _FAILED_END_S = 10.0
 
 log = logging.getLogger(__name__)
@@ -132,9 +127,9 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     """The broker's settings; UsageError names what is wrong with them."""
     from pydantic import ValidationError
 
-    from broker_agent.process_settings import BrokerSettings, describe_settings
+    from broker_agent.process_settings import SETTING_GROUPS, BrokerSettings, describe_settings
 
-    values: dict[str, Any] = nested(arguments.set)
+    values: dict[str, Any] = nested(arguments.set, SETTING_GROUPS)
     for name in ("listen", "advertise", "broker_id", "data_dir", "pid_file"):
         if getattr(arguments, name):
             values[name] = getattr(arguments, name)
@@ -163,7 +158,7 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def nested(assignments: Iterable[str]) -> dict[str, Any]:
+def nested(assignments: Iterable[str], groups: Iterable[str]) -> dict[str, Any]:
     """{"overlay": {"lease_s": "4"}} from "overlay.lease_s=4"."""
     values: dict[str, Any] = {}
     for assignment in assignments:
@@ -171,7 +166,7 @@ def nested(assignments: Iterable[str]) -> dict[str, Any]:
         group, dot, field = name.partition(".")
         if not (equals and dot and group and field):
             raise UsageError(f"--set {assignment}: write GROUP.NAME=VALUE")
-        if group not in _GROUPS:
+        if group not in groups:
             raise UsageError(f"--set {name}: there is no group {group!r} of settings")
         values.setdefault(group, {})[field] = value
     return values
@@ -233,7 +228,9 @@ async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> 
         return
     starting.result()
     if as_json:
-        document = {"broker_id": agent.broker_id, "address": agent.address}
+        document: dict[str, Any] = {"broker_id": agent.broker_id, "address": agent.address}
+        if agent.listeners.others:
+            document["doors"] = agent.listeners.others
         if agent.http is not None:
             document["http"] = agent.http.address
         print(json.dumps(document), flush=True)

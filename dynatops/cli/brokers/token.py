@@ -7,25 +7,25 @@ import json
 import secrets
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dynatops.cli.common import Commands, add_command, positive, print_json, print_table
 from dynatops.cli.errors import CommandError, UsageError
+from dynatops.kit.security.token_rights import (
+    DEFAULTS,
+    LIMITS,
+    RIGHTS,
+    Right,
+    RightKind,
+    TokenRules,
+)
+from dynatops.kit.security.tokens import Role, hash_of
 
 # So that it is known for what it is, and never looks like an option.
 _PREFIX = "dyn_"
 _BYTES = 32
 
-_LIMITS = {
-    "publish_events_per_s": (float, "events published a second"),
-    "publish_bytes_per_s": (float, "bytes published a second"),
-    "connections": (int, "connections at a time"),
-    "sessions": (int, "sessions at a time, with those that are kept"),
-    "subscriptions": (int, "subscriptions of a session"),
-    "filters": (int, "subscriptions of all sessions"),
-    "topics": (int, "topics that are published on"),
-    "payload_bytes": (int, "bytes of one event"),
-}
+_NUMBERS: Final = {RightKind.RATE: float, RightKind.COUNT: int, RightKind.COUNT_OR_ZERO: int}
 
 
 def add_commands(commands: Commands) -> None:
@@ -56,66 +56,69 @@ def _add_create(kinds: Commands) -> None:
         "hash. Brokers read the file when they start, and on SIGHUP.",
     )
     parser.add_argument("name", metavar="NAME", help="what the broker calls its holder")
-    for option, meaning in (
-        ("--publish", "topics that may be published on"),
-        ("--subscribe", "topics that may be subscribed to"),
-    ):
-        parser.add_argument(
-            option,
-            metavar="PATTERN",
-            action="append",
-            default=[],
-            help=f"{meaning}, with + and #; %%c stands for the client id; repeat for more",
-        )
-    parser.add_argument(
-        "--client-id",
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        dest="client_ids",
-        help="client ids it is for, with * (default: any); repeat for more",
-    )
-    parser.add_argument(
-        "--claim-client-ids",
-        action="store_true",
-        help="refuse the ids of --client-id to all tokens that do not claim them, on every broker",
-    )
-    parser.add_argument(
-        "--inspect", action="store_true", help="allow looking into brokers: brokers, topics, …"
-    )
-    parser.add_argument(
-        "--role",
-        choices=("viewer", "operator", "admin"),
-        help="at managers: look, reconfigure, or change the policy too",
-    )
-    for name, (kind, meaning) in _LIMITS.items():
+    # What it is for comes first.
+    for name in sorted(RIGHTS, key=lambda name: RIGHTS[name].kind is not RightKind.TOPICS):
+        _add_right(parser, name, RIGHTS[name])
+    for name, limit in LIMITS.items():
         parser.add_argument(
             f"--{name.replace('_', '-')}",
-            type=positive(kind),
+            type=positive(_NUMBERS[limit.kind]),
             metavar="N",
-            help=f"limit of {meaning}, on each broker",
+            help=f"limit of {limit.help}, on each broker",
         )
     parser.add_argument(
         "--file", metavar="FILE", help="append the table to this file; standard output is the token"
     )
 
 
+def _add_right(parser: argparse.ArgumentParser, name: str, right: Right) -> None:
+    words = name.replace("_", "-")
+    option = f"--{words}"
+    match right.kind:
+        case RightKind.TOPICS:
+            parser.add_argument(
+                option,
+                metavar="PATTERN",
+                action="append",
+                default=[],
+                help=f"{right.help}, with + and #; %%c stands for the client id; repeat for more",
+            )
+        case RightKind.CLIENT_IDS:
+            parser.add_argument(
+                option.removesuffix("s"),
+                metavar="PATTERN",
+                action="append",
+                default=[],
+                dest=name,
+                help=f"{right.help}, with * (default: any); repeat for more",
+            )
+        case RightKind.YES_OR_NO:
+            # What it does not have anyway.
+            usual = bool(DEFAULTS[name])
+            option = "--" + (f"no-{words}" if usual else words)
+            action = "store_false" if usual else "store_true"
+            parser.add_argument(option, dest=name, action=action, help=right.help)
+        case RightKind.ROLE:
+            parser.add_argument(option, choices=[role.value for role in Role], help=right.help)
+        case _:
+            raise ValueError(f"{name}: {right.kind} is of limits")
+
+
 def run_create(arguments: argparse.Namespace) -> int:
-    from dynatops.kit.security.tokens import hash_of
-    from dynatops.kit.security.tokens_file import TokensError, parse_entries
+    from dynatops.kit.security.tokens_file import TokensError, parse_tokens
 
     token = _PREFIX + secrets.token_urlsafe(_BYTES)
     table = _table(arguments, hash_of(token))
     try:
         present = _present(arguments.file) if arguments.file else ""
         if present:
-            parse_entries(present, arguments.file)
+            parse_tokens(present, arguments.file)
     except TokensError as error:
         raise CommandError(f"{error}; mend it first") from None
     separator = "" if not present or present.endswith("\n\n") else "\n"
     separator = "\n" + separator if present and not present.endswith("\n") else separator
     try:
-        parse_entries(present + separator + table, arguments.file or "(new)")
+        parse_tokens(present + separator + table, arguments.file or "(new)")
     except TokensError as error:
         raise UsageError(error.problem) from None
     if arguments.file:
@@ -142,17 +145,12 @@ def _present(path: str) -> str:
 
 def _table(arguments: argparse.Namespace, sha256: str) -> str:
     entries: dict[str, Any] = {"name": arguments.name, "sha256": sha256}
-    if arguments.client_ids:
-        entries["client_ids"] = arguments.client_ids
-    if arguments.claim_client_ids:
-        entries["claim_client_ids"] = True
-    entries |= {"publish": arguments.publish, "subscribe": arguments.subscribe}
-    if arguments.inspect:
-        entries["inspect"] = True
-    if arguments.role:
-        entries["role"] = arguments.role
+    for name, right in RIGHTS.items():
+        value = getattr(arguments, name)
+        if right.kind is RightKind.TOPICS or value not in ([], None, DEFAULTS[name]):
+            entries[name] = value
     lines = [f"{key} = {_toml(value)}" for key, value in entries.items()]
-    limits = {name: getattr(arguments, name) for name in _LIMITS if getattr(arguments, name)}
+    limits = {name: getattr(arguments, name) for name in LIMITS if getattr(arguments, name)}
     if limits:
         inside = ", ".join(f"{name} = {value}" for name, value in limits.items())
         lines.append(f"limits = {{ {inside} }}")
@@ -180,25 +178,18 @@ def _show(arguments: argparse.Namespace, token: str, table: str) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    from dynatops.kit.security.tokens_file import TokensError, read_entries
+    from dynatops.kit.security.tokens_file import TokensError, read_tokens
 
     try:
-        tokens = read_entries(arguments.file)
+        tokens = read_tokens(arguments.file)
     except TokensError as error:
         raise CommandError(str(error)) from None
     if arguments.json:
         print_json(
             [
-                {
-                    "name": rules.name,
-                    "client_ids": rules.client_ids,
-                    "claim_client_ids": rules.claim_client_ids,
-                    "publish": rules.publish,
-                    "subscribe": rules.subscribe,
-                    "inspect": rules.inspect,
-                    "role": rules.role,
-                    "limits": {name: getattr(rules.limits, name) for name in _LIMITS},
-                }
+                {"name": rules.name}
+                | {name: getattr(rules, name) for name in RIGHTS}
+                | {"limits": {name: getattr(rules.limits, name) for name in LIMITS}}
                 for rules in tokens
             ]
         )
@@ -206,18 +197,21 @@ def run_check(arguments: argparse.Namespace) -> int:
     if not tokens:
         print("no tokens: with this file nobody gets in")
         return 0
+    columns = [name for name, right in RIGHTS.items() if right.shown]
     print_table(
-        ("token", "client ids", "publish", "subscribe", "inspect", "role"),
-        [
-            (
-                rules.name,
-                " ".join(rules.client_ids) + (" (claimed)" if rules.claim_client_ids else ""),
-                " ".join(rules.publish) or "-",
-                " ".join(rules.subscribe) or "-",
-                "yes" if rules.inspect else "no",
-                rules.role or "-",
-            )
-            for rules in tokens
-        ],
+        ("token", *(name.replace("_", " ") for name in columns)),
+        [(rules.name, *(_shown(rules, name) for name in columns)) for rules in tokens],
     )
     return 0
+
+
+def _shown(rules: TokenRules, name: str) -> str:
+    value = getattr(rules, name)
+    match RIGHTS[name].kind:
+        case RightKind.CLIENT_IDS:
+            return " ".join(value) + (" (claimed)" if rules.claim_client_ids else "")
+        case RightKind.TOPICS:
+            return " ".join(value) or "-"
+        case RightKind.YES_OR_NO:
+            return "yes" if value else "no"
+    return str(value or "-")

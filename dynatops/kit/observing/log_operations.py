@@ -15,6 +15,7 @@ from dynatops.kit.observing.log_lines import Level, Operation
 # In each line.
 ALWAYS: Mapping[str, str] = MappingProxyType(
     {
+        "doors": "Further ways in for clients, and where they are.",
         "time": "When, in UTC, to the millisecond.",
         "level": "`debug`, `info`, `warning`, `error` or `critical`.",
         "broker": "The broker's id; on managers, the broker that it is about. In lines that are no "
@@ -115,7 +116,7 @@ MANAGER_OPERATIONS = DeclaredOperations()
 RING_JOINED = BROKER_OPERATIONS.declare(
     "ring_joined",
     "The broker is a member of the ring, and serves.",
-    ("broker", "address", "http", "node", "members", "sessions", "seconds", "version"),
+    ("broker", "address", "http", "doors", "node", "members", "sessions", "seconds", "version"),
 )
 RING_LEFT = BROKER_OPERATIONS.declare(
     "ring_left",

@@ -13,6 +13,8 @@
     sha256 = "…"
     role = "operator"                    # of managers; brokers do not look at it
 
+What rights there are is declared in `token_rights`.
+
 One file may serve brokers and managers: each takes what is meant for it. It holds hashes of tokens
 only: whoever reads it cannot log in.
 """
@@ -23,7 +25,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
@@ -31,10 +33,19 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    create_model,
     model_validator,
 )
 
 from dynatops.kit.filters.pattern import FilterError, check_pattern
+from dynatops.kit.security.token_rights import (
+    DEFAULTS,
+    LIMITS,
+    RIGHTS,
+    RightKind,
+    TokenLimits,
+    TokenRules,
+)
 from dynatops.kit.security.tokens import CLIENT_ID, Role
 
 
@@ -59,48 +70,54 @@ def _rule(pattern: str) -> str:
 _Rule = Annotated[str, AfterValidator(_rule)]
 
 
-class TokenLimits(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+# What each kind of right is in the file.
+_TYPES: Final[dict[RightKind, Any]] = {
+    RightKind.CLIENT_IDS: tuple[str, ...],
+    RightKind.TOPICS: tuple[_Rule, ...],
+    RightKind.YES_OR_NO: bool,
+    RightKind.ROLE: Role | None,
+    RightKind.RATE: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None,
+    RightKind.COUNT: Annotated[int, Field(gt=0)] | None,
+    RightKind.COUNT_OR_ZERO: Annotated[int, Field(ge=0)] | None,
+}
+_STRICT: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    publish_events_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
-    publish_bytes_per_s: float | None = Field(None, gt=0, allow_inf_nan=False)
-    connections: int | None = Field(None, gt=0)
-    sessions: int | None = Field(None, gt=0)
-    subscriptions: int | None = Field(None, ge=0)
-    filters: int | None = Field(None, ge=0)
-    topics: int | None = Field(None, gt=0)
-    payload_bytes: int | None = Field(None, gt=0)
 
+class _Entry(BaseModel):
+    """One table of the file: what is in all of them; the rights are added to it below."""
 
-class TokenEntry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = _STRICT
 
     name: str = Field(min_length=1, max_length=200)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    client_ids: tuple[str, ...] = ("*",)
-    claim_client_ids: bool = False
-    publish: tuple[_Rule, ...] = ()
-    subscribe: tuple[_Rule, ...] = ()
-    inspect: bool = False
-    limits: TokenLimits = TokenLimits()
-    role: Role | None = None
 
     @model_validator(mode="after")
-    def _claims_some_ids(self) -> Self:
-        if self.claim_client_ids and any(not pattern.strip("*") for pattern in self.client_ids):
-            raise ValueError(
-                "claim_client_ids keeps client_ids for this token alone: name them, not all of them"
-            )
+    def _check(self) -> Self:
+        self.rules().check()
         return self
 
-
-class _TokensTable(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    token: tuple[TokenEntry, ...] = ()
+    def rules(self) -> TokenRules:
+        values = self.model_dump()
+        return TokenRules(**values | {"limits": TokenLimits(**values["limits"])})
 
 
-def read_entries(path: str) -> tuple[TokenEntry, ...]:
+def _table_of_tokens() -> type[BaseModel]:
+    """The whole file, from what is declared."""
+    of_limits: dict[str, Any] = {name: (_TYPES[each.kind], None) for name, each in LIMITS.items()}
+    limits = create_model("Limits", __config__=_STRICT, **of_limits)
+    of_rights: dict[str, Any] = {
+        name: (_TYPES[each.kind], DEFAULTS[name]) for name, each in RIGHTS.items()
+    }
+    of_rights["limits"] = (limits, limits())
+    token: Any = create_model("Token", __base__=_Entry, **of_rights)
+    every: dict[str, Any] = {"token": (tuple[token, ...], ())}
+    return create_model("Tokens", __config__=_STRICT, **every)
+
+
+_Tokens: Final[Any] = _table_of_tokens()
+
+
+def read_tokens(path: str) -> tuple[TokenRules, ...]:
     """Every token of the file. Raises TokensError."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -108,22 +125,23 @@ def read_entries(path: str) -> tuple[TokenEntry, ...]:
         raise TokensError(path, "it is not UTF-8") from None
     except OSError as error:
         raise TokensError(path, f"cannot be read: {error.strerror}") from None
-    return parse_entries(text, path)
+    return parse_tokens(text, path)
 
 
-def parse_entries(text: str, path: str) -> tuple[TokenEntry, ...]:
+def parse_tokens(text: str, path: str) -> tuple[TokenRules, ...]:
     try:
-        entries = _TokensTable.model_validate(tomllib.loads(text)).token
+        tables = _Tokens.model_validate(tomllib.loads(text)).token
     except tomllib.TOMLDecodeError as error:
         raise TokensError(path, f"it is not TOML: {error}") from None
     except ValidationError as error:
         raise TokensError(path, "; ".join(_problems(error, text))) from None
+    tokens = tuple(table.rules() for table in tables)
     for field in ("name", "sha256"):
-        counts = Counter(getattr(entry, field) for entry in entries)
+        counts = Counter(getattr(token, field) for token in tokens)
         repeated = [value for value, count in counts.items() if count > 1]
         if repeated:
             raise TokensError(path, f"two tokens have the {field} {repeated[0]!r}")
-    return entries
+    return tokens
 
 
 def _problems(error: ValidationError, text: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The gRPC server of a broker: links, client sessions, inspection.
+"""The gRPC server of a broker: links, sessions of gRPC clients, inspection.
 
 The two streams are served as raw bytes: output is put together from pieces that are serialised
 already, and input that cannot be parsed is answered, not dropped by the transport.
@@ -6,17 +6,18 @@ already, and input that cannot be parsed is answered, not dropped by the transpo
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from broker_agent.doors.frames import take_output
-from broker_agent.process_settings import RuntimeSettings
-from broker_agent.runtime.connections import ClientConnection
+from broker_agent.doors import frames
+from broker_agent.runtime.connections import ClientGoneError
 from broker_agent.runtime.observing.inspection import InspectionGuard, InspectionService
-from broker_agent.runtime.streams import InputFailedError, unchanged
-from dynatops.kit.security.peer_credentials import ServerCertificates
-from dynatops.kit.serving.first_reads import NOTHING_COMPRESSED, FirstReads, host_of
+from broker_agent.runtime.streams import unchanged
+from dynatops.kit.security.peer_credentials import LinkCredentials, ServerCertificates
+from dynatops.kit.serving.first_reads import NOTHING_COMPRESSED, host_of
 from dynatops.kit.serving.keepalive import keepalive_options
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
@@ -25,11 +26,43 @@ if TYPE_CHECKING:
 
 STOP_GRACE_S = 0.5
 _HANDSHAKE_TIMEOUT_MS = 10_000
+# What gRPC says in the middle of a read or a write when there is nobody any more.
+_GONE = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+
+
+class GrpcWire:
+    """A stream that a client opened."""
+
+    __slots__ = ("_context", "host")
+
+    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        self._context = context
+        self.host = host_of(context.peer())
+
+    async def read(self) -> bytes | None:
+        try:
+            raw = await self._context.read()
+        except _GONE as error:
+            raise ClientGoneError from error
+        return raw if isinstance(raw, bytes) else None
+
+    async def write(self, output: bytes) -> None:
+        try:
+            await self._context.write(output)
+        except _GONE as error:
+            raise ClientGoneError from error
+
+    async def close(self, reason: str) -> None:
+        # In order, it ends with its handler.
+        if reason:
+            with contextlib.suppress(*_GONE):
+                await self._context.abort(grpc.StatusCode.INTERNAL, reason)
 
 
 class RpcServer:
-    def __init__(self, agent: Agent, settings: RuntimeSettings) -> None:
+    def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        settings = agent.settings.runtime
         self._certificates: ServerCertificates | None = None
         options: list[tuple[str, Any]] = [
             # Two brokers on one port would each get some of the connections.
@@ -46,10 +79,7 @@ class RpcServer:
             ("grpc.keepalive_permit_without_calls", 1),
             *keepalive_options(settings.client_keepalive_s),
         ]
-        self._first_reads = FirstReads(
-            settings.unnamed_bytes_max, settings.message_bytes_max, agent.on_place_lost
-        )
-        guard = InspectionGuard(agent, self._first_reads)
+        guard = InspectionGuard(agent, agent.first_reads)
         self._server = grpc.aio.server(options=options, interceptors=(guard,))
         self._server.add_generic_rpc_handlers((self._streams(),))
         add_InspectionServicer_to_server(InspectionService(agent), self._server)
@@ -59,15 +89,21 @@ class RpcServer:
         client = grpc.stream_stream_rpc_method_handler(self._connect, unchanged, unchanged)
         return _Streams({"/dynatops.v1.Peer/Link": peer, "/dynatops.v1.PubSub/Connect": client})
 
-    def bind(self, address: str, certificates: ServerCertificates | None) -> int | None:
+    def bind(self, address: str, credentials: LinkCredentials) -> int | None:
         """Take the address; the port, or None if it cannot be had."""
-        self._certificates = certificates
+        certificates = self._certificates = self._certificates_of(credentials)
         try:
             if certificates is None:
                 return self._server.add_insecure_port(address) or None
             return self._server.add_secure_port(address, certificates.credentials()) or None
         except RuntimeError:
             return None
+
+    def _certificates_of(self, credentials: LinkCredentials) -> ServerCertificates | None:
+        if credentials.tls is None:
+            return None
+        required = self._agent.settings.security.require_client_certificates
+        return ServerCertificates(credentials.tls, require_client_certificates=required)
 
     def reload_certificates(self) -> None:
         """Show what the files hold now. Raises TlsFileError."""
@@ -84,21 +120,7 @@ class RpcServer:
         await self._agent.links.accept(context)
 
     async def _connect(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        agent = self._agent
-        connection = ClientConnection(context, host_of(context.peer()))
-        connection_id = agent.open_connection(connection)
-        bytes_max = agent.settings.runtime.session_frame_bytes_max
-        try:
-            await connection.serve(
-                lambda raw: agent.on_client_bytes(connection_id, raw),
-                lambda: take_output(agent.core, connection_id, bytes_max),
-                self._first_reads,
-            )
-        except InputFailedError:
-            # It is logged; to the client the connection is broken.
-            await context.abort(grpc.StatusCode.INTERNAL, "the broker failed on what was said")
-        finally:
-            agent.close_connection(connection_id)
+        await self._agent.serve_client(GrpcWire(context), frames)
 
 
 class _Streams(grpc.GenericRpcHandler):

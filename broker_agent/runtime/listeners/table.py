@@ -1,0 +1,28 @@
+"""All ways in for clients. Another one is a door in `broker_agent.doors`, a listener here, and a
+line in this table; its address is the setting `doors.NAME`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from broker_agent.runtime.listeners.listener import ListenerKind
+from broker_agent.runtime.listeners.rpc_server import RpcServer
+
+# Where brokers and commands come in as well: what a broker is known by.
+KNOWN_BY: Final = "grpc"
+
+LISTENERS: Final[Mapping[str, ListenerKind]] = MappingProxyType(
+    {
+        KNOWN_BY: ListenerKind(RpcServer, "Clients, brokers and commands, with gRPC."),
+    }
+)
+
+
+def describe_doors() -> Iterator[tuple[str, object, str]]:
+    """(name, default, meaning) of each setting `doors.NAME`."""
+    for name, kind in LISTENERS.items():
+        if name != KNOWN_BY:
+            yield f"doors.{name}", "", kind.meaning
