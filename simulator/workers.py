@@ -231,8 +231,9 @@ class Worker:
             # What the former session brought, this one is not told of.
             self._handed_out.clear()
         if not self.core.filters:
-            if not welcome.resumed:
-                # The former session is gone, and this process knows nothing of it.
+            if not welcome.filters:
+                # The former session is gone, and this process knows nothing of it; one that died
+                # before it was told so may have left another, which is empty.
                 self._begins_anew = True
             self.core.subscribe([(topic, "") for topic in self.topics])
 
