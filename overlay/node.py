@@ -26,6 +26,7 @@ from collections.abc import Generator, Iterable, Sequence
 from random import Random
 from typing import Any
 
+from dynatops.kit.bundles import Bundle
 from dynatops.v1.inspection_pb2 import NodeReport, TopicsReport, TreeReport
 from dynatops.v1.overlay_pb2 import (
     Fetch,
@@ -64,7 +65,7 @@ from overlay.dispatch import (
 )
 from overlay.history.copy_search import CopySearch
 from overlay.history.reign import Reign
-from overlay.history.reigns import Reigns
+from overlay.history.reigns import BundleStamping, Reigns
 from overlay.history.replication import Replication
 from overlay.history.succession import Succession
 from overlay.soundness import is_sound
@@ -185,6 +186,21 @@ class Node:
         publish.origin.CopyFrom(self.me.ref)
         publish.publications.extend(publications)
         return self._settle(now_s)
+
+    def publish_bundle(
+        self, bundle: Bundle, via: Peer, now_s: float
+    ) -> tuple[list[Effect], BundleStamping]:
+        """Send events to `via`, the rendezvous point of their topics; or stamp them, if that is
+        this node."""
+        if via.node_id != self.me.node_id:
+            publish = self._outbox.to(via).messages.add().publish
+            publish.origin.CopyFrom(self.me.ref)
+            bundle.fill(publish.bundles.add())
+            return self._settle(now_s), BundleStamping(None, bundle, ())
+        if self.sealed or self.ring.status is not Status.MEMBER:
+            return [], BundleStamping(None, None, range(len(bundle)))
+        stamping = self.reigns.stamp_bundle(bundle, self.me, now_s)
+        return self._settle(now_s), stamping
 
     def fetch(
         self,
@@ -388,6 +404,8 @@ class Node:
         way_us = self.round_trips.way_us(sender.broker_id)
         for run in message.runs:
             self.trees.on_run(run, now_s, way_us)
+        for wire in message.bundles:
+            self.trees.on_bundle(Bundle.from_wire(wire), now_s, way_us)
 
     def on_publish_ack(self, sender: Peer, message: PublishAck, now_s: float) -> None:
         self._effects.append(Accepted(sender, message))

@@ -11,7 +11,15 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 
-from dynatops.v1.overlay_pb2 import Publication, Publish, Run, Runs
+from dynatops.v1.overlay_pb2 import (
+    Acknowledgements,
+    Bundle,
+    Publication,
+    Publish,
+    ReplicaAck,
+    Run,
+    Runs,
+)
 from overlay.base.identifiers import NUMBER_MAX
 
 _COUNTING = frozenset(
@@ -26,11 +34,20 @@ def is_sound(message: Message) -> bool:
     """Whether all terms and numbers in it can be."""
     if isinstance(message, Runs):
         # What passes most often, without looking at every field.
-        return all(_is_sound_run(run) for run in message.runs)
+        runs = all(_is_sound_run(run) for run in message.runs)
+        return runs and all(map(_is_stamped_bundle, message.bundles))
     if isinstance(message, Publish):
-        return all(_is_sound_publication(each) for each in message.publications)
+        publications = all(_is_sound_publication(each) for each in message.publications)
+        return publications and all(map(_is_new_bundle, message.bundles))
     if isinstance(message, Run):
         return _is_sound_run(message)
+    if isinstance(message, Bundle):
+        return _is_stamped_bundle(message)
+    if isinstance(message, Acknowledgements):
+        return is_sound_columns(message)
+    if isinstance(message, ReplicaAck):
+        equally_long = len(message.topics) == len(message.terms) == len(message.seqs)
+        return equally_long and max((*message.terms, *message.seqs), default=0) <= NUMBER_MAX
     for field, value in message.ListFields():
         if field.message_type is not None:
             parts = value if field.is_repeated else (value,)
@@ -41,8 +58,42 @@ def is_sound(message: Message) -> bool:
     return True
 
 
+def is_sound_bundle(wire: Bundle) -> bool:
+    """Whether its columns are equally long, its payloads as long as they say, and all numbers in it
+    can be."""
+    count = len(wire.topics)
+    if not count or not count == len(wire.numbers) == len(wire.published_us) == len(wire.sizes):
+        return False
+    if sum(wire.sizes) != len(wire.payloads):
+        return False
+    if min(wire.numbers) < 1 or max(wire.numbers) >= NUMBER_MAX:
+        return False
+    stamps = (len(wire.terms), len(wire.seqs))
+    if stamps == (0, 0):
+        return len(wire.pending) == count and all(map(int.__lt__, wire.pending, wire.numbers))
+    if stamps != (count, count) or wire.pending:
+        return False
+    # The first of a term says where that began, which a bundle cannot.
+    return max(wire.terms) <= NUMBER_MAX and min(wire.seqs) > 1 and max(wire.seqs) < NUMBER_MAX
+
+
+def is_sound_columns(wire: Acknowledgements) -> bool:
+    count = len(wire.topics)
+    if not count == len(wire.numbers) == len(wire.terms) == len(wire.seqs):
+        return False
+    return max((*wire.numbers, *wire.terms, *wire.seqs), default=0) <= NUMBER_MAX
+
+
 def _highest(value: int | Iterable[int]) -> int:
     return value if isinstance(value, int) else max(value)
+
+
+def _is_stamped_bundle(bundle: Bundle) -> bool:
+    return bool(bundle.terms) and is_sound_bundle(bundle) and bundle.hops <= _HOPS_MAX
+
+
+def _is_new_bundle(bundle: Bundle) -> bool:
+    return not bundle.terms and is_sound_bundle(bundle)
 
 
 def _is_sound_publication(publication: Publication) -> bool:

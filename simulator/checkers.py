@@ -272,8 +272,7 @@ def _check_completeness(world: World) -> Iterable[str]:
         owed = [
             event
             for event in acknowledged
-            if event.at_s > subscription.since_s
-            and wanted.matches(event.topic, {"size": event.size})
+            if event.at_s > subscription.since_s and wanted.matches(event.topic, event.attributes)
         ]
         lost = [e for e in owed if (e.topic, e.publisher, e.number) not in heard]
         kept = [event for event in lost if not _may_be_gone(event, world)]
@@ -362,5 +361,5 @@ def _shard_of(topic: str) -> str:
 
 
 def _names(log: TopicLog) -> set[str]:
-    events = (event for run in log.entries for event in Events.FromString(run.events).events)
+    events = (event for run in log.runs() for event in Events.FromString(run.events).events)
     return {event.payload.decode() for event in events}

@@ -13,11 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker_agent.core.base.effects import ConnectionId
-from dynatops.client.core.client_core import ClientCore, SessionWishes
+from dynatops.client.core.client_core import ClientCore, Item, SessionWishes
 from dynatops.client.core.destinations import FailedLately
-from dynatops.client.core.publications import Ack, Confirmed
-from dynatops.client.core.reading import Arrived, FilterKey
-from dynatops.kit.filters import Filter, attributes_to_wire, pattern_matches
+from dynatops.client.core.publications import Ack, Confirmed, ConfirmedColumns
+from dynatops.client.core.reading import Arrived, ArrivedBundle, FilterKey
+from dynatops.kit.filters import (
+    Filter,
+    Value,
+    attributes_of,
+    attributes_to_wire,
+    pattern_matches,
+)
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ErrorCode,
@@ -85,9 +91,17 @@ class PublishedEvent:
     publisher: int
     number: int
     at_s: float
-    # The one attribute, which filters may ask about.
-    size: int
+    # The one attribute, which filters may ask about; None: it has none.
+    size: int | None
     acknowledged_s: float | None = None
+
+    @property
+    def attributes(self) -> dict[str, Value]:
+        return attributes_with(self.size)
+
+
+def attributes_with(size: int | None) -> dict[str, Value]:
+    return {} if size is None else {"size": size}
 
 
 class SimulatedClient:
@@ -232,16 +246,24 @@ class SimulatedClient:
         if subscription is not None:
             subscription.until_s = self._now()
 
+    def publish_together(self, topics: Iterable[str]) -> None:
+        """Events without attributes, all in one frame."""
+        for topic in topics:
+            self._take_in(topic, None)
+        self._flush()
+
     def publish(self, topic: str) -> None:
+        self._take_in(topic, self._world.rng.randrange(10))
+        self._flush()
+
+    def _take_in(self, topic: str, size: int | None) -> None:
         now_s = self._now()
-        size = self._world.rng.randrange(10)
-        wire = attributes_to_wire({"size": size})
+        wire = attributes_to_wire(attributes_with(size)) if size is not None else None
         number = self.core.publish(topic, b"", Ack.REPLICATED, round(now_s * 1e6), wire)
         publisher = self.core.publications.publisher
         event = PublishedEvent(topic, publisher, number, now_s, size)
         self._unacknowledged[topic, number] = event
         self._world.published.append(event)
-        self._flush()
 
     def _tell(self) -> None:
         """The application has taken all that it had; its broker is told now and then. It reads
@@ -269,25 +291,43 @@ class SimulatedClient:
         if connection != self._connection or self._broker is None:
             return
         for item in self.core.on_frame(ServerFrame.FromString(raw)):
-            if isinstance(item, Arrived):
-                self._heard(item)
-            elif isinstance(item, Confirmed):
-                self._confirmed(item)
-            elif isinstance(item, Welcome):
-                self._welcomed(item)
-            elif isinstance(item, Subscribed):
-                self._subscribed()
-            elif isinstance(item, Missed):
-                self._told_of_loss(item)
-            elif isinstance(item, Redirect):
-                self._redirected(item.address)
-                move = partial(self.send_to, item.address)
-                self._world.scheduler.after(REDIRECT_PATIENCE_S, move)
-            elif isinstance(item, Goodbye):
-                self._sent_away(item)
+            if not self._took(item):
+                self._on_answer(item)
         if self._broker is not None and self.core.welcome is not None and self.core.is_settled:
             self._session_at = self._broker.address
         self._flush()
+
+    def _took(self, item: Item) -> bool:
+        """Whether it was events, or that some are safe."""
+        match item:
+            case Arrived():
+                self._heard(item)
+            case ArrivedBundle(bundle=bundle, places=places):
+                for place in places:
+                    self._heard(Arrived(bundle.run_at(place), 0, 1))
+            case Confirmed(topic=topic, number=number):
+                self._confirmed(topic, number)
+            case ConfirmedColumns(topics=topics, numbers=numbers):
+                for topic, number in zip(topics, numbers, strict=True):
+                    self._confirmed(topic, number)
+            case _:
+                return False
+        return True
+
+    def _on_answer(self, item: Item) -> None:
+        match item:
+            case Welcome():
+                self._welcomed(item)
+            case Subscribed():
+                self._subscribed()
+            case Missed():
+                self._told_of_loss(item)
+            case Redirect(address=address):
+                self._redirected(address)
+                move = partial(self.send_to, address)
+                self._world.scheduler.after(REDIRECT_PATIENCE_S, move)
+            case Goodbye():
+                self._sent_away(item)
 
     def _sent_away(self, goodbye: Goodbye) -> None:
         not_let_in = goodbye.code == ErrorCode.ERROR_CODE_NOT_AUTHENTICATED
@@ -343,10 +383,8 @@ class SimulatedClient:
             if item.count == 0:
                 subscription.broken_s.setdefault(item.topic, self._now())
 
-    def _confirmed(self, item: Confirmed) -> None:
-        done = [
-            key for key in self._unacknowledged if key[0] == item.topic and key[1] <= item.number
-        ]
+    def _confirmed(self, topic: str, number: int) -> None:
+        done = [key for key in self._unacknowledged if key[0] == topic and key[1] <= number]
         for key in done:
             event = self._unacknowledged.pop(key)
             event.acknowledged_s = self._now()
@@ -358,7 +396,7 @@ class SimulatedClient:
         said_missing = range(run.first_number - run.missing, run.first_number)
         self._said_missing |= {(run.topic, run.publisher, number) for number in said_missing}
         for index, offset in item.places:
-            size = events[index].attributes[0].whole
+            attributes = attributes_of(events[index].attributes)
             number = run.first_number + offset
             if events[index].payload == FORGED:
                 self._disturbed(f"heard event {number} of {run.publisher} that was forged")
@@ -368,5 +406,5 @@ class SimulatedClient:
                 run.first_seq + offset, now_s, is_late, self._lives,
             )  # fmt: skip
             for subscription in self.subscriptions.values():
-                if subscription.filter.matches(run.topic, {"size": size}):
+                if subscription.filter.matches(run.topic, attributes):
                     subscription.heard.append(heard)

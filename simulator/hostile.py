@@ -27,7 +27,15 @@ from dynatops.v1.client_pb2 import (
     Subscribe,
     Unsubscribe,
 )
-from dynatops.v1.overlay_pb2 import AckLevel, Attribute, Event, Events, Publication, TermSeq
+from dynatops.v1.overlay_pb2 import (
+    AckLevel,
+    Attribute,
+    Bundle,
+    Event,
+    Events,
+    Publication,
+    TermSeq,
+)
 from simulator.clients import CLIENT_DELAY_S, FORGED, PublishedEvent
 from simulator.scenario import START_S
 from simulator.tokens import CLAIMING, HOSTILE
@@ -201,6 +209,35 @@ def _publish_for_another(
     return broker, [_frame(me.hello(), me.forged(void=me.rng.random() < 0.3))]
 
 
+def _publish_bundle_for_another(
+    me: HostileClient, broker: SimulatedBroker
+) -> tuple[SimulatedBroker, list[bytes]]:
+    """With columns that are equally long, or not, and numbers that can be, or not."""
+    last = me.published()
+    number = last.number + 1 if last else 1
+    bundle = Bundle(
+        publisher=last.publisher if last else 2,
+        topics=[last.topic if last else "topic/0"] * 2,
+        numbers=[number, number + 1],
+        published_us=[0, 0],
+        sizes=[len(FORGED)] * 2,
+        payloads=FORGED * 2,
+        pending=[0, me.rng.choice((0, 1, (1 << 32) - 1))],
+        ack=me.rng.choice((AckLevel.ACK_LEVEL_NONE, AckLevel.ACK_LEVEL_REPLICATED)),
+    )
+    what = me.rng.randrange(5)
+    if what == 0:
+        bundle.numbers[1] = me.rng.choice((0, _NUMBER_MAX, (1 << 64) - 1))
+    elif what == 1:
+        bundle.sizes[1] = me.rng.choice((0, (1 << 32) - 1))
+    elif what == 2:
+        bundle.topics.append("topic/1")
+    elif what == 3:
+        bundle.terms.extend([1, 1])
+        bundle.seqs.extend([number + 1, number + 2])
+    return broker, [_frame(me.hello(), ClientMessage(bundle=bundle))]
+
+
 def _skip_anothers_numbers(
     me: HostileClient, broker: SimulatedBroker
 ) -> tuple[SimulatedBroker, list[bytes]]:
@@ -239,6 +276,7 @@ DEEDS: Mapping[str, Deed] = MappingProxyType(
         "says what is almost right": _say_almost_right,
         "says large numbers": _say_large_numbers,
         "publishes for another": _publish_for_another,
+        "publishes a bundle for another": _publish_bundle_for_another,
         "skips another's numbers": _skip_anothers_numbers,
         "gives another's session up": _give_anothers_session_up,
         "takes another's session": _take_anothers_session,

@@ -33,6 +33,9 @@ MERGE_S = 12.0
 FAREWELL_S = 20.0
 # Of this share of publications each is the first of a topic of its own.
 NEW_TOPICS = 0.03
+# This share of publications has the company of so many plain ones, on any topics.
+TOGETHER = 0.15
+COMPANY = 6
 # Of this share of filters each has a wildcard; of this share, a condition.
 WILDCARDS = 0.2
 CONDITIONS = 0.25
@@ -217,6 +220,9 @@ class SimulatedRun:
         else:
             client.publish(self.rng.choice(self._topics))
         pause_s = self.scenario.clients / self.scenario.publications_per_s
+        if self.rng.random() < TOGETHER:
+            client.publish_together(self.rng.choices(self._topics, k=COMPANY))
+            pause_s *= 1 + COMPANY
         self.later(self.rng.expovariate(1 / pause_s), self._publish, client)
 
     def _plan_faults(self) -> None:

@@ -79,6 +79,7 @@ from overlay.base.effects import (
     Accepted,
     Announce,
     Deliver,
+    DeliverBundle,
     InTree,
     Notice,
     Repaired,
@@ -123,7 +124,7 @@ class Broker:
         self.reconfiguration = Reconfiguration(context, self.hosting)
         self.cluster = cluster_for(context, options.selection, options.labels, self.hosting)
         self.registry = Registry(context)
-        self.publishing = Publishing(context, self.hosting.rendezvous)
+        self.publishing = Publishing(context, self.hosting)
         self.announcing = Announcing(settings, self.counters)
         names_max = overlay.catalogue_names_max // CATALOGUE_SHARDS
         local_topics = self.cluster.selection.local
@@ -510,6 +511,10 @@ class Broker:
         self.publishing.timings.note_run(effect.run, now_s)
         self.subscriptions.on_run(effect.run, now_s)
 
+    def on_deliver_bundle(self, effect: DeliverBundle, now_s: float) -> None:
+        self.publishing.timings.note_bundle(effect.bundle, now_s)
+        self.subscriptions.readers.on_bundle(effect.bundle, now_s)
+
     def on_in_tree(self, effect: InTree, now_s: float) -> None:
         self.subscriptions.observe(effect.topic, effect.position, now_s)
 
@@ -518,6 +523,10 @@ class Broker:
         for acknowledged in acks:
             self.hosting.rendezvous.found(acknowledged.topic, effect.by)
             self.publishing.acknowledged(acknowledged, now_s)
+        for columns in effect.ack.columns:
+            self.publishing.acknowledged_columns(columns, effect.by, now_s)
+        for returned in effect.ack.returned:
+            self.publishing.returned(returned, now_s)
         if announced := self.announcing.acknowledged(acks):
             self.hosting.announced(announced, now_s)
 

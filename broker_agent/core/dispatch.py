@@ -14,6 +14,7 @@ from overlay.base.effects import (
     Accepted,
     Announce,
     Deliver,
+    DeliverBundle,
     Departed,
     InTree,
     Notice,
@@ -38,6 +39,7 @@ def client_handlers(
     """What clients say, by kind."""
     return {
         "publication": publications.on_publication,
+        "bundle": publications.on_bundle,
         "received": flow.on_received,
         "subscribe": subscriptions.on_subscribe,
         "unsubscribe": subscriptions.on_unsubscribe,
@@ -62,6 +64,7 @@ def node_effect_handlers(broker: Broker) -> Mapping[type, NodeEffectHandler]:
     return {
         Send: broker.on_send,
         Deliver: broker.on_deliver,
+        DeliverBundle: broker.on_deliver_bundle,
         InTree: broker.on_in_tree,
         Accepted: broker.on_accepted,
         Announce: broker.on_announce,

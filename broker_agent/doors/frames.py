@@ -23,7 +23,10 @@ _SUBSCRIBE: Final[Shape] = {2: LEAF, 4: _CURSOR, 5: LEAF}
 _UNSUBSCRIBE: Final[Shape] = {2: LEAF}
 _RECEIVED: Final[Shape] = {2: LEAF, 3: LEAF}
 _HELLO: Final[Shape] = {14: LEAF}
-CLIENT_FRAME: Final[Shape] = {1: {1: _HELLO, 2: _SUBSCRIBE, 3: _UNSUBSCRIBE, 6: _RECEIVED}}
+_BUNDLE: Final[Shape] = {2: LEAF}
+CLIENT_FRAME: Final[Shape] = {
+    1: {1: _HELLO, 2: _SUBSCRIBE, 3: _UNSUBSCRIBE, 6: _RECEIVED, 7: _BUNDLE}
+}
 
 
 # ---- in ------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from broker_agent.core.base.effects import (
     ResumeReading,
     Wake,
 )
+from dynatops.kit.pacing import Pacer
 from dynatops.kit.serving.first_reads import FirstReads
 
 _UNTAKEN_GOODBYE_S = 5.0
@@ -144,10 +145,14 @@ class ClientConnection:
             raw = await wire.read()
 
     async def _write_all(self, take_output: Callable[[], bytes]) -> None:
+        pacer = Pacer()
         while True:
             await self._work.wait()
+            if not (self._ending or self._gone):
+                await pacer.turn()
             self._work.clear()
             while not self._gone and (output := take_output()):
+                pacer.wrote(len(output))
                 await self._wire.write(output)
             if self._gone:
                 return

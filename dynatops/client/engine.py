@@ -19,8 +19,8 @@ from dynatops.client.callbacks import report_failing
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core.client_core import ClientCore, Item, SessionWishes
 from dynatops.client.core.destinations import Destination, Destinations
-from dynatops.client.core.publications import Confirmed, Rejected
-from dynatops.client.core.reading import Arrived
+from dynatops.client.core.publications import Confirmed, ConfirmedColumns, Rejected
+from dynatops.client.core.reading import Arrived, ArrivedBundle
 from dynatops.client.errors import (
     AccessError,
     ClientFailedError,
@@ -31,6 +31,7 @@ from dynatops.client.errors import (
 )
 from dynatops.client.inbox import Inbox
 from dynatops.client.waiting import Waiting
+from dynatops.kit.pacing import FRAMES_PER_S, SELDOM_PER_S, Pacer
 from dynatops.kit.security.tls import Tls, TlsFileError
 from dynatops.v1.client_pb2 import (
     ErrorCode,
@@ -262,8 +263,11 @@ class Engine:
             self._take_in(await connection.read())
 
     async def _write_all(self, connection: Connection) -> None:
+        pacer = Pacer()
         while True:
             await self._has_output.wait()
+            awaits = self.core.publications.awaits_acknowledgements
+            await pacer.turn(SELDOM_PER_S if awaits else FRAMES_PER_S)
             self._has_output.clear()
             tell, self._should_tell = self._should_tell, False
             told, self._telling = self._telling, []
@@ -272,6 +276,7 @@ class Engine:
             try:
                 while (frame := self.core.take_frame(_FRAME_BYTES_MAX, tell=tell)) is not None:
                     self.adjust_window()
+                    pacer.wrote(frame.ByteSize())
                     await connection.write(frame)
             finally:
                 for future in told:
@@ -349,6 +354,8 @@ class Engine:
             for item in self.core.on_frame(frame):
                 if isinstance(item, Arrived):
                     self.inbox.put(item)
+                elif isinstance(item, ArrivedBundle):
+                    self.inbox.put_bundle(item)
                 else:
                     self._on_item(item)
         except DecodeError as error:
@@ -363,6 +370,10 @@ class Engine:
         match item:
             case Confirmed(topic=topic, number=number):
                 self.waiting.on_confirmed(topic, number)
+                self.adjust_window()
+            case ConfirmedColumns(topics=topics, numbers=numbers):
+                for topic, number in zip(topics, numbers, strict=True):
+                    self.waiting.on_confirmed(topic, number)
                 self.adjust_window()
             case Rejected():
                 self.waiting.on_rejected(item)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
+from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
 from dynatops.client.core.work import WorkItem
 from dynatops.client.errors import SubscribeError
@@ -27,7 +28,7 @@ from dynatops.v1.overlay_pb2 import Event as WireEvent
 from dynatops.v1.overlay_pb2 import Events
 
 if TYPE_CHECKING:
-    from dynatops.client.core.reading import Arrived, FilterKey, Reading
+    from dynatops.client.core.reading import ArrivedBundle, FilterKey, Reading
 
 _MISS_REASONS = {
     MissCause.MISS_CAUSE_SLOW_SUBSCRIBER: "this subscriber was too slow",
@@ -174,6 +175,33 @@ class Inbox:
             if condition:
                 wanted = [e for e in events if any(_holds(f, e) for f in condition)]
             queue.put(wanted)
+            self._touched[queue] = None
+            if queue.is_full:
+                self.look_for_room()
+
+    def put_bundle(self, arrived: ArrivedBundle) -> None:
+        bundle, places = arrived
+        if self._routes.has_work or self._reading.unclaimed or self._claiming:
+            for place in places:
+                self.put(Arrived(bundle.run_at(place), 0, 1))
+            return
+        topics, payloads, published_us = bundle.topics, bundle.payloads, bundle.published_us
+        terms, seqs, routes_to = bundle.terms, bundle.seqs, self._routes.to
+        by_queue: dict[EventQueue, list[Event]] = {}
+        for i in places:
+            topic = topics[i]
+            event = _new(
+                Event, (topic, payloads[i], published_us[i], terms[i], seqs[i], NO_ATTRIBUTES)
+            )
+            for queue, condition in routes_to(topic):
+                if condition and not any(_holds(f, event) for f in condition):
+                    continue
+                wanted = by_queue.get(queue)
+                if wanted is None:
+                    wanted = by_queue[queue] = []
+                wanted.append(event)
+        for queue, events in by_queue.items():
+            queue.put(events)
             self._touched[queue] = None
             if queue.is_full:
                 self.look_for_room()

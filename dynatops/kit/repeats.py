@@ -125,6 +125,10 @@ class PublisherWindow:
         return filled
 
 
+# In place of one that is not there.
+_NO_WINDOW = PublisherWindow()
+
+
 @dataclass(frozen=True, slots=True)
 class RunPart:
     """New events of a run. If late, only for who was there when the reader's count was `opened`."""
@@ -136,10 +140,13 @@ class RunPart:
 class Publishers:
     """The windows of one topic's publishers. Bounded: the longest silent are forgotten."""
 
-    __slots__ = ("_max", "_windows")
+    __slots__ = ("_latest", "_latest_window", "_max", "_windows")
 
     def __init__(self, publishers_max: int) -> None:
         self._max = publishers_max
+        # Whose window was asked for last: mostly it is the same again.
+        self._latest = -1
+        self._latest_window = _NO_WINDOW
         # None while there are no publishers, as on most topics that anyone subscribes to.
         self._windows: OrderedDict[PublisherId, PublisherWindow] | None = None
 
@@ -155,11 +162,28 @@ class Publishers:
                 windows.popitem(last=False)
         else:
             windows.move_to_end(key)
+        self._latest, self._latest_window = publisher, window
         return window
+
+    def admit_following(self, publisher: int, number: int) -> bool:
+        """Mark a number as seen that follows all the publisher's others; False, and nothing is
+        done, if it is not such a one."""
+        if publisher == self._latest:
+            window = self._latest_window
+        elif number == 1 or publisher in (self._windows or ()):
+            window = self.window(publisher)
+        else:
+            return False
+        if number != window.high + 1:
+            return False
+        window.high = number
+        window.gap_since_s = None
+        return True
 
     def forget_publisher(self, publisher: int) -> None:
         if self._windows is not None:
             self._windows.pop(PublisherId(publisher), None)
+        self._latest = -1
 
     def __len__(self) -> int:
         return len(self._windows or ())

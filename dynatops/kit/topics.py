@@ -24,7 +24,7 @@ class TopicError(ValueError):
 
 
 # Whoever publishes names the same few topics again and again. One that is wrong is not remembered.
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=16_384)
 def check_topic(topic: str, bytes_max: int = TOPIC_BYTES_MAX) -> None:
     """Raise TopicError unless `topic` may be published and subscribed to."""
     if not topic:

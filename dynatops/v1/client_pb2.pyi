@@ -155,6 +155,7 @@ class ClientMessage(_message.Message):
     PUBLICATION_FIELD_NUMBER: _builtins.int
     ECHO_FIELD_NUMBER: _builtins.int
     RECEIVED_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message, and only there."""
@@ -171,6 +172,10 @@ class ClientMessage(_message.Message):
 
     @_builtins.property
     def received(self) -> Global___Received: ...
+    @_builtins.property
+    def bundle(self) -> _overlay_pb2.Bundle:
+        """Events as they would be in publications; only to a broker that has said `Welcome.bundles`."""
+
     def __init__(
         self,
         *,
@@ -180,12 +185,13 @@ class ClientMessage(_message.Message):
         publication: _overlay_pb2.Publication | None = ...,
         echo: Global___Echo | None = ...,
         received: Global___Received | None = ...,
+        bundle: _overlay_pb2.Bundle | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "bundle", b"bundle", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "bundle", b"bundle", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "subscribe", "unsubscribe", "publication", "echo", "received"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "subscribe", "unsubscribe", "publication", "echo", "received", "bundle"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -210,6 +216,7 @@ class Hello(_message.Message):
     PUBLISHER_SECRET_FIELD_NUMBER: _builtins.int
     AVOID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    BUNDLES_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
@@ -239,6 +246,8 @@ class Hello(_message.Message):
     """How many times the client has said hello: of two, the later one has the higher number. What a
     former broker hears of an earlier one may come after the client is back there.
     """
+    bundles: _builtins.bool
+    """The client understands `ServerMessage.bundle` and `.acknowledgements`."""
     @_builtins.property
     def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses where this client failed to connect, or was cut off, lately: it is not sent there.
@@ -263,10 +272,11 @@ class Hello(_message.Message):
         publisher_secret: _builtins.bytes = ...,
         avoid: _abc.Iterable[_builtins.str] | None = ...,
         attempt: _builtins.int = ...,
+        bundles: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "latitude", b"latitude", "longitude", b"longitude"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "attempt", b"attempt", "avoid", b"avoid", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "attempt", b"attempt", "avoid", b"avoid", "bundles", b"bundles", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__latitude: _TypeAlias = _typing.Literal["latitude"]  # noqa: Y015
     _WhichOneofArgType__latitude: _TypeAlias = _typing.Literal["_latitude", b"_latitude"]  # noqa: Y015
@@ -532,6 +542,8 @@ class ServerMessage(_message.Message):
     REDIRECT_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     REDELIVERED_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -558,6 +570,12 @@ class ServerMessage(_message.Message):
 
     @_builtins.property
     def redelivered(self) -> Global___Redelivered: ...
+    @_builtins.property
+    def bundle(self) -> _overlay_pb2.Bundle:
+        """As runs of one event each would be."""
+
+    @_builtins.property
+    def acknowledgements(self) -> _overlay_pb2.Acknowledgements: ...
     def __init__(
         self,
         *,
@@ -573,12 +591,14 @@ class ServerMessage(_message.Message):
         redirect: Global___Redirect | None = ...,
         skipped: Global___Skipped | None = ...,
         redelivered: Global___Redelivered | None = ...,
+        bundle: _overlay_pb2.Bundle | None = ...,
+        acknowledgements: _overlay_pb2.Acknowledgements | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "acknowledgements", b"acknowledgements", "body", b"body", "bundle", b"bundle", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "body", b"body", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "acknowledgements", b"acknowledgements", "body", b"body", "bundle", b"bundle", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye", "redirect", "skipped", "redelivered"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye", "redirect", "skipped", "redelivered", "bundle", "acknowledgements"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -598,6 +618,7 @@ class Welcome(_message.Message):
     SERIAL_FIELD_NUMBER: _builtins.int
     EXPIRY_S_FIELD_NUMBER: _builtins.int
     PUBLISHER_FIELD_NUMBER: _builtins.int
+    BUNDLES_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     session_id: _builtins.str
     payload_bytes_max: _builtins.int
@@ -612,6 +633,8 @@ class Welcome(_message.Message):
     """What this client publishes under: this number, which is even, for events that are acknowledged,
     and the next for those that are not. The same at all brokers, and nobody else's.
     """
+    bundles: _builtins.bool
+    """The broker understands `ClientMessage.bundle`."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other brokers to try should this one go away."""
@@ -631,10 +654,11 @@ class Welcome(_message.Message):
         serial: _builtins.int = ...,
         expiry_s: _builtins.int = ...,
         publisher: _builtins.int = ...,
+        bundles: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "broker_id", b"broker_id", "expiry_s", b"expiry_s", "filters", b"filters", "payload_bytes_max", b"payload_bytes_max", "publisher", b"publisher", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "broker_id", b"broker_id", "bundles", b"bundles", "expiry_s", b"expiry_s", "filters", b"filters", "payload_bytes_max", b"payload_bytes_max", "publisher", b"publisher", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

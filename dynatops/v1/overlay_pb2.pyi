@@ -1054,20 +1054,96 @@ class Runs(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUNS_FIELD_NUMBER: _builtins.int
+    BUNDLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]: ...
+    @_builtins.property
+    def bundles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bundle]: ...
     def __init__(
         self,
         *,
         runs: _abc.Iterable[Global___Run] | None = ...,
+        bundles: _abc.Iterable[Global___Bundle] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Runs: _TypeAlias = Runs  # noqa: Y015
+
+@_typing.final
+class Bundle(_message.Message):
+    """Events of one publisher on many topics, without attributes: one of each topic, or more, in order.
+    What would be said of each in a message of its own stands in columns, all equally long.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUBLISHER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    PUBLISHED_US_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    PAYLOADS_FIELD_NUMBER: _builtins.int
+    ACK_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    SEQS_FIELD_NUMBER: _builtins.int
+    HOPS_FIELD_NUMBER: _builtins.int
+    WAY_US_FIELD_NUMBER: _builtins.int
+    publisher: _builtins.int
+    payloads: _builtins.bytes
+    ack: Global___AckLevel.ValueType
+    """On the way to rendezvous points: the level of all; and how many of the publisher's numbers
+    before this one are neither acknowledged nor given up.
+    """
+    hops: _builtins.int
+    way_us: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The publisher's number on the topic."""
+
+    @_builtins.property
+    def published_us(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The payloads lie end to end."""
+
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As stamped; never the first of a term, nor one that others are missing before."""
+
+    @_builtins.property
+    def seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        publisher: _builtins.int = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        numbers: _abc.Iterable[_builtins.int] | None = ...,
+        published_us: _abc.Iterable[_builtins.int] | None = ...,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
+        payloads: _builtins.bytes = ...,
+        ack: Global___AckLevel.ValueType = ...,
+        pending: _abc.Iterable[_builtins.int] | None = ...,
+        terms: _abc.Iterable[_builtins.int] | None = ...,
+        seqs: _abc.Iterable[_builtins.int] | None = ...,
+        hops: _builtins.int = ...,
+        way_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "hops", b"hops", "numbers", b"numbers", "payloads", b"payloads", "pending", b"pending", "published_us", b"published_us", "publisher", b"publisher", "seqs", b"seqs", "sizes", b"sizes", "terms", b"terms", "topics", b"topics", "way_us", b"way_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Bundle: _TypeAlias = Bundle  # noqa: Y015
 
 @_typing.final
 class Publish(_message.Message):
@@ -1076,6 +1152,7 @@ class Publish(_message.Message):
     ORIGIN_FIELD_NUMBER: _builtins.int
     PUBLICATIONS_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
+    BUNDLES_FIELD_NUMBER: _builtins.int
     hops: _builtins.int
     @_builtins.property
     def origin(self) -> Global___NodeRef:
@@ -1083,16 +1160,23 @@ class Publish(_message.Message):
 
     @_builtins.property
     def publications(self) -> _containers.RepeatedCompositeFieldContainer[Global___Publication]: ...
+    @_builtins.property
+    def bundles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bundle]:
+        """Of topics whose rendezvous point the receiver is, as far as the sender knows: they are not
+        passed on along the overlay.
+        """
+
     def __init__(
         self,
         *,
         origin: Global___NodeRef | None = ...,
         publications: _abc.Iterable[Global___Publication] | None = ...,
         hops: _builtins.int = ...,
+        bundles: _abc.Iterable[Global___Bundle] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hops", b"hops", "origin", b"origin", "publications", b"publications"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles", "hops", b"hops", "origin", b"origin", "publications", b"publications"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1103,20 +1187,92 @@ class PublishAck(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def acknowledged(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acknowledged]: ...
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acknowledgements]: ...
+    @_builtins.property
+    def returned(self) -> _containers.RepeatedCompositeFieldContainer[Global___Returned]: ...
     def __init__(
         self,
         *,
         acknowledged: _abc.Iterable[Global___Acknowledged] | None = ...,
+        columns: _abc.Iterable[Global___Acknowledgements] | None = ...,
+        returned: _abc.Iterable[Global___Returned] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "columns", b"columns", "returned", b"returned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PublishAck: _TypeAlias = PublishAck  # noqa: Y015
+
+@_typing.final
+class Acknowledgements(_message.Message):
+    """The same as a list of `Acknowledged`, of one publisher."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUBLISHER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    SEQS_FIELD_NUMBER: _builtins.int
+    publisher: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        publisher: _builtins.int = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        numbers: _abc.Iterable[_builtins.int] | None = ...,
+        terms: _abc.Iterable[_builtins.int] | None = ...,
+        seqs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["numbers", b"numbers", "publisher", b"publisher", "seqs", b"seqs", "terms", b"terms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acknowledgements: _TypeAlias = Acknowledgements  # noqa: Y015
+
+@_typing.final
+class Returned(_message.Message):
+    """Events on these topics that came in a bundle must come as publications, which say more: the
+    receiver is not the rendezvous point, or something is missing before them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUBLISHER_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    publisher: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        publisher: _builtins.int = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["publisher", b"publisher", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Returned: _TypeAlias = Returned  # noqa: Y015
 
 @_typing.final
 class Acknowledged(_message.Message):
@@ -1301,6 +1457,7 @@ class Replicate(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     ANNOUNCED_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
+    BUNDLES_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """The replica has confirmed everything of the sender's: nobody else is needed should that one die."""
     @_builtins.property
@@ -1319,6 +1476,8 @@ class Replicate(_message.Message):
     def announced(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Topics whose names are in the catalogue now."""
 
+    @_builtins.property
+    def bundles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bundle]: ...
     def __init__(
         self,
         *,
@@ -1328,10 +1487,11 @@ class Replicate(_message.Message):
         forgotten: _abc.Iterable[_builtins.str] | None = ...,
         announced: _abc.Iterable[_builtins.str] | None = ...,
         complete: _builtins.bool = ...,
+        bundles: _abc.Iterable[Global___Bundle] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "complete", b"complete", "forgotten", b"forgotten", "members", b"members", "runs", b"runs", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["announced", b"announced", "bundles", b"bundles", "complete", b"complete", "forgotten", b"forgotten", "members", b"members", "runs", b"runs", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1364,23 +1524,33 @@ Global___MemberChange: _TypeAlias = MemberChange  # noqa: Y015
 
 @_typing.final
 class ReplicaAck(_message.Message):
+    """Up to where the replica has topics, in columns."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    POSITIONS_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    SEQS_FIELD_NUMBER: _builtins.int
     complete: _builtins.bool
     """`Replicate.complete` was heard."""
     @_builtins.property
-    def positions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPosition]: ...
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
-        positions: _abc.Iterable[Global___TopicPosition] | None = ...,
         complete: _builtins.bool = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        terms: _abc.Iterable[_builtins.int] | None = ...,
+        seqs: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "positions", b"positions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete", b"complete", "seqs", b"seqs", "terms", b"terms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

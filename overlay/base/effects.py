@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import Fetched, PeerFrame, Position, PublishAck, Run
 from overlay.base.identifiers import NodeId
 from overlay.base.peers import ANY_NODE, Directory, Peer
@@ -26,6 +27,13 @@ class Deliver:
     """A run of a topic that this node's broker subscribes to has come by. It may be a repeat."""
 
     run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverBundle:
+    """The same of a stamped bundle: all its topics are subscribed to."""
+
+    bundle: Bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,7 @@ Notice = PeerLost | TookOver | RangeAssumed | HistoriesJoined
 Effect = (
     Send
     | Deliver
+    | DeliverBundle
     | InTree
     | Accepted
     | Repaired
@@ -152,15 +161,24 @@ class Outbox:
     def run(self, peer: Peer, run: Run) -> None:
         """Append an event run; runs in a row share one message."""
         messages = self.to(peer).messages
-        if not (messages and messages[-1].HasField("runs")):
-            messages.add()
-        messages[-1].runs.runs.append(run)
+        last = messages[-1] if messages else None
+        # What follows a bundle is to come after it.
+        if last is None or not last.HasField("runs") or last.runs.bundles:
+            last = messages.add()
+        last.runs.runs.append(run)
+
+    def bundle(self, peer: Peer, bundle: Bundle) -> None:
+        bundle.fill(self.to(peer).messages.add().runs.bundles.add())
 
     def replicate(self, peer: Peer, run: Run) -> None:
         messages = self.to(peer).messages
-        if not (messages and messages[-1].HasField("replicate")):
-            messages.add()
-        messages[-1].replicate.runs.append(run)
+        last = messages[-1] if messages else None
+        if last is None or not last.HasField("replicate") or last.replicate.bundles:
+            last = messages.add()
+        last.replicate.runs.append(run)
+
+    def replicate_bundle(self, peer: Peer, bundle: Bundle) -> None:
+        bundle.fill(self.to(peer).messages.add().replicate.bundles.add())
 
     def take_local(self) -> PeerFrame | None:
         """What this node said to itself, if anything."""

@@ -43,6 +43,10 @@ def _retention(settings: OverlaySettings, is_catalogue: bool) -> Retention:
     return Retention(settings.log_events_max, settings.log_bytes_max, settings.publishers_max)
 
 
+# So finely it is known which of the logs that fill a budget grew last.
+_ROUNDS = 64
+
+
 class LogBudget:
     """Bytes of recent events over all ordinary topics of a node. When they run out, the topics that
     have been quiet for longest lose the older half of what they keep.
@@ -54,17 +58,28 @@ class LogBudget:
         self.trimmed_names = 0
         self._bytes_max = bytes_max
         self._by_activity: OrderedDict[int, TopicLog] = OrderedDict()
+        # Logs that grew while about the same bytes came count as equally active.
+        self._round = 0
+        self._round_ends = 0
+        self._charged = 0
 
     def charge(self, log: TopicLog, nbytes: int) -> None:
         if log.retention.is_catalogue:
             return
         self.used += nbytes
-        self._by_activity[id(log)] = log
-        self._by_activity.move_to_end(id(log))
+        self._charged += nbytes
+        if self._charged >= self._round_ends:
+            self._round += 1
+            self._round_ends = self._charged + self._bytes_max // _ROUNDS
+        if log.charged_in != self._round:
+            log.charged_in = self._round
+            self._by_activity[id(log)] = log
+            self._by_activity.move_to_end(id(log))
         while self.used > self._bytes_max and self._by_activity:
             quiet = next(iter(self._by_activity.values()))
             quiet.drop_oldest((len(quiet.entries) + 1) // 2)
             if not quiet.entries:
+                quiet.charged_in = 0
                 del self._by_activity[id(quiet)]
 
     def trimmed(self, log: TopicLog, nbytes: int, events: int) -> None:
@@ -79,4 +94,5 @@ class LogBudget:
         """The log is given up."""
         if not log.retention.is_catalogue:
             self.used -= log.nbytes
+            log.charged_in = 0
             self._by_activity.pop(id(log), None)

@@ -189,6 +189,25 @@ class TopicReader:
         ready = self._take(run, seq)
         return ready + self._unpark() if self._parked else ready
 
+    def offer_next(self, term: int, seq: int, publisher: int, number: int) -> bool:
+        """An event has come by that was stamped in a bundle: whether it is plainly the next, and is
+        read with that. If not, nothing is done: it is to be offered as a run."""
+        at = self.position
+        if (
+            at[0] != term
+            or at[1] != seq - 1
+            or at != self._known
+            or self.is_ahead
+            or self._parked is not None
+            or not self._publishers.admit_following(publisher, number)
+        ):
+            return False
+        self.position = self._known = (term, seq)
+        if term not in self._read_terms:
+            self._read_terms = (*self._read_terms, term)[-TERMS_MAX:]
+        self.clock += 1
+        return True
+
     def fetched(self, answer: Fetched) -> ReadResult:
         """The rendezvous point's answer to `seen`."""
         ready: list[RunPart] = []

@@ -6,11 +6,20 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dynatops.v1.overlay_pb2 import Acknowledged, Adopted
 from overlay.base.identifiers import Key, NodeId
 from overlay.base.peers import Peer
 from overlay.history.topic_log import TopicLog
+from overlay.tree.tree_state import TopicTree
+
+
+class LoneAck(NamedTuple):
+    """The acknowledgement of an event that came in a bundle; it goes out in columns."""
+
+    publisher: int
+    number: int
 
 
 @dataclass(slots=True)
@@ -19,6 +28,7 @@ class Reign:
 
     log: TopicLog
     key: Key
+    tree: TopicTree
     # When a publication or a change of members last happened.
     active_s: float
     published: int = 0
@@ -27,7 +37,7 @@ class Reign:
     confirmed: tuple[int, int] = (0, 0)
     sent_s: float = 0.0
     # Acknowledgements that wait for that: position, whom to tell, what. None while none does.
-    waiting: deque[tuple[tuple[int, int], Peer, Acknowledged]] | None = None
+    waiting: deque[tuple[tuple[int, int], Peer, Acknowledged | LoneAck]] | None = None
     # Answers to those that handed the topic over, who rely on two nodes having it, by which history
     # of whose: the position that must be confirmed first, whom to tell, what. None while there is
     # none.

@@ -8,10 +8,11 @@ tail learns of it. What a reign survives is `replication` and `succession`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dynatops.kit.bounded import BoundedTable
+from dynatops.kit.bundles import EVENT_BYTES, Bundle
 from dynatops.v1.overlay_pb2 import (
     Acknowledged,
     Fetch,
@@ -54,6 +55,16 @@ class TopicTally:
     events: int = 0
     nbytes: int = 0
     requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BundleStamping:
+    """What has become of a bundle's events: stamped, and acknowledged with that; stamped, and
+    acknowledged once there are copies; or (their places) to come as publications."""
+
+    done: Bundle | None
+    waiting: Bundle | None
+    rest: Sequence[int]
 
 
 class Reigns:
@@ -99,8 +110,8 @@ class Reigns:
         topic = log.topic
         known_term = self._trees.known_term(topic)
         log.open_next_term(self._ring.me.term_owner, known_term, certain=certain)
-        reign = self.by_topic[topic] = Reign(log, key_of(topic), active_s=now_s)
-        self._trees.become_root(topic, log.position, log.origin)
+        tree = self._trees.become_root(topic, log.position, log.origin)
+        reign = self.by_topic[topic] = Reign(log, key_of(topic), tree, active_s=now_s)
         for member in members:
             self._trees.add_member(topic, member, now_s)
         self._replication.took_up(reign)
@@ -146,11 +157,12 @@ class Reigns:
         for state in states:
             log = TopicLog(state.state.topic, self._settings, self._budget)
             log.load(state.state)
-            reign = self.by_topic[log.topic] = Reign(log, key_of(log.topic), active_s=now_s)
+            tree = self._trees.become_root(log.topic, log.position, log.origin)
+            key = key_of(log.topic)
+            reign = self.by_topic[log.topic] = Reign(log, key, tree, active_s=now_s)
             reign.state_sent = state.state_sent
             reign.confirmed = (state.confirmed.term, state.confirmed.seq)
             reign.published = state.published
-            self._trees.become_root(log.topic, log.position, log.origin)
             if not reign.state_sent:
                 self._replication.took_up(reign)
             elif reign.confirmed < log.position:
@@ -261,6 +273,65 @@ class Reigns:
                 origin=message.origin, publications=publications, hops=message.hops + 1
             )
             frame.messages.add(publish=relayed)
+        for wire in message.bundles:
+            bundle = Bundle.from_wire(wire)
+            stamping = self.stamp_bundle(bundle, origin, now_s)
+            if stamping.done is not None:
+                self._replication.acknowledge_bundle(stamping.done, origin)
+            if stamping.rest:
+                topics = [bundle.topics[place] for place in stamping.rest]
+                self._replication.returned(origin, bundle.publisher, topics)
+
+    def stamp_bundle(self, bundle: Bundle, origin: Peer, now_s: float) -> BundleStamping:
+        """Stamp each event that is plainly the next of its publisher on a topic of this node's."""
+        stamped: list[int] = []
+        reigns: list[Reign] = []
+        terms: list[int] = []
+        seqs: list[int] = []
+        rest: list[int] = []
+        # Topics of which something is left: what comes after it stays behind it.
+        behind: set[str] = set()
+        publisher, numbers, payloads = bundle.publisher, bundle.numbers, bundle.payloads
+        published_us, by_topic = bundle.published_us, self.by_topic
+        for place, topic in enumerate(bundle.topics):
+            reign = by_topic.get(topic)
+            if (
+                reign is None
+                or not reign.log.announced
+                or reign.log.retention.is_catalogue
+                or topic in behind
+                or not reign.log.stamp_next(
+                    publisher, numbers[place], published_us[place], payloads[place]
+                )
+            ):
+                rest.append(place)
+                behind.add(topic)
+                continue
+            reign.published += 1
+            self._expect_silence(reign, now_s)
+            stamped.append(place)
+            reigns.append(reign)
+            terms.append(reign.log.term)
+            seqs.append(reign.log.seq)
+        if not stamped:
+            return BundleStamping(None, None, rest)
+        done = bundle.pick(stamped)
+        done.terms, done.seqs = terms, seqs
+        self._send_stamped(done, reigns, now_s)
+        if self._replication.waits_for_copies(done, reigns, origin):
+            return BundleStamping(None, done, rest)
+        return BundleStamping(done, None, rest)
+
+    def _send_stamped(self, bundle: Bundle, reigns: list[Reign], now_s: float) -> None:
+        """Pass on and copy what has just been stamped, each event by its reign."""
+        self._counters.stamped_events += len(reigns)
+        if self.keeps_tally:
+            for topic, size in zip(bundle.topics, bundle.sizes, strict=True):
+                tally = self._tally_of(topic)
+                tally.events += 1
+                tally.nbytes += size + EVENT_BYTES
+        self._trees.disseminate_bundle(bundle, [reign.tree for reign in reigns])
+        self._replication.stamped_bundle(reigns, bundle, now_s)
 
     def _stamp(self, reign: Reign, publication: Publication, origin: Peer, now_s: float) -> None:
         outcome, run = reign.log.stamp(publication, now_s, self._ring.calm_since_s)

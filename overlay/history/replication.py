@@ -10,11 +10,13 @@ A ring of one has no successor: there, stamped is as replicated as it gets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import (
     AckLevel,
     Acknowledged,
+    Acknowledgements,
     Adopted,
     CopyState,
     MemberChange,
@@ -22,18 +24,20 @@ from dynatops.v1.overlay_pb2 import (
     ReplicaAck,
     ReplicaPull,
     Replicate,
+    Returned,
     Run,
     TopicPosition,
     TopicState,
 )
 from overlay.base.catalogue import is_system
 from overlay.base.context import Context
+from overlay.base.effects import Accepted
 from overlay.base.identifiers import NodeId, key_of
 from overlay.base.node_counts import NodeCounts
 from overlay.base.peers import Peer
 from overlay.chord.ring import Ring
-from overlay.history.reign import Copy, Reign
-from overlay.history.topic_log import Appending, TopicLog
+from overlay.history.reign import Copy, LoneAck, Reign
+from overlay.history.topic_log import Appending, LoneEvent, TopicLog
 from overlay.tree.trees import Trees
 
 _PULL_PAUSE_S = 0.2
@@ -71,8 +75,10 @@ class Replication:
         # The predecessor that said so to this node.
         self.complete_of: NodeId | None = None
         self._unconfirmed: dict[str, None] = {}
-        self._acks: dict[Peer, list[Acknowledged]] = {}
-        self._confirmations: dict[Peer, dict[str, TopicPosition]] = {}
+        self._effects = context.effects
+        self._me = context.me
+        self._answers: dict[Peer, _Answer] = {}
+        self._confirmations: dict[Peer, dict[str, Copy]] = {}
 
     @property
     def unsent_topics(self) -> int:
@@ -132,6 +138,44 @@ class Replication:
             reign.sent_s = now_s
             self._unconfirmed[reign.log.topic] = None
 
+    def stamped_bundle(self, reigns: Sequence[Reign], bundle: Bundle, now_s: float) -> None:
+        """The same of events that were stamped together, each of one of these reigns."""
+        successor = self._ring.successor
+        if successor is None:
+            return
+        places: list[int] = []
+        for place, reign in enumerate(reigns):
+            if reign.state_sent:
+                places.append(place)
+                reign.sent_s = now_s
+                self._unconfirmed[reign.log.topic] = None
+        if places:
+            self._outbox.replicate_bundle(successor, bundle.pick(places))
+
+    def waits_for_copies(self, bundle: Bundle, reigns: Sequence[Reign], origin: Peer) -> bool:
+        """Whether these events, just stamped, are to be acknowledged once there are copies; they
+        will be, then. Their topics are in the catalogue."""
+        at_once = bundle.ack in (AckLevel.ACK_LEVEL_NONE, AckLevel.ACK_LEVEL_RP)
+        if at_once or self._ring.successor is None:
+            return False
+        publisher, numbers = bundle.publisher, bundle.numbers
+        for place, reign in enumerate(reigns):
+            position = (bundle.terms[place], bundle.seqs[place])
+            self._wait_for(position, reign, origin, LoneAck(publisher, numbers[place]))
+        return True
+
+    def acknowledge_bundle(self, bundle: Bundle, origin: Peer) -> None:
+        """Tell the other broker that all of its events have reached their level."""
+        answer = self._answers.setdefault(origin, _Answer())
+        columns = zip(bundle.topics, bundle.numbers, bundle.terms, bundle.seqs, strict=True)
+        for topic, number, term, seq in columns:
+            answer.add(bundle.publisher, topic, number, term, seq)
+
+    def returned(self, origin: Peer, publisher: int, topics: Iterable[str]) -> None:
+        """Events on these topics, which came in a bundle, are to come as publications."""
+        returned = Returned(publisher=publisher, topics=topics)
+        self._answers.setdefault(origin, _Answer()).returned.append(returned)
+
     def member_changed(self, reign: Reign, member: NodeId, *, joined: bool) -> None:
         """Told once: a lost change is repaired by the member itself, should it come to matter."""
         successor = self._ring.successor
@@ -166,14 +210,23 @@ class Replication:
         self, position: tuple[int, int], reign: Reign, origin: Peer, acknowledged: Acknowledged
     ) -> None:
         if self._ring.successor is None or reign.confirmed >= position:
-            self._acks.setdefault(origin, []).append(acknowledged)
+            self._answers.setdefault(origin, _Answer()).acknowledged.append(acknowledged)
         else:
-            if reign.waiting is None:
-                reign.waiting = deque()
-            reign.waiting.append((position, origin, acknowledged))
-            if len(reign.waiting) > self._settings.acknowledgements_waiting_max:
-                reign.waiting.popleft()
-                self._counters.acknowledgements_dropped += 1
+            self._wait_for(position, reign, origin, acknowledged)
+
+    def _wait_for(
+        self,
+        position: tuple[int, int],
+        reign: Reign,
+        origin: Peer,
+        acknowledged: Acknowledged | LoneAck,
+    ) -> None:
+        if reign.waiting is None:
+            reign.waiting = deque()
+        reign.waiting.append((position, origin, acknowledged))
+        if len(reign.waiting) > self._settings.acknowledgements_waiting_max:
+            reign.waiting.popleft()
+            self._counters.acknowledgements_dropped += 1
 
     def _hold(
         self,
@@ -228,15 +281,20 @@ class Replication:
         if successor is None or sender.node_id != successor.node_id:
             return
         self._known_complete |= message.complete
-        for entry in message.positions:
-            self._uncopied.pop(entry.topic, None)
-            reign = self._reigns.get(entry.topic)
-            if reign is None or entry.seq > reign.log.ends().get(entry.term, -1):
+        for topic, term, seq in zip(message.topics, message.terms, message.seqs, strict=True):
+            if self._uncopied:
+                self._uncopied.pop(topic, None)
+            reign = self._reigns.get(topic)
+            if reign is None:
                 continue
-            reign.confirmed = max(reign.confirmed, (entry.term, entry.seq))
-            if reign.confirmed >= reign.log.position:
-                self._unconfirmed.pop(entry.topic, None)
-            self._release_waiting(reign, reign.confirmed)
+            log = reign.log
+            if seq > (log.seq if term == log.term else log.ends().get(term, -1)):
+                continue
+            reign.confirmed = max(reign.confirmed, (term, seq))
+            if reign.confirmed >= log.position:
+                self._unconfirmed.pop(topic, None)
+            if reign.waiting is not None or reign.adopted is not None:
+                self._release_waiting(reign, reign.confirmed)
 
     def answer_when_copied(self, reign: Reign, origin: Peer, adopted: Adopted) -> None:
         """Tell who handed the topic over that it is adopted: once the successor has it, too. Nobody
@@ -262,8 +320,15 @@ class Replication:
             self._release_adopted(reign, confirmed)
         waiting = reign.waiting
         while waiting and waiting[0][0] <= confirmed:
-            _, origin, acknowledged = waiting.popleft()
-            self._acks.setdefault(origin, []).append(acknowledged)
+            position, origin, acknowledged = waiting.popleft()
+            answer = self._answers.get(origin)
+            if answer is None:
+                answer = self._answers[origin] = _Answer()
+            if isinstance(acknowledged, LoneAck):
+                publisher, number = acknowledged
+                answer.add(publisher, reign.log.topic, number, *position)
+            else:
+                answer.acknowledged.append(acknowledged)
         if not waiting:
             reign.waiting = None
 
@@ -329,6 +394,8 @@ class Replication:
             self._copy_state(sender, state, now_s)
         for run in message.runs:
             self._copy_run(sender, run, now_s)
+        for wire in message.bundles:
+            self._copy_bundle(sender, Bundle.from_wire(wire), now_s)
         for change in message.members:
             copy = self.copies.get(change.topic)
             if copy is not None and change.joined:
@@ -379,7 +446,29 @@ class Replication:
             log = TopicLog(run.topic, self._settings, self._budget)
             copy = self.keep(log, (), sender.node_id, now_s)
         copy.heard_s, copy.is_outdated, copy.is_handed = now_s, False, False
-        if copy.log.append(run) is not Appending.GAP:
+        self._note_appended(sender, copy, copy.log.append(run), now_s)
+
+    def _copy_bundle(self, sender: Peer, bundle: Bundle, now_s: float) -> None:
+        publisher, confirmations = bundle.publisher, self._confirmations.setdefault(sender, {})
+        payloads, published_us = bundle.payloads, bundle.published_us
+        for place, topic in enumerate(bundle.topics):
+            copy = self.copies.get(topic)
+            if copy is None or topic in self._reigns:
+                self._copy_run(sender, bundle.run_at(place), now_s)
+                continue
+            copy.heard_s, copy.is_outdated, copy.is_handed = now_s, False, False
+            event = LoneEvent(
+                bundle.terms[place], bundle.seqs[place], publisher, bundle.numbers[place],
+                published_us[place], payloads[place],
+            )  # fmt: skip
+            outcome = copy.log.append_next(event)
+            if outcome is Appending.DONE:
+                confirmations[topic] = copy
+            else:
+                self._note_appended(sender, copy, outcome, now_s)
+
+    def _note_appended(self, sender: Peer, copy: Copy, outcome: Appending, now_s: float) -> None:
+        if outcome is not Appending.GAP:
             self._confirm(sender, copy)
         elif now_s >= copy.pulled_s + _PULL_PAUSE_S:
             copy.pulled_s = now_s
@@ -387,8 +476,7 @@ class Replication:
             self._outbox.to(sender).messages.add(replica_pull=ReplicaPull(positions=[position]))
 
     def _confirm(self, sender: Peer, copy: Copy) -> None:
-        confirmations = self._confirmations.setdefault(sender, {})
-        confirmations[copy.log.topic] = _position_of(copy)
+        self._confirmations.setdefault(sender, {})[copy.log.topic] = copy
 
     def keep(self, log: TopicLog, members: Iterable[NodeId], owner: NodeId, now_s: float) -> Copy:
         copy = Copy(
@@ -423,14 +511,54 @@ class Replication:
 
     def flush(self) -> None:
         """Send the acknowledgements and confirmations of the last input, one message a receiver."""
-        for origin, acknowledged in self._acks.items():
-            ack = PublishAck(acknowledged=acknowledged)
-            self._outbox.to(origin).messages.add(publish_ack=ack)
-        self._acks.clear()
-        for owner, positions in self._confirmations.items():
-            confirmation = ReplicaAck(positions=positions.values())
+        for origin, answer in self._answers.items():
+            if origin.node_id == self._me.node_id:
+                # Not by a message to itself.
+                self._effects.append(Accepted(self._me, answer.to_wire()))
+            else:
+                self._outbox.to(origin).messages.add(publish_ack=answer.to_wire())
+        self._answers.clear()
+        for owner, copies in self._confirmations.items():
+            if not copies:
+                continue
+            logs = [copy.log for copy in copies.values()]
+            confirmation = ReplicaAck(
+                topics=copies.keys(),
+                terms=[log.term for log in logs],
+                seqs=[log.seq for log in logs],
+            )
             self._outbox.to(owner).messages.add(replica_ack=confirmation)
         self._confirmations.clear()
+
+
+class _Answer:
+    """What the host of a node is told of its publications."""
+
+    __slots__ = ("_columns", "acknowledged", "returned")
+
+    def __init__(self) -> None:
+        self.acknowledged: list[Acknowledged] = []
+        self.returned: list[Returned] = []
+        # By publisher: topics, numbers, terms, and numbers in them.
+        self._columns: dict[int, tuple[list[str], list[int], list[int], list[int]]] = {}
+
+    def add(self, publisher: int, topic: str, number: int, term: int, seq: int) -> None:
+        columns = self._columns.get(publisher)
+        if columns is None:
+            columns = self._columns[publisher] = ([], [], [], [])
+        columns[0].append(topic)
+        columns[1].append(number)
+        columns[2].append(term)
+        columns[3].append(seq)
+
+    def to_wire(self) -> PublishAck:
+        columns = [
+            Acknowledgements(
+                publisher=publisher, topics=topics, numbers=numbers, terms=terms, seqs=seqs
+            )
+            for publisher, (topics, numbers, terms, seqs) in self._columns.items()
+        ]
+        return PublishAck(acknowledged=self.acknowledged, columns=columns, returned=self.returned)
 
 
 def _position_of(copy: Copy) -> TopicPosition:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
+from dynatops.kit.bundles import EVENT_BYTES, events_with
 from dynatops.kit.repeats import Publishers, PublisherWindow, part_of_events
 from dynatops.v1.overlay_pb2 import Fetched, Position, Publication, Run, TermSeq, TopicState
 from overlay.base.catalogue import is_system
@@ -64,15 +65,57 @@ _NO_FORKS: Mapping[int, Fork] = MappingProxyType({})
 _NO_TERMS: frozenset[int] = frozenset()
 
 
-def _end_of(run: Run) -> tuple[int, int]:
-    return (run.term, run.first_seq + run.count - 1)
+class LoneEvent:
+    """An event that came in a bundle, as the topic's history keeps it: a run of one, without a
+    message for itself."""
+
+    __slots__ = ("first_number", "first_seq", "payload", "published_us", "publisher", "term")
+
+    count = 1
+
+    def __init__(
+        self, term: int, seq: int, publisher: int, number: int, published_us: int, payload: bytes
+    ) -> None:
+        self.term = term
+        self.first_seq = seq
+        self.publisher = publisher
+        self.first_number = number
+        self.published_us = published_us
+        self.payload = payload
+
+    def as_run(self, topic: str) -> Run:
+        return Run(
+            topic=topic,
+            term=self.term,
+            first_seq=self.first_seq,
+            count=1,
+            publisher=self.publisher,
+            first_number=self.first_number,
+            events=events_with(self.payload, self.published_us),
+        )
+
+
+# Events as they came: together, or alone in a bundle.
+Entry = Run | LoneEvent
+
+
+def _end_of(entry: Entry) -> tuple[int, int]:
+    return (entry.term, entry.first_seq + entry.count - 1)
+
+
+def _size_of(entry: Entry) -> int:
+    # Of messages' classes it is dear to ask.
+    if isinstance(entry, LoneEvent):
+        return len(entry.payload) + EVENT_BYTES
+    return len(entry.events)
 
 
 class TopicLog:
     # Most topics are quiet and have one term: what they do not have takes no memory.
     __slots__ = (
-        "_budget", "_settings", "announced", "entries", "events", "forks", "lineage", "nbytes",
-        "newest_term", "origin", "publishers", "retention", "seq", "term", "topic", "uncertain",
+        "_budget", "_settings", "announced", "charged_in", "entries", "events", "forks", "lineage",
+        "nbytes", "newest_term", "origin", "publishers", "retention", "seq", "term", "topic",
+        "uncertain",
     )  # fmt: skip
 
     def __init__(self, topic: str, settings: OverlaySettings, budget: LogBudget) -> None:
@@ -87,7 +130,9 @@ class TopicLog:
         self.forks: Mapping[int, Fork] = _NO_FORKS
         # Terms that began with what may have been an outdated copy.
         self.uncertain: frozenset[int] = _NO_TERMS
-        self.entries: deque[Run] | tuple[()] = ()
+        self.entries: deque[Entry] | tuple[()] = ()
+        # When it grew last, as its budget counts.
+        self.charged_in = 0
         self.events = 0
         self.nbytes = 0
         self.retention = Retention.of(topic, settings)
@@ -181,6 +226,15 @@ class TopicLog:
         self._keep(run)
         return Stamping.NEW, run
 
+    def stamp_next(self, publisher: int, number: int, published_us: int, payload: bytes) -> bool:
+        """Give an event its place if it is plainly the next: of its publisher, and not the first of
+        a term. False, and nothing is done, if it must be looked at as a publication."""
+        if not self.seq or not self.publishers.admit_following(publisher, number):
+            return False
+        self.seq += 1
+        self._keep(LoneEvent(self.term, self.seq, publisher, number, published_us, payload))
+        return True
+
     def _awaits_history(
         self, window: PublisherWindow, publication: Publication, now_s: float, calm_since_s: float
     ) -> bool:
@@ -236,8 +290,19 @@ class TopicLog:
         self._keep(copy)
         return Appending.DONE
 
-    def _keep(self, run: Run) -> None:
-        nbytes = len(run.events) + _ENTRY_OVERHEAD_BYTES
+    def append_next(self, event: LoneEvent) -> Appending:
+        """The same of an event that was stamped in a bundle: it is not the first of its term."""
+        if event.term != self.term:
+            return Appending.GAP
+        if event.first_seq != self.seq + 1:
+            return Appending.OLD if event.first_seq <= self.seq else Appending.GAP
+        self.seq += 1
+        self.publishers.window(event.publisher).admit(event.first_number, 1)
+        self._keep(event)
+        return Appending.DONE
+
+    def _keep(self, run: Entry) -> None:
+        nbytes = _size_of(run) + _ENTRY_OVERHEAD_BYTES
         if not self.entries:
             self.entries = deque()
         self.entries.append(run)
@@ -255,7 +320,7 @@ class TopicLog:
         while entries and runs > 0:
             runs -= 1
             run = entries.popleft()
-            nbytes = len(run.events) + _ENTRY_OVERHEAD_BYTES
+            nbytes = _size_of(run) + _ENTRY_OVERHEAD_BYTES
             self.events -= run.count
             self.nbytes -= nbytes
             self._budget.trimmed(self, nbytes, run.count)
@@ -298,8 +363,8 @@ class TopicLog:
                 if nbytes >= self._settings.fetch_bytes_max:
                     answer.more = True
                     break
-                answer.runs.append(run)
-                nbytes += len(run.events)
+                answer.runs.append(self._as_run(run))
+                nbytes += _size_of(run)
             # Where the retained events of the term begin.
             first = next(self._retained(term, 0), None)
             gone = first.first_seq - 1 if first is not None else ends[term]
@@ -308,7 +373,7 @@ class TopicLog:
                 answer.lost += gone - reached
         # A place in a term that is not in this history, or behind one whose end is not known, is
         # lost, whether anything of it had been read by then or not.
-        crossed = self.uncertain.intersection(owed) - seen.keys()
+        crossed = self.uncertain.intersection(owed).difference(seen)
         if seen and (crossed or not known):
             answer.unknown_loss = True
             answer.lost = 0
@@ -316,7 +381,14 @@ class TopicLog:
             answer.holes.extend(self.publishers.with_holes(_HOLED_MAX))
         return answer
 
-    def _retained(self, term: int, reached: int) -> Iterator[Run]:
+    def runs(self) -> Iterator[Run]:
+        """What is retained, the oldest first."""
+        return map(self._as_run, self.entries)
+
+    def _as_run(self, entry: Entry) -> Run:
+        return entry.as_run(self.topic) if isinstance(entry, LoneEvent) else entry
+
+    def _retained(self, term: int, reached: int) -> Iterator[Entry]:
         """The runs of the term that end behind this number. Found by halving: of a long log readers
         mostly lack the end."""
         entries = self.entries
@@ -342,15 +414,17 @@ class TopicLog:
         term, seq = position
         if term != self.term or seq > self.seq:
             return None
-        runs = [r for r in self.entries if r.term == term and r.first_seq > seq]
-        return runs if sum(run.count for run in runs) == self.seq - seq else None
+        behind = [e for e in self.entries if e.term == term and e.first_seq > seq]
+        if sum(entry.count for entry in behind) != self.seq - seq:
+            return None
+        return [self._as_run(entry) for entry in behind]
 
     def to_state(self, members: list[NodeId]) -> TopicState:
         return TopicState(
             topic=self.topic,
             position=self.position_message(),
             lineage=[TermSeq(term=term, seq=seq) for term, seq in self.lineage],
-            log=self.entries,
+            log=self.runs(),
             members=members,
             publishers=self.publishers.to_states(),
             forks=[
@@ -409,7 +483,7 @@ class TopicLog:
         for run in other.entries:
             if run.first_seq + run.count - 1 <= ends.get(run.term, 0):
                 continue
-            for part in self.publishers.admit(run):
+            for part in self.publishers.admit(self._as_run(run)):
                 new = part.run
                 again = self._stamped(new.publisher, new.first_number, new.count, new.events)
                 again.missing = new.missing

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 
+from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import (
     PeerFrame,
     Run,
@@ -32,7 +33,7 @@ from dynatops.v1.overlay_pb2 import (
 )
 from overlay.base.catalogue import is_system
 from overlay.base.context import Context
-from overlay.base.effects import Deliver, InTree
+from overlay.base.effects import Deliver, DeliverBundle, InTree
 from overlay.base.identifiers import Key, NodeId, key_of
 from overlay.base.node_counts import NodeCounts
 from overlay.base.peers import Peer
@@ -75,6 +76,11 @@ class Trees:
         tree = self.topics.get(topic)
         return tree is not None and self._me.node_id in tree.entrusted
 
+    def is_all_here(self, topic: str) -> bool:
+        """Whether the topic's tree begins and ends at this node: nobody else hears of it."""
+        tree = self.topics.get(topic)
+        return tree is not None and tree.is_root and not self._children_of(tree)
+
     def known_term(self, topic: str) -> int:
         """The newest term of the topic that has come by here."""
         tree = self.topics.get(topic)
@@ -108,11 +114,15 @@ class Trees:
 
     # ---- the rendezvous point's side ------------------------------------------------------------
 
-    def become_root(self, topic: str, position: tuple[int, int], origin: tuple[int, int]) -> None:
+    def become_root(
+        self, topic: str, position: tuple[int, int], origin: tuple[int, int]
+    ) -> TopicTree:
+        """The tree stays the same for as long as this node is its root."""
         tree = self._tree(topic)
         tree.is_root = True
         tree.position = max(tree.position, (*position, 0))
         tree.origin = origin
+        return tree
 
     def resign_root(self, topic: str) -> None:
         """Another node is the root now: what this node entrusted to itself goes."""
@@ -384,6 +394,10 @@ class Trees:
         tree.advance(run)
         self._pass_on(tree, run)
 
+    def disseminate_bundle(self, bundle: Bundle, trees: Iterable[TopicTree]) -> None:
+        """The same, of all that has been stamped in a bundle; the trees are those of its topics."""
+        self._pass_on_bundle(bundle, enumerate(trees))
+
     def on_run(self, run: Run, now_s: float, way_us: int = 0) -> None:
         """`way_us` is the round trip between the sender and this node, if it is known."""
         tree = self.topics.get(run.topic)
@@ -412,13 +426,65 @@ class Trees:
             self._counters.relayed_events += run.count
         self._pass_on(tree, run)
 
-    def _pass_on(self, tree: TopicTree, run: Run) -> None:
+    def on_bundle(self, bundle: Bundle, now_s: float, way_us: int = 0) -> None:
+        """As `on_run` for each of its events."""
+        bundle.hops += 1
+        bundle.way_us += way_us
+        self._pass_on_bundle(bundle, self._newer_in(bundle, now_s))
+
+    def _newer_in(self, bundle: Bundle, now_s: float) -> Iterator[tuple[int, TopicTree]]:
+        """Those of its events that have not come by here: their places, and their trees."""
+        counters, me = self._counters, self._me.node_id
+        for place, topic in enumerate(bundle.topics):
+            tree = self.topics.get(topic)
+            if tree is None or not tree.entrusted:
+                counters.tree_strays += 1
+                continue
+            counters.tree_events += 1
+            term = bundle.terms[place]
+            if (term, bundle.seqs[place], 0) <= tree.position:
+                counters.tree_repeats += 1
+                if term < tree.position[0]:
+                    self._requests.root_is_outdated(tree, now_s)
+            elif tree.is_root:
+                self._requests.tell_term(tree, term)
+            else:
+                counters.relayed_events += me not in tree.entrusted
+                yield place, tree
+
+    def _pass_on_bundle(self, bundle: Bundle, newer: Iterable[tuple[int, TopicTree]]) -> None:
+        terms, seqs, me = bundle.terms, bundle.seqs, self._me.node_id
+        mine: list[int] = []
+        by_child: dict[Peer, list[int]] = {}
+        for place, tree in newer:
+            term = terms[place]
+            if tree.position[0] != term:
+                # Where that began has not been heard of here.
+                tree.origin = (0, 0)
+            tree.position = (term, seqs[place], 0)
+            for child in tree.children if tree.children is not None else self._children_of(tree):
+                by_child.setdefault(child, []).append(place)
+            if me in tree.entrusted:
+                mine.append(place)
+        for child, theirs in by_child.items():
+            self._outbox.bundle(child, bundle.pick(theirs))
+        if mine:
+            counters, count = self._counters, len(mine)
+            counters.tree_delivered_events += count
+            counters.tree_delivered_hops += count * bundle.hops
+            counters.tree_delivered_way_us += count * bundle.way_us
+            self._effects.append(DeliverBundle(bundle.pick(mine)))
+
+    def _children_of(self, tree: TopicTree) -> tuple[Peer, ...]:
         if tree.children is None:
             distinct = {
                 child.node_id: child for child in tree.delegates.values() if child is not None
             }
             tree.children = tuple(distinct[node_id] for node_id in sorted(distinct))
-        for child in tree.children:
+        return tree.children
+
+    def _pass_on(self, tree: TopicTree, run: Run) -> None:
+        for child in self._children_of(tree):
             self._outbox.run(child, run)
         if self._me.node_id in tree.entrusted:
             if not tree.is_system:

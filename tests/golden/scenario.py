@@ -156,7 +156,8 @@ class Scenario:
             case "replicate":
                 return self._show_replicate(body)
             case "replica_ack":
-                return ", ".join(f"{p.topic} {show_term(p.term)}/{p.seq}" for p in body.positions)
+                stamps = zip(body.topics, body.terms, body.seqs, strict=True)
+                return ", ".join(f"{topic} {show_term(term)}/{seq}" for topic, term, seq in stamps)
             case "adopt":
                 position = body.state.position
                 return f"{body.state.topic} {show_term(position.term)}/{position.seq}"

@@ -72,7 +72,7 @@ class TestStrangePeers:
         ("hello", "reason"),
         [
             (LinkHello(protocol_min=7, protocol_max=9, address="x:1"), "the other 7 to 9"),
-            (LinkHello(protocol_min=1, protocol_max=1), "names no address"),
+            (LinkHello(protocol_min=2, protocol_max=2), "names no address"),
             (None, "must be a hello"),
         ],
     )
@@ -90,7 +90,7 @@ class TestStrangePeers:
         async def scenario() -> None:
             async with running() as agent:
                 async with raw_stream(agent.address, LINK_METHOD) as call:
-                    hello = LinkHello(protocol_min=1, protocol_max=1, address="127.0.0.1:1")
+                    hello = LinkHello(protocol_min=2, protocol_max=2, address="127.0.0.1:1")
                     await call.write(LinkFrame(hello=hello).SerializeToString())
                     assert LinkFrame.FromString(await call.read()).HasField("hello")
                     await call.write(b"\xff\xff\xff")

@@ -12,13 +12,17 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.base.outbox.BrokerOutbox.touched
         broker_agent.core.base.outbox.BrokerOutbox.too_slow
         broker_agent.core.base.outbox.BrokerOutbox.settled
+        broker_agent.core.base.outbox.BrokerOutbox.crowds
         broker_agent.runtime.observing.narrating._RingNews.lost
         broker_agent.core.reading.filter_requests._Load._new
         overlay.base.effects.Outbox._frames
         overlay.base.peers.Directory._moved
         overlay.base.peers.Directory._reborn
         overlay.history.reader.ReadResult.parts
-        overlay.history.replication.Replication._acks
+        overlay.history.replication.Replication._answers
+        overlay.history.replication._Answer._columns
+        overlay.history.replication._Answer.acknowledged
+        overlay.history.replication._Answer.returned
         overlay.history.replication.Replication._confirmations
         overlay.tree.trees.Trees._changes
         overlay.tree.trees.Trees._own_changes
@@ -29,6 +33,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         dynatops.kit.background.Supervisor._tasks
         dynatops.kit.observing.logs.JsonFormatter._always
         dynatops.kit.observing.logs.OncePerMinute._said
+        dynatops.kit.bundles.Bundle._payloads
         dynatops.kit.observing.metrics.Sample.labels
         broker_agent.core.rights.access.Access._claiming
         broker_agent.core.selection.advice.SelectionAdvice.clients
@@ -91,8 +96,10 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.sessions.registry.Registry._turn
         broker_agent.core.sessions.registry.Registry.clients
         broker_agent.core.sessions.registry.Registry.connections
+        broker_agent.core.clients.flow.Flow._published
         broker_agent.core.clients.flow.Flow._unread
         broker_agent.core.clients.flow.Flow._waiting_for_others
+        broker_agent.core.clients.flow.Flow._waiting_for_readers
         broker_agent.core.status.session_reports.SessionReports._names
         broker_agent.core.reading.subscriptions.Subscriptions._names_left
         broker_agent.core.sessions.unsaved.Unsaved.queues

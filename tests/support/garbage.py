@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from dynatops.v1.overlay_pb2 import Bundle
+
 M = TypeVar("M", bound=Message)
 
 _INTEGERS = {
@@ -49,7 +51,32 @@ def random_message(rng: Random, kind: type[M], depth: int = 4) -> M:
             values.extend(_value(rng, field) for _ in range(rng.randint(0, 4)))
         else:
             setattr(message, field.name, _value(rng, field))
+    if isinstance(message, Bundle) and rng.random() < 0.7:
+        _align(rng, message)
     return message
+
+
+def _align(rng: Random, bundle: Bundle) -> None:
+    """Columns as they should be, now and then with numbers that cannot be."""
+    count = len(bundle.topics) or 1
+    low = rng.choice((0, 1, 1, 1, 2))
+    for name, values in (
+        ("topics", [*bundle.topics] or ["a"]),
+        ("numbers", [rng.randint(low, 4) for _ in range(count)]),
+        ("published_us", [rng.getrandbits(64) for _ in range(count)]),
+        ("sizes", [rng.randint(0, 3) for _ in range(count)]),
+    ):
+        column = getattr(bundle, name)
+        del column[:]
+        column.extend(values)
+    bundle.payloads = bytes(sum(bundle.sizes))
+    for column in (bundle.pending, bundle.terms, bundle.seqs):
+        del column[:]
+    if rng.random() < 0.5:
+        bundle.terms.extend([rng.choice((1, 1 << 24))] * count)
+        bundle.seqs.extend(rng.randint(low + 1, 4) for _ in range(count))
+    else:
+        bundle.pending.extend([0] * count)
 
 
 def _fill_message(rng: Random, message: Message, field: Any, depth: int) -> None:

@@ -80,7 +80,7 @@ def test_a_broker_announces_what_its_node_asks_for() -> None:
     assert len(broker.core.announcing) == 0
     assert broker.core.counters.topics_announced == 2
     reigns = broker.core.node.reigns.by_topic
-    assert names_in(reigns[shard_topic(TOPIC)].log.entries) == [TOPIC]
+    assert names_in(reigns[shard_topic(TOPIC)].log.runs()) == [TOPIC]
     assert broker.core.counters.published_events == 3
 
 

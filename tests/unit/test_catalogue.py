@@ -61,7 +61,7 @@ def announcements(net: NodeNet, topic: str = TOPIC) -> list[str]:
 
 
 def listed(net: NodeNet, shard: str = SHARD) -> list[str]:
-    return names_in(net.nodes[net.rendezvous_point(shard)].reigns.by_topic[shard].log.entries)
+    return names_in(net.nodes[net.rendezvous_point(shard)].reigns.by_topic[shard].log.runs())
 
 
 class TestNames:
@@ -326,11 +326,11 @@ class TestBounds:
         log = self.part(catalogue_names_max=32 * 10)
         names = [f"topic/{i}" for i in range(25)]
         self.enter(log, *names)
-        assert names_in(log.entries) == names[-10:]
+        assert names_in(log.runs()) == names[-10:]
         assert len(log.publishers) == 10
         # One that went may come again.
         self.enter(log, names[0])
-        assert names_in(log.entries) == [*names[-9:], names[0]]
+        assert names_in(log.runs()) == [*names[-9:], names[0]]
 
     def test_a_part_has_so_many_bytes(self) -> None:
         log = self.part(catalogue_part_bytes_max=3_000)

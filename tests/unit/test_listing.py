@@ -179,7 +179,7 @@ class TestPart:
         names = names_of_part(PART, 30)
         for name in names:
             log.stamp(announcement_of(name), 0.0)
-        kept = names_in(log.entries)
+        kept = names_in(log.runs())
         assert kept == names[-10:]
         for name in reversed(kept):
             assert log.stamp(announcement_of(name), 0.0)[0] is Stamping.REPEAT
@@ -188,7 +188,7 @@ class TestPart:
         for name in kept[1:]:
             assert log.stamp(announcement_of(name), 0.0)[0] is Stamping.REPEAT
         # Names of topics that live come back at the expense of the oldest.
-        assert names_in(log.entries) == [*kept[1:], names[0]]
+        assert names_in(log.runs()) == [*kept[1:], names[0]]
 
     @pytest.fixture
     def net(self) -> NodeNet:
@@ -242,5 +242,5 @@ def listed(net: NodeNet) -> list[str]:
         for node in net.nodes.values()
         for topic, reign in node.reigns.by_topic.items()
         if topic.startswith("$topics/")
-        for name in names_in(reign.log.entries)
+        for name in names_in(reign.log.runs())
     ]

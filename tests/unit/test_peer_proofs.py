@@ -20,7 +20,7 @@ A, B, C = "a:1", "b:1", "c:1"
 
 
 def hello(name: str = "ann") -> LinkHello:
-    return LinkHello(protocol_min=1, protocol_max=1, broker_id=name, address=A)
+    return LinkHello(protocol_min=2, protocol_max=2, broker_id=name, address=A)
 
 
 @dataclass

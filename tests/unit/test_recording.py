@@ -41,8 +41,8 @@ QUESTIONS = {
 }
 # It hears these from its node.
 FROM_ITS_NODE = {
-    *("on_send", "on_deliver", "on_in_tree", "on_accepted", "on_announce", "on_repaired"),
-    *("on_ready", "on_departed", "on_superseded", "on_notice"),
+    *("on_send", "on_deliver", "on_deliver_bundle", "on_in_tree", "on_accepted"),
+    *("on_announce", "on_repaired", "on_ready", "on_departed", "on_superseded", "on_notice"),
 }
 
 

@@ -96,11 +96,17 @@ class CoreSettings:
         "had sent before waits at most this long; the rest is refused as too fast.",
     )
     session_queue_events_max: int = setting(
-        50_000,
+        200_000,
         "Events waiting for one subscriber; past it, the session's policy for slow subscribers "
         "applies: newest events are dropped and counted, or the session is closed.",
     )
     session_queue_bytes_max: int = setting(16 << 20, "The same, in bytes.")
+    reader_patience_s: float = setting(
+        0.5,
+        "So long a publisher waits at most while all sessions that its events go to are on this "
+        "broker and past half of these bounds. A client that has read nothing by then is not "
+        "waited for again.",
+    )
     session_answers_bytes_max: int = setting(
         8 << 20,
         "Bytes of answers waiting for a client that does not read them: from half of it on, the "

@@ -38,6 +38,9 @@ class BrokerCounters:
     unread_pauses: int = counter(
         "Times a client was not read from because it did not read what it was told."
     )
+    reader_pauses: int = counter(
+        "Times a publisher was not read from because all that its events go to had enough to read."
+    )
     connections_unread: int = counter("Connections ended because too many answers waited on them.")
     places_untold: int = counter(
         "Times a session was not told where a topic begins, for lack of room in its queue."

@@ -5,6 +5,7 @@
     wishes         topics that the node is to join or to leave; they wait while the broker is frozen
     publications   for the node to send to their rendezvous points
     touched, ...   sessions that are seen to once all of that has settled
+    crowds         publishers whose audiences are behind
 
 `Broker` empties it after every input, in an order that is documented there.
 """
@@ -12,7 +13,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from broker_agent.core.base.effects import BrokerEffect, SendFrame
@@ -35,6 +36,9 @@ class BrokerOutbox:
         self.touched: dict[Session, None] = {}
         self.too_slow: dict[Session, None] = {}
         self.settled: dict[Session, None] = {}
+        # By publisher (the number for its acknowledged events): the sessions that its events went
+        # to, while all of them are crowded; None once one was not, or was elsewhere.
+        self.crowds: dict[int, dict[Session, None] | None] = {}
 
     def do(self, effect: BrokerEffect) -> None:
         self.effects.append(effect)
@@ -71,6 +75,24 @@ class BrokerOutbox:
         settled, self.settled = self.settled, {}
         return settled
 
+    def note_audience(
+        self, publisher: int, sessions: Collection[Session], is_all: Callable[[], bool]
+    ) -> None:
+        """Events of this publisher have gone to these sessions; whether nobody else hears them."""
+        key = publisher & ~1
+        crowd = self.crowds.get(key, {})
+        if crowd is None or not sessions:
+            return
+        if all(session.is_crowded for session in sessions) and is_all():
+            crowd.update(dict.fromkeys(sessions))
+            self.crowds[key] = crowd
+        else:
+            self.crowds[key] = None
+
+    def take_crowds(self) -> dict[int, dict[Session, None] | None]:
+        crowds, self.crowds = self.crowds, {}
+        return crowds
+
     def take_effects(self) -> list[BrokerEffect]:
         effects, self.effects = self.effects, []
         return effects
@@ -85,5 +107,6 @@ class BrokerOutbox:
             "touched sessions": len(self.touched),
             "sessions that are too slow": len(self.too_slow),
             "sessions with something settled": len(self.settled),
+            "audiences of publishers": len(self.crowds),
         }
         return (f"{count} {what}" for what, count in counts.items() if count)

@@ -1,7 +1,11 @@
 """Whose messages are read, and who is woken to hear something.
 
 A client that publishes more than rendezvous points take, more than its token may, or that does not
-read what it is told, is not read from until it can be again.
+read what it is told, is not read from until it can be again. So with one that publishes faster than
+anybody reads it: while all sessions that its events go to are here and have more than half of what
+may wait for them still to read, nobody is slowed if it waits, and nothing need be dropped. If one
+of them keeps up, it does not wait for the others: they are too slow, and drop. Nor does it wait
+for long for a client that reads nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +42,10 @@ class Flow:
         self._unread: dict[Session, None] = {}
         # Sessions not read from because all together have too much open.
         self._waiting_for_others: dict[Session, None] = {}
+        # Sessions that have published since the last input was dealt with.
+        self._published: dict[Session, float] = {}
+        # Those that wait for readers: for whom, and until when at most.
+        self._waiting_for_readers: dict[Session, tuple[tuple[Session, ...], float]] = {}
 
     # ---- what a client says ---------------------------------------------------------------------
 
@@ -54,6 +62,7 @@ class Flow:
 
     def published(self, session: Session, now_s: float) -> None:
         """The session has published: is it to be read on?"""
+        self._published[session] = now_s
         if not session.paused and self._has_too_much_open(session):
             session.paused = True
             self._counters.publish_pauses += 1
@@ -83,10 +92,39 @@ class Flow:
 
     def _may_be_read(self, session: Session) -> bool:
         """Whether nothing speaks against reading what its client says."""
-        return not (session.paused or session.unread or self._gate.is_waiting(session))
+        waits = session in self._waiting_for_readers or self._gate.is_waiting(session)
+        return not (session.paused or session.unread or waits)
+
+    def _wait_for_readers(self) -> None:
+        """Whoever has just published for sessions that all have enough to read waits."""
+        crowds, published = self._outbox.take_crowds(), self._published
+        if not published:
+            return
+        self._published = {}
+        for session, now_s in published.items():
+            crowd = crowds.get(session.publisher & ~1)
+            if not crowd or session.connection is None or session in crowd:
+                continue
+            if session not in self._waiting_for_readers:
+                until_s = now_s + self._settings.reader_patience_s
+                self._waiting_for_readers[session] = tuple(crowd), until_s
+                self._counters.reader_pauses += 1
+                self._outbox.do(PauseReading(session.connection))
+
+    def _look_for_readers(self, now_s: float) -> None:
+        """Read on from publishers whose readers, one of them at least, have little left to read."""
+        for session, (crowd, until_s) in list(self._waiting_for_readers.items()):
+            if now_s < until_s and not any(reader.has_little for reader in crowd):
+                continue
+            for reader in crowd:
+                reader.outwaited = now_s >= until_s and not reader.has_little
+            del self._waiting_for_readers[session]
+            if session.connection is not None:
+                self.read_again([session.connection])
 
     def tick(self, now_s: float) -> None:
         self.read_again(self._gate.due(now_s))
+        self._look_for_readers(now_s)
         for session in [session for session in self._unread if self._has_read(session)]:
             del self._unread[session]
             session.unread = False
@@ -99,6 +137,7 @@ class Flow:
 
     def settle(self) -> None:
         """Once an input has been dealt with: see to the sessions that it has touched."""
+        self._wait_for_readers()
         for session in self._outbox.take_touched():
             self.wake(session)
             self._unsaved.queue(session)

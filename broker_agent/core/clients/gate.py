@@ -35,9 +35,9 @@ class _Pace:
         self._events = Bucket(limits.publish_events_per_s)
         self._bytes = Bucket(limits.publish_bytes_per_s)
 
-    def spend_on(self, publication: Publication, now_s: float) -> None:
-        self._events.spend(publication.count, now_s)
-        self._bytes.spend(len(publication.events), now_s)
+    def spend(self, events: int, nbytes: int, now_s: float) -> None:
+        self._events.spend(events, now_s)
+        self._bytes.spend(nbytes, now_s)
 
     def wait_s(self, now_s: float) -> float:
         return max(self._events.wait_s(now_s), self._bytes.wait_s(now_s))
@@ -212,16 +212,18 @@ class Gate:
         self._counters.filters_over_quota += len(excess)
         return [f for f in allowed if f.pattern not in excess], problems
 
-    def forbids(
-        self, grant: Grant, publication: Publication, now_s: float
-    ) -> PublicationProblem | None:
-        """Why the client may not publish this; None if it may.
+    def has_pace(self, grant: Grant) -> bool:
+        """Whether it is limited how fast the clients of this token publish."""
+        return self._pace_of(grant) is not None
+
+    def forbids(self, grant: Grant, topic: str, now_s: float) -> PublicationProblem | None:
+        """Why the client may not publish on this topic; None if it may.
 
         Nothing of it reaches the network, not even its numbers: they might be another's. The
         client knows from the refusal that they are settled.
         """
-        if grant.may_publish(publication.topic):
-            return self._over_topics(grant, publication.topic, now_s)
+        if grant.may_publish(topic):
+            return self._over_topics(grant, topic, now_s)
         self._counters.publish_not_allowed += 1
         message = f"the token {grant.name!r} does not allow publishing on it"
         return PublicationProblem(ErrorCode.ERROR_CODE_NOT_ALLOWED, message, uses_up_numbers=False)
@@ -252,7 +254,7 @@ class Gate:
             return None
         wait_s = pace.wait_s(now_s)
         if wait_s <= self._settings.throttle_wait_max_s:
-            pace.spend_on(publication, now_s)
+            pace.spend(publication.count, len(publication.events), now_s)
             return None
         self._counters.publish_too_fast += 1
         message = f"the token {grant.name!r} has used up its rate for {wait_s:.0f} s to come"

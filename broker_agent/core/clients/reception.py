@@ -162,6 +162,7 @@ class Reception:
         self._welcome(connection, arrival.session, resumed=arrival.resumed)
         self._note_opened(arrival.session, resumed=arrival.resumed, now_s=now_s)
         arrival.session.movable = hello.movable
+        arrival.session.speaks_bundles = hello.bundles
         arrival.session.avoid(hello.avoid[:AVOIDED_MAX], now_s + self._settings.avoided_for_s)
         self._tell_former_broker(arrival.session, hello)
         return arrival.session
@@ -195,6 +196,7 @@ class Reception:
             serial=session.acknowledged + 1,
             expiry_s=int(session.expiry_s),
             publisher=session.publisher,
+            bundles=True,
         )
         session.say_first(welcome)
         self._outbox.do(Wake(connection))

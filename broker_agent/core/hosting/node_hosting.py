@@ -20,6 +20,7 @@ from broker_agent.core.base.notices import PushedAside
 from broker_agent.core.hosting.rendezvous import RendezvousPoints
 from broker_agent.core.hosting.tallies import Tallies
 from broker_agent.core.hosting.transfer import comes_to, goes_to
+from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import (
     NodeRef,
     NodeState,
@@ -33,7 +34,7 @@ from overlay.base.identifiers import NodeId, first_node_id
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.base.peers import Peer
 from overlay.handover import restore
-from overlay.history.reigns import TopicTally
+from overlay.history.reigns import BundleStamping, TopicTally
 from overlay.node import Node
 
 _FORWARDS_MAX = 1_024
@@ -73,6 +74,10 @@ class NodeHosting:
 
     def _collect_tally(self) -> None:
         self._tallies.add(self.node.reigns.take_tally())
+
+    def is_all_here(self, topic: str) -> bool:
+        """Whether no other broker hears of the topic's events."""
+        return self.node.trees.is_all_here(topic)
 
     def alternatives(self, most: int) -> list[str]:
         """Addresses of other brokers, nearest first."""
@@ -125,6 +130,12 @@ class NodeHosting:
             by_destination.setdefault(via, []).append(publication)
         for via, together in by_destination.items():
             self._outbox.from_node(self.node.publish(together, via, now_s))
+
+    def publish_bundle(self, bundle: Bundle, via: Peer, now_s: float) -> BundleStamping:
+        """To the rendezvous point of its topics."""
+        effects, stamping = self.node.publish_bundle(bundle, via, now_s)
+        self._outbox.from_node(effects)
+        return stamping
 
     def fetch(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.observing.metrics import Histogram
 from dynatops.v1.overlay_pb2 import Run
 from overlay.base.catalogue import is_system
@@ -37,6 +38,10 @@ class Timings:
         """This one has just come along its tree, for clients here."""
         if self._wants_run and run.count and not is_system(run.topic):
             self._run, self._wants_run = (run, now_s), False
+
+    def note_bundle(self, bundle: Bundle, now_s: float) -> None:
+        if self._wants_run:
+            self._run, self._wants_run = (bundle.run_at(0), now_s), False
 
     def take_run(self) -> tuple[Run, float] | None:
         """The first run since the last call, and when it came."""

@@ -8,13 +8,15 @@ condition, and might have: the session is told that it misses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.run_events import events_of
 from broker_agent.core.reading.feeds import Feed
-from broker_agent.core.sessions.content import Content, RunContent
+from broker_agent.core.sessions.content import BundleContent, Content, RunContent
 from broker_agent.core.sessions.session import Session
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, Value, attributes_of
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import MissCause, Missed
@@ -74,7 +76,9 @@ class _Selection:
 
 
 class SessionDelivery:
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, is_all_here: Callable[[str], bool]) -> None:
+        # Whether no other broker hears of a topic's events.
+        self._is_all_here = is_all_here
         self._counters = context.counters
         self._outbox = context.outbox
         # Events passed over since the session was last told of the topic.
@@ -110,9 +114,36 @@ class SessionDelivery:
                 else:
                     dropped += count
                 touched[session] = None
+            is_all = partial(self._is_all_here, run.topic)
+            self._outbox.note_audience(run.publisher, feed.members, is_all)
             self._counters.runs_unreadable += selection.is_unreadable
             self._counters.delivered_events += taken
             self._counters.dropped_events += dropped
+
+    def deliver_bundle(self, sessions: Sequence[Session], bundle: Bundle, now_s: float) -> None:
+        """Events of many topics, all to each of these sessions."""
+        counters, touched = self._counters, self._outbox.touched
+        self._outbox.note_audience(
+            bundle.publisher, sessions, lambda: all(map(self._is_all_here, bundle.topics))
+        )
+        content: BundleContent | None = None
+        runs: list[RunContent] = []
+        for session in sessions:
+            touched[session] = None
+            if session.takes_bundles:
+                content = content or BundleContent(bundle)
+                outcomes = [(session.offer_bundle(bundle.topics, content, now_s), len(bundle))]
+            else:
+                runs = runs or [RunContent(bundle.run_at(i)) for i in range(len(bundle))]
+                offered = zip(bundle.topics, runs, strict=True)
+                outcomes = [(session.offer(topic, run, 1, now_s), 1) for topic, run in offered]
+            for outcome, count in outcomes:
+                if outcome is None:
+                    self._outbox.too_slow[session] = None
+                elif outcome:
+                    counters.delivered_events += count
+                else:
+                    counters.dropped_events += count
 
     def _must_tell(self, session: Session, run: Run) -> bool:
         """Whether a run without events for the session is sent all the same."""

@@ -18,6 +18,7 @@ from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.reading.delivery import Condition, SessionDelivery
 from broker_agent.core.reading.feeds import CursorKey, Feed, FeedProgress
 from broker_agent.core.sessions.session import Session
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import MissCause
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
@@ -41,6 +42,11 @@ class ReadTopic:
     conditions: dict[Session, Condition] | None = None
     # Who reads a topic of the system's own, in place of sessions.
     consumer: Consumer | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all of it goes to all that read it."""
+        return not (self.catching_up or self.conditions or self.consumer)
 
     def feed_of(self, session: Session) -> Feed | None:
         if session in self.live.members:
@@ -73,7 +79,7 @@ class Readers:
         on_system_loss: Callable[[Feed, float], None],
     ) -> None:
         self.progress = FeedProgress(context.settings, context.counters)
-        self.delivery = SessionDelivery(context)
+        self.delivery = SessionDelivery(context, hosting.is_all_here)
         self._hosting = hosting
         self._outbox = context.outbox
         self._settings = context.settings
@@ -251,6 +257,37 @@ class Readers:
             self.progress.note_input(feed, now_s)
         self._merge(entry, now_s)
         return entry
+
+    def on_bundle(self, bundle: Bundle, now_s: float) -> None:
+        """The same of a bundle: events that plainly follow go together to all sessions that read
+        just the same topics of it; each of the others goes as a run."""
+        by_audience: dict[Session | tuple[Session, ...], list[int]] = {}
+        singly: list[int] = []
+        topics, publisher = self._topics, bundle.publisher
+        terms, seqs, numbers = bundle.terms, bundle.seqs, bundle.numbers
+        for place, topic in enumerate(bundle.topics):
+            entry = topics.get(topic)
+            if entry is None:
+                continue
+            if entry.is_plain and entry.live.reader.offer_next(
+                terms[place], seqs[place], publisher, numbers[place]
+            ):
+                members = entry.live.members
+                # Most topics have one reader.
+                audience = next(iter(members)) if len(members) == 1 else tuple(members)
+                places = by_audience.get(audience)
+                if places is None:
+                    by_audience[audience] = [place]
+                else:
+                    places.append(place)
+            else:
+                singly.append(place)
+        for audience, places in by_audience.items():
+            sessions = audience if isinstance(audience, tuple) else (audience,)
+            self.delivery.deliver_bundle(sessions, bundle.pick(places), now_s)
+        self._unsaved.all_topics(bundle.topics)
+        for place in singly:
+            self.on_run(bundle.run_at(place), now_s)
 
     def on_repair(self, answer: Fetched, now_s: float) -> ReadTopic | None:
         entry = self._topics.get(answer.topic)

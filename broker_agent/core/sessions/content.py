@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
+from dynatops.kit.bundles import Bundle
+from dynatops.v1 import overlay_pb2
 from dynatops.v1.client_pb2 import (
     Echoed,
     Goodbye,
@@ -24,18 +26,27 @@ from dynatops.v1.client_pb2 import (
     Unsubscribed,
     Welcome,
 )
-from dynatops.v1.overlay_pb2 import Acknowledged, Run
+from dynatops.v1.overlay_pb2 import Acknowledged, Acknowledgements, Run
 
 # The bodies of `ServerMessage`.
-Delivered: TypeAlias = Run | Missed | Skipped | Redelivered
+Delivered: TypeAlias = Run | overlay_pb2.Bundle | Missed | Skipped | Redelivered
 Answer: TypeAlias = (
-    Welcome | Subscribed | Unsubscribed | Acknowledged | Refused | Echoed | Goodbye | Redirect
+    Welcome
+    | Subscribed
+    | Unsubscribed
+    | Acknowledged
+    | Acknowledgements
+    | Refused
+    | Echoed
+    | Goodbye
+    | Redirect
 )
 Body: TypeAlias = Delivered | Answer
 
 _FIELDS: Mapping[type, str] = MappingProxyType(
     {
-        Run: "run", Missed: "missed", Skipped: "skipped", Redelivered: "redelivered",
+        Run: "run", overlay_pb2.Bundle: "bundle", Acknowledgements: "acknowledgements",
+        Missed: "missed", Skipped: "skipped", Redelivered: "redelivered",
         Welcome: "welcome", Subscribed: "subscribed", Unsubscribed: "unsubscribed",
         Acknowledged: "acknowledged", Refused: "refused", Echoed: "echoed", Goodbye: "goodbye",
         Redirect: "redirect",
@@ -43,6 +54,8 @@ _FIELDS: Mapping[type, str] = MappingProxyType(
 )  # fmt: skip
 # What a message takes beside names and events.
 _BODY_BYTES = 64
+# What an event in a bundle takes beside its name and its payload.
+_COLUMNS_BYTES = 32
 
 
 class Codec(Protocol):
@@ -129,6 +142,28 @@ class RunContent(Content):
         self.nbytes = len(run.events) + len(run.topic) + _BODY_BYTES
         self._codec = None
         self._others = ()
+
+
+class BundleContent(Content):
+    """Events of many topics; likewise."""
+
+    __slots__ = ("events",)
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._frame = frame = ServerFrame()
+        bundle.fill(frame.messages.add().bundle)
+        self.events = len(bundle)
+        self.nbytes = bundle.nbytes + sum(map(len, bundle.topics)) + _COLUMNS_BYTES * self.events
+        self._codec = None
+        self._others = ()
+
+    def topics(self) -> list[str]:
+        return [
+            topic
+            for body in self.bodies
+            if isinstance(body, overlay_pb2.Bundle)
+            for topic in body.topics
+        ]
 
 
 def _size_of(body: Body) -> int:

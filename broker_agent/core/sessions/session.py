@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from operator import attrgetter
 from types import MappingProxyType
@@ -33,7 +33,7 @@ from types import MappingProxyType
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Grant
-from broker_agent.core.sessions.content import Answer, Content
+from broker_agent.core.sessions.content import Answer, BundleContent, Content
 from broker_agent.core.sessions.redelivery import Piece, with_marks, without_gaps
 from dynatops.kit.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import (
@@ -47,7 +47,7 @@ from dynatops.v1.client_pb2 import (
     SlowPolicy,
     Subscribed,
 )
-from dynatops.v1.overlay_pb2 import Run, TermSeq
+from dynatops.v1.overlay_pb2 import Acknowledged, Acknowledgements, Run, TermSeq
 
 # Words on single events are written into their pieces when there are so many of them.
 _MARKS_MAX = 1_000
@@ -64,13 +64,50 @@ _NOTHING_AVOIDED: Mapping[str, float] = MappingProxyType({})
 
 class Session:
     __slots__ = (
-        "_answers", "_bytes", "_closes_when_slow", "_events", "_marked", "_marks", "_pieces",
-        "_sent", "_sent_bytes", "_settings", "_unclaimed", "_untold", "acknowledged",
-        "answers_bytes", "attached_s", "attempt", "avoided", "changed", "client_id", "closing",
-        "connection", "delivered", "detached_s", "dropped", "expiry_s", "filters", "followed",
-        "given_up", "grant", "movable",
-        "origin_id", "owner", "paused", "policy", "publisher", "redirected", "saved", "serial",
-        "session_id", "unread", "unsettled_bytes", "wildcards",
+        "_answers",
+        "_bytes",
+        "_closes_when_slow",
+        "_events",
+        "_marked",
+        "_marks",
+        "_pieces",
+        "_sent",
+        "_sent_bytes",
+        "_settings",
+        "_unclaimed",
+        "_untold",
+        "acknowledged",
+        "answers_bytes",
+        "attached_s",
+        "attempt",
+        "avoided",
+        "changed",
+        "client_id",
+        "closing",
+        "connection",
+        "delivered",
+        "detached_s",
+        "dropped",
+        "expiry_s",
+        "filters",
+        "followed",
+        "given_up",
+        "grant",
+        "movable",
+        "origin_id",
+        "outwaited",
+        "owner",
+        "paused",
+        "policy",
+        "publisher",
+        "redirected",
+        "saved",
+        "serial",
+        "session_id",
+        "speaks_bundles",
+        "unread",
+        "unsettled_bytes",
+        "wildcards",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +142,10 @@ class Session:
         # Whether it goes where a broker sends it, and whether it has been sent.
         self.movable = False
         self.redirected = False
+        # Whether its client understands events and acknowledgements of many topics in one message.
+        self.speaks_bundles = False
+        # Whether publishers have waited for it in vain, since it last had little to read.
+        self.outwaited = False
         # Addresses that its client could not reach lately, and until when it is not sent there.
         self.avoided: Mapping[str, float] = _NOTHING_AVOIDED
         # By pattern; one pattern may come with several conditions.
@@ -153,6 +194,36 @@ class Session:
     def is_kept(self) -> bool:
         """Whether it outlives its connection."""
         return self.expiry_s > 0
+
+    @property
+    def takes_bundles(self) -> bool:
+        """Whether events of many topics may be one delivery: of one that is kept, each is to be
+        taken by itself."""
+        return self.speaks_bundles and self.expiry_s <= 0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether its client reads, and has more than half of what may wait still before it: it
+        would not notice if nothing more came for a while."""
+        settings = self._settings
+        return (
+            self.connection is not None
+            and not (self.closing or self.outwaited)
+            and (
+                2 * self._events > settings.session_queue_events_max
+                or 2 * self._bytes > settings.session_queue_bytes_max
+            )
+        )
+
+    @property
+    def has_little(self) -> bool:
+        """Whether less than a quarter of what may wait waits for it, or nothing for long: its
+        client is gone."""
+        settings = self._settings
+        return self.connection is None or (
+            4 * self._events < settings.session_queue_events_max
+            and 4 * self._bytes < settings.session_queue_bytes_max
+        )
 
     @property
     def queued_events(self) -> int:
@@ -381,6 +452,26 @@ class Session:
         if not self.closing and self.connection is not None:
             self._answer(Content(answer))
 
+    def say_acknowledged(
+        self,
+        publisher: int,
+        topics: Sequence[str],
+        numbers: Sequence[int],
+        terms: Sequence[int],
+        seqs: Sequence[int],
+    ) -> None:
+        """Say that events have reached their level, one topic in each place."""
+        if self.speaks_bundles:
+            columns = Acknowledgements(
+                publisher=publisher, topics=topics, numbers=numbers, terms=terms, seqs=seqs
+            )
+            self.say(columns)
+            return
+        for topic, number, term, seq in zip(topics, numbers, terms, seqs, strict=True):
+            self.say(
+                Acknowledged(topic=topic, publisher=publisher, number=number, term=term, seq=seq)
+            )
+
     def say_first(self, answer: Answer) -> None:
         """The first answer on a connection, when nothing is under way."""
         content = Content(answer)
@@ -423,7 +514,9 @@ class Session:
         before, as they would be taken for repeats."""
         begun: set[str] = set()
         for piece in self._pieces or ():
-            if piece.events:
+            if isinstance(piece.content, BundleContent):
+                begun.update(piece.content.topics())
+            elif piece.events:
                 begun.add(piece.topic)
             elif piece.serial and piece.topic not in begun:
                 for body in piece.content.bodies:
@@ -469,20 +562,45 @@ class Session:
         """Queue events; False if they were dropped, None if the session is too slow to go on."""
         if self.closing:
             return False
-        if (
-            self._events + events > self._settings.session_queue_events_max
-            or self._bytes + content.nbytes > self._settings.session_queue_bytes_max
-        ) and self._pieces:
+        if self._is_too_much(events, content.nbytes):
             if self._closes_when_slow:
                 return None
             self._note_dropped(topic, MissCause.MISS_CAUSE_SLOW_SUBSCRIBER, events)
             return False
         if self._untold is not None:
             self._tell_dropped(now_s, topic)
+        self._deliver_events(topic, content, events, now_s)
+        return True
+
+    def offer_bundle(
+        self, topics: Sequence[str], content: BundleContent, now_s: float
+    ) -> bool | None:
+        """The same of events on many topics, to a session that takes them so."""
+        if self.closing:
+            return False
+        if self._is_too_much(content.events, content.nbytes):
+            if self._closes_when_slow:
+                return None
+            for topic in topics:
+                self._note_dropped(topic, MissCause.MISS_CAUSE_SLOW_SUBSCRIBER, 1)
+            return False
+        if self._untold is not None:
+            for topic in topics:
+                self._tell_dropped(now_s, topic)
+        self._deliver_events("", content, content.events, now_s)
+        return True
+
+    def _is_too_much(self, events: int, nbytes: int) -> bool:
+        """Whether the queue would be too long with these; one delivery is always let in."""
+        return bool(self._pieces) and (
+            self._events + events > self._settings.session_queue_events_max
+            or self._bytes + nbytes > self._settings.session_queue_bytes_max
+        )
+
+    def _deliver_events(self, topic: str, content: Content, events: int, now_s: float) -> None:
         self.serial += 1
         self._append(content, events, topic, now_s, serial=self.serial)
         self.delivered += events
-        return True
 
     def take_output(self, bytes_max: int, now_s: float) -> list[Content]:
         """Remove and return output, about so much; at least one content if there is any."""
@@ -500,6 +618,8 @@ class Session:
             self._bytes = self._events = 0
         else:
             taken = self._take_some(pieces, bytes_max)
+        if self.outwaited and self.has_little:
+            self.outwaited = False
         if self.is_kept:
             self._note_sent(taken)
         return [*answers, *[piece.content for piece in taken]]

@@ -33,6 +33,10 @@ class Unsaved:
         if self._noting:
             self.topics[topic] = None
 
+    def all_topics(self, topics: Iterable[str]) -> None:
+        if self._noting:
+            self.topics.update(dict.fromkeys(topics))
+
     def note_all(
         self, sessions: Iterable[Session], queues: Iterable[Session], topics: Iterable[str]
     ) -> None:

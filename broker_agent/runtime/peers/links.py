@@ -39,6 +39,7 @@ from dynatops.kit.background import Supervisor, Work
 from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.counters import counter
 from dynatops.kit.observing.logs import OncePerMinute
+from dynatops.kit.pacing import Pacer
 from dynatops.kit.security.peer_credentials import LinkCredentials
 from dynatops.kit.security.peer_proofs import (
     SECRETS_DIFFER,
@@ -59,8 +60,8 @@ from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello, LinkRefusal
 from dynatops.v1.proof_pb2 import PeerChallenge
 
-PROTOCOL_MIN = 1
-PROTOCOL_MAX = 1
+PROTOCOL_MIN = 2
+PROTOCOL_MAX = 2
 HELLO_TIMEOUT_S = 3.0
 
 log = logging.getLogger(__name__)
@@ -109,6 +110,7 @@ class _Link:
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._work = asyncio.Event()
+        self._pacer = Pacer()
         # When the sender looks whether it has been idle for long.
         self._alarm: asyncio.TimerHandle | None = None
         self._sender: asyncio.Task[object] | None = None
@@ -150,12 +152,15 @@ class _Link:
 
     async def _send_all(self) -> None:
         while await self._has_work():
+            await self._pacer.turn()
             stream = self.stream or await self._connect()
             if stream is None:
                 self._drop_queue()
                 continue
+            batch = self._take_batch()
+            self._pacer.wrote(len(batch))
             try:
-                await stream.write(self._take_batch())
+                await stream.write(batch)
             except StreamBrokenError as error:
                 log.debug("link to %s broke: %s", self.address, error)
                 self.end(stream)

@@ -21,10 +21,12 @@ from dynatops.client.core.publications import (
     FRAME_MESSAGES_MAX,
     Ack,
     Confirmed,
+    ConfirmedColumns,
     Publications,
     Rejected,
 )
-from dynatops.client.core.reading import Arrived, FilterKey, Reading, to_wire
+from dynatops.client.core.reading import Arrived, ArrivedBundle, FilterKey, Reading, to_wire
+from dynatops.kit.bundles import Bundle
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -51,7 +53,19 @@ PROTOCOL = 1
 # The broker is told what the application has taken once it is so many deliveries more.
 _TOLD_EVERY = 64
 
-Item = Arrived | Confirmed | Rejected | Missed | Subscribed | Welcome | Goodbye | Redirect | int
+Item = (
+    Arrived
+    | ArrivedBundle
+    | Confirmed
+    | ConfirmedColumns
+    | Rejected
+    | Missed
+    | Subscribed
+    | Welcome
+    | Goodbye
+    | Redirect
+    | int
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +150,7 @@ class ClientCore:
             publisher_secret=self._secret,
             avoid=avoid,
             attempt=self._attempts,
+            bundles=True,
         )
         if self._wishes.place is not None:
             hello.latitude, hello.longitude = self._wishes.place
@@ -174,7 +189,7 @@ class ClientCore:
         if excess:
             self._request += 1
             self._say(unsubscribe=Unsubscribe(request=self._request, filters=to_wire(excess)))
-        self.publications.greeted(welcome.publisher)
+        self.publications.greeted(welcome.publisher, bundles=welcome.bundles)
 
     # ---- what the application wants -------------------------------------------------------------
 
@@ -295,23 +310,33 @@ class ClientCore:
                 yield from self.reading.admit(message.run)
                 if self.reading.handed:
                     self.reading.handed = {}
+            elif kind == "bundle":
+                yield from self.reading.admit_bundle(Bundle.from_wire(message.bundle))
+            elif kind == "acknowledgements":
+                yield from self.publications.on_columns(message.acknowledgements)
             elif kind == "acknowledged":
                 yield from self.publications.on_acknowledged(message.acknowledged)
             elif kind == "refused":
                 yield from self.publications.on_refused(message.refused)
-            elif kind == "subscribed":
-                yield from self._on_subscribed(message.subscribed)
-            elif kind == "welcome":
-                yield from self._greeted(message.welcome)
-            elif kind == "goodbye":
-                yield message.goodbye
-            elif kind == "redirect":
-                yield message.redirect
-            elif kind == "echoed":
-                self._echoes.pop(message.echoed.request, None)
-                yield message.echoed.request
-            else:
+            elif kind in ("missed", "skipped", "redelivered"):
                 yield from self._on_notice(message)
+            else:
+                yield from self._on_answer(message)
+
+    def _on_answer(self, message: ServerMessage) -> Iterator[Item]:
+        """Something that was asked for, or about the connection."""
+        kind = message.WhichOneof("body")
+        if kind == "subscribed":
+            yield from self._on_subscribed(message.subscribed)
+        elif kind == "welcome":
+            yield from self._greeted(message.welcome)
+        elif kind == "goodbye":
+            yield message.goodbye
+        elif kind == "redirect":
+            yield message.redirect
+        elif kind == "echoed":
+            self._echoes.pop(message.echoed.request, None)
+            yield message.echoed.request
 
     def _on_notice(self, message: ServerMessage) -> Iterator[Item]:
         """Something about deliveries."""

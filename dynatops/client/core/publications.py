@@ -2,6 +2,9 @@
 
 Events that are to be acknowledged and events that are not are numbered apart, as two publishers:
 the former are sent again until they are, the latter never.
+
+Events gathered for a frame go in runs, one for each topic, or, where few are on each, together in
+bundles. The first on a topic goes in a run on each connection: that says what a bundle does not.
 """
 
 from __future__ import annotations
@@ -10,14 +13,30 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from dynatops.kit.bundles import Bundle, events_with
 from dynatops.v1.client_pb2 import ClientFrame, Refused
-from dynatops.v1.overlay_pb2 import AckLevel, Acknowledged, Attribute, Events, Publication
+from dynatops.v1.overlay_pb2 import (
+    AckLevel,
+    Acknowledged,
+    Acknowledgements,
+    Attribute,
+    Events,
+    Publication,
+)
 
 # Events of one topic are put together up to these bounds.
 RUN_EVENTS_MAX = 500
 RUN_BYTES_MAX = 128 << 10
+# And of many topics up to these; of one topic no more than so many go in a bundle.
+BUNDLE_EVENTS_MAX = 4_096
+BUNDLE_BYTES_MAX = 256 << 10
+_BUNDLED_OF_TOPIC_MAX = 8
+# What an event takes beside its payload.
+_EVENT_BYTES = 32
+# Fewer go by themselves.
+_BUNDLE_EVENTS_MIN = 2
 # Brokers take four times as many by default.
 FRAME_MESSAGES_MAX = 4_096
 # A position acknowledged longer ago may be forgotten with its topic, and says nothing.
@@ -66,6 +85,97 @@ class Rejected:
     message: str
 
 
+class ConfirmedColumns(NamedTuple):
+    """The same of many topics."""
+
+    topics: Sequence[str]
+    numbers: Sequence[int]
+
+
+class _BundledEvent:
+    """An event that awaits acknowledgement, of a bundle."""
+
+    __slots__ = ("first_number", "payload", "published_us", "stream", "wire_level")
+
+    count = 1
+
+    def __init__(
+        self, stream: _TopicStream, number: int, payload: bytes, published_us: int, ack: Ack
+    ) -> None:
+        self.stream = stream
+        self.first_number = number
+        self.payload = payload
+        self.published_us = published_us
+        self.wire_level = _WIRE_LEVELS[ack]
+
+    def to_publication(self) -> Publication:
+        """As it goes by itself, on another connection."""
+        return Publication(
+            topic=self.stream.topic,
+            publisher=self.stream.publisher,
+            first_number=self.first_number,
+            count=1,
+            ack=self.wire_level,
+            events=events_with(self.payload, self.published_us),
+            known_term=self.stream.known[0],
+            known_seq=self.stream.known[1],
+        )
+
+
+def _size_of(unacknowledged: Publication | _BundledEvent) -> int:
+    if isinstance(unacknowledged, _BundledEvent):
+        return len(unacknowledged.payload)
+    return len(unacknowledged.events)
+
+
+class _Gathered:
+    """A bundle that is being put together, in columns."""
+
+    __slots__ = ("ack", "nbytes", "numbers", "payloads", "published_us", "streams")
+
+    def __init__(self, ack: Ack) -> None:
+        self.ack = ack
+        self.streams: list[_TopicStream] = []
+        self.numbers: list[int] = []
+        self.published_us: list[int] = []
+        self.payloads: list[bytes] = []
+        self.nbytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.streams) >= BUNDLE_EVENTS_MAX or self.nbytes >= BUNDLE_BYTES_MAX
+
+    def add_to(self, frame: ClientFrame) -> None:
+        streams = self.streams
+        if len(streams) < _BUNDLE_EVENTS_MIN:
+            for publication in self.publications():
+                frame.messages.add(publication=publication)
+            return
+        bundle = Bundle(
+            streams[0].publisher,
+            [stream.topic for stream in streams],
+            self.numbers,
+            self.published_us,
+            self.payloads,
+        )
+        bundle.ack = _WIRE_LEVELS[self.ack]
+        bundle.pending = [
+            number - 1 - stream.settled
+            for stream, number in zip(streams, self.numbers, strict=True)
+        ]
+        bundle.fill(frame.messages.add().bundle)
+
+    def publications(self) -> Iterator[Publication]:
+        """Each event by itself."""
+        for stream, number, published_us, payload in zip(
+            self.streams, self.numbers, self.published_us, self.payloads, strict=True
+        ):
+            event = _BundledEvent(stream, number, payload, published_us, self.ack)
+            publication = event.to_publication()
+            publication.settled = stream.settled
+            yield publication
+
+
 @dataclass(slots=True)
 class _TopicStream:
     """One publisher's events on one topic."""
@@ -78,7 +188,11 @@ class _TopicStream:
     # Where the topic stood at the last acknowledgement, and when the last event was published.
     known: tuple[int, int] = (0, 0)
     published_us: int = 0
-    unacknowledged: deque[Publication] = field(default_factory=deque)
+    unacknowledged: deque[Publication | _BundledEvent] = field(default_factory=deque)
+    # The connection that it was last published on in a run, and how many of its events are in the
+    # bundle that is being gathered.
+    begun_on: int = 0
+    bundled: int = 0
     # Events gathered for the next frame.
     open: Events | None = None
     open_first: int = 0
@@ -103,31 +217,54 @@ class Publications:
         self._acknowledged: dict[str, _TopicStream] = {}
         self._unacknowledged: dict[str, _TopicStream] = {}
         self._open: list[_TopicStream] = []
-        self._unsent: list[Publication] = []
+        self._unsent: list[Publication | _Gathered] = []
+        # What is gathered in bundles, for acknowledged events and for the others.
+        self._gathered: dict[bool, _Gathered] = {}
+        # Which connection to a broker that understands bundles this is; 0: none.
+        self._connections = 0
+        self._connection = 0
 
     # ---- the connection -------------------------------------------------------------------------
 
     def disconnected(self) -> None:
         """What was not sent yet waits for the next broker; what was, and needs no acknowledgement,
         is not sent again."""
-        self._unsent = [p for p in self._unsent if p.publisher != self.publisher]
-        unsent = {publication.topic: publication for publication in reversed(self._unsent)}
+        self._connection = 0
+        waiting = self._waiting_publications()
+        unsent = {publication.topic: publication for publication in reversed(waiting)}
         for stream in self._unacknowledged.values():
             oldest = unsent.get(stream.topic)
             next_unsent = stream.next_number - stream.open_count
             stream.given_up = (oldest.first_number if oldest else next_unsent) - 1
-        for publication in self._unsent:
+        for publication in waiting:
             publication.settled = self._unacknowledged[publication.topic].given_up
+        self._unsent = [*waiting]
 
-    def greeted(self, publisher: int) -> None:
-        """There is a broker: it is told all that is unacknowledged, under this number."""
+    def _waiting_publications(self) -> list[Publication]:
+        """What is not sent yet, and needs no acknowledgement; what does is kept in its stream."""
+        self._close_gathered()
+        waiting: list[Publication] = []
+        for unsent in self._unsent:
+            if isinstance(unsent, Publication):
+                waiting.append(unsent)
+            else:
+                waiting += unsent.publications()
+        return [p for p in waiting if p.publisher != self.publisher]
+
+    def greeted(self, publisher: int, *, bundles: bool = False) -> None:
+        """There is a broker: it is told all that is unacknowledged, under this number. Whether it
+        understands bundles."""
         if publisher != self.publisher:
             self._rename(publisher)
-        self._unsent = [p for p in self._unsent if p.publisher != self.publisher]
+        waiting = self._waiting_publications()
         for stream in self._acknowledged.values():
-            for publication in stream.unacknowledged:
-                publication.settled = stream.settled
-                self._unsent.append(publication)
+            for entry in stream.unacknowledged:
+                alone = entry if isinstance(entry, Publication) else entry.to_publication()
+                alone.settled = stream.settled
+                waiting.append(alone)
+        self._unsent = [*waiting]
+        self._connections += 1
+        self._connection = self._connections if bundles else 0
 
     def _rename(self, publisher: int) -> None:
         former, self.publisher = self.publisher, publisher
@@ -137,10 +274,12 @@ class Publications:
         ):
             for stream in streams.values():
                 stream.publisher = number
-                for publication in stream.unacknowledged:
-                    publication.publisher = number
-        for publication in self._unsent:
-            publication.publisher = publisher | (publication.publisher != former)
+                for entry in stream.unacknowledged:
+                    if isinstance(entry, Publication):
+                        entry.publisher = number
+        for unsent in self._unsent:
+            if isinstance(unsent, Publication):
+                unsent.publisher = publisher | (unsent.publisher != former)
 
     # ---- publishing -----------------------------------------------------------------------------
 
@@ -161,6 +300,15 @@ class Publications:
         if now_us - stream.published_us > _POSITION_KNOWN_US:
             stream.known = (0, 0)
         stream.published_us = now_us
+        if (
+            len(payloads) == 1
+            and stream.begun_on == self._connection
+            and stream.open is None
+            and stream.bundled < _BUNDLED_OF_TOPIC_MAX
+            and self._connection
+            and not attributes
+        ):
+            return self._gather(stream, payloads[0], ack, now_us)
         taken = 0
         while taken < len(payloads):
             events = self._open_run(stream, ack)
@@ -182,9 +330,41 @@ class Publications:
             stream.open_count += count
             stream.open_bytes += nbytes
             stream.next_number += count
-            self.open_bytes += nbytes
+            self.open_bytes += nbytes + _EVENT_BYTES * count
             taken += count
         return stream.next_number - 1
+
+    def _gather(self, stream: _TopicStream, payload: bytes, ack: Ack, now_us: int) -> int:
+        """Take an event in for a bundle; its number."""
+        is_acknowledged = ack is not Ack.NONE
+        gathered = self._gathered.get(is_acknowledged)
+        if gathered is None or gathered.ack is not ack or gathered.is_full:
+            self._close_gathered()
+            gathered = self._gathered[is_acknowledged] = _Gathered(ack)
+        number = stream.next_number
+        stream.next_number = number + 1
+        stream.bundled += 1
+        gathered.streams.append(stream)
+        gathered.numbers.append(number)
+        gathered.published_us.append(now_us)
+        gathered.payloads.append(payload)
+        nbytes = len(payload)
+        gathered.nbytes += nbytes
+        self.open_bytes += nbytes + _EVENT_BYTES
+        if is_acknowledged:
+            stream.unacknowledged.append(_BundledEvent(stream, number, payload, now_us, ack))
+            self.unsettled_bytes += nbytes
+        return number
+
+    def _close_gathered(self) -> None:
+        """What is gathered goes before what comes from now on."""
+        if not self._gathered:
+            return
+        for gathered in self._gathered.values():
+            self._unsent.append(gathered)
+            for stream in gathered.streams:
+                stream.bundled = 0
+        self._gathered = {}
 
     def _open_run(self, stream: _TopicStream, ack: Ack) -> Events:
         """Where the stream's next event goes: there is room for one at least."""
@@ -196,6 +376,7 @@ class Publications:
                 and stream.open_ack == ack
             ):
                 return events
+            self._close_gathered()
             self._open.remove(stream)
             self._unsent.append(self._publication_of(stream))
         events = stream.open = Events()
@@ -219,6 +400,7 @@ class Publications:
             known_seq=stream.known[1],
         )
         stream.open = None
+        stream.begun_on = self._connection
         stream.open_count = stream.open_bytes = 0
         if stream.open_ack != Ack.NONE:
             stream.unacknowledged.append(publication)
@@ -226,18 +408,29 @@ class Publications:
         return publication
 
     @property
+    def awaits_acknowledgements(self) -> bool:
+        """Whether anything has been sent that is to be acknowledged, and is not."""
+        gathered = self._gathered.get(True)
+        return self.unsettled_bytes > (gathered.nbytes if gathered is not None else 0)
+
+    @property
     def has_output(self) -> bool:
-        return bool(self._unsent or self._open)
+        return bool(self._unsent or self._gathered or self._open)
 
     def fill(self, frame: ClientFrame, bytes_max: int) -> bool:
         """Add what is to be sent; whether that was all."""
+        self._close_gathered()
         size = 0
         sent = 0
         room = FRAME_MESSAGES_MAX - len(frame.messages)
         while sent < min(len(self._unsent), room) and size < bytes_max:
-            publication = self._unsent[sent]
-            frame.messages.add(publication=publication)
-            size += len(publication.events)
+            unsent = self._unsent[sent]
+            if isinstance(unsent, Publication):
+                frame.messages.add(publication=unsent)
+                size += len(unsent.events)
+            else:
+                unsent.add_to(frame)
+                size += unsent.nbytes
             sent += 1
         del self._unsent[:sent]
         if self._unsent:
@@ -261,20 +454,34 @@ class Publications:
         self._settle(stream, message.number)
         yield Confirmed(message.topic, message.number)
 
+    def on_columns(self, columns: Acknowledgements) -> Iterator[ConfirmedColumns]:
+        topics, numbers = list(columns.topics), list(columns.numbers)
+        for topic, number, term, seq in zip(
+            topics, numbers, columns.terms, columns.seqs, strict=True
+        ):
+            stream = self._acknowledged.get(topic)
+            if stream is not None and columns.publisher == stream.publisher:
+                stream.known = (term, seq)
+                self._settle(stream, number)
+        yield ConfirmedColumns(topics, numbers)
+
     def on_refused(self, message: Refused) -> Iterator[Rejected]:
         stream = self._acknowledged.get(message.topic)
         if stream is not None and message.publisher == stream.publisher:
             first = message.first_number
             kept = [p for p in stream.unacknowledged if p.first_number != first]
-            for publication in stream.unacknowledged:
-                if publication.first_number == first:
-                    self.unsettled_bytes -= len(publication.events)
+            for entry in stream.unacknowledged:
+                if entry.first_number == first:
+                    self.unsettled_bytes -= _size_of(entry)
             stream.unacknowledged = deque(kept)
+            # The next says what is given up.
+            stream.begun_on = 0
             stream.given_up = max(stream.given_up, message.last_number)
         silent = self._unacknowledged.get(message.topic)
         if silent is not None and message.publisher == silent.publisher:
             # Its numbers may have got no farther than the broker: nobody must wait for them.
             silent.given_up = max(silent.given_up, message.last_number)
+            silent.begun_on = 0
         yield Rejected(
             message.topic, message.first_number, message.last_number, message.code, message.message
         )
@@ -285,5 +492,5 @@ class Publications:
             if oldest.first_number + oldest.count - 1 > number:
                 break
             stream.unacknowledged.popleft()
-            self.unsettled_bytes -= len(oldest.events)
+            self.unsettled_bytes -= _size_of(oldest)
         stream.given_up = max(stream.given_up, number)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import is_wildcard, pattern_matches
 from dynatops.kit.repeats import Publishers
 from dynatops.kit.topics import RESERVED_PREFIX
@@ -41,6 +42,13 @@ class Arrived(NamedTuple):
         return [(i, offset) for i, offset in selected if self.start <= offset < self.stop]
 
 
+class ArrivedBundle(NamedTuple):
+    """Events of many topics that have not been had before."""
+
+    bundle: Bundle
+    places: Sequence[int]
+
+
 class TopicCursor:
     """How far one topic has been read."""
 
@@ -65,6 +73,19 @@ class TopicCursor:
             Arrived(run, new.first - first, new.first - first + new.count)
             for new in window.admit(first, run.count, run.missing)
         ]
+
+    def admit_event(self, term: int, seq: int, publisher: int, number: int) -> bool:
+        """The same of an event that nothing is missing before."""
+        reached = self._seen.get(term)
+        if reached is None:
+            self._mark(term, seq)
+        elif seq > reached:
+            self._seen[term] = seq
+        else:
+            return False
+        if self._publishers.admit_following(publisher, number):
+            return True
+        return bool(self._publishers.window(publisher).admit(number, 1))
 
     def _mark(self, term: int, seq: int) -> None:
         if term == 0:
@@ -265,6 +286,20 @@ class Reading:
             cursor.begin(run.term, run.first_seq - 1)
             return ()
         return cursor.admit(run)
+
+    def admit_bundle(self, bundle: Bundle) -> Sequence[ArrivedBundle]:
+        if not self.count_delivery():
+            return ()
+        publisher, numbers, cursors = bundle.publisher, bundle.numbers, self._cursors
+        terms, seqs = bundle.terms, bundle.seqs
+        places: list[int] = []
+        for place, topic in enumerate(bundle.topics):
+            cursor = cursors.get(topic) or self._cursor_of(topic)
+            if cursor is not None and cursor.admit_event(
+                terms[place], seqs[place], publisher, numbers[place]
+            ):
+                places.append(place)
+        return (ArrivedBundle(bundle, places),) if places else ()
 
 
 def to_wire(filters: Iterable[FilterKey]) -> list[Filter]:

@@ -51,9 +51,9 @@ class Histogram:
         # Between bounds; the last one is above all of them.
         self._counts = [0] * (len(self.bounds) + 1)
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self.bounds, value)] += times
+        self.sum += times * value
 
     @property
     def count(self) -> int:
