@@ -52,6 +52,8 @@ from dynatops.kit.topics import TOPIC_BYTES_MAX, check_topic
 from dynatops.v1.overlay_pb2 import Attribute
 
 # A dead letter topic that does not take an event is asked again after so long.
+# Past so much that is not handed to the network yet, publishing lets other tasks run.
+_GATHERED_BYTES_MAX = 128 << 10
 _DEAD_LETTER_RETRY_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -154,7 +156,7 @@ class Client:
         data = checked_payload(payload)
         number = await self._take_for_sending(topic, (data,), len(data), level, wire)
         if level is not Ack.NONE:
-            await self._confirmation(topic, number, timeout_s)
+            await self._waiting.published(topic, number, timeout_s)
 
     async def publish_many(
         self,
@@ -177,7 +179,7 @@ class Client:
             largest = max(map(len, data))
             number = await self._take_for_sending(topic, data, largest, level, wire)
         if number and level is not Ack.NONE:
-            await self._confirmation(topic, number, timeout_s)
+            await self._waiting.published(topic, number, timeout_s)
 
     async def _take_for_sending(
         self,
@@ -201,6 +203,9 @@ class Client:
             number = self._core.publications.publish(topic, fitting, ack, now_us, attributes)
             self._engine.adjust_window()
             self._engine.wake()
+            if self._core.publications.open_bytes > _GATHERED_BYTES_MAX:
+                # Let it go out: an application that does nothing but publish never waits otherwise.
+                await asyncio.sleep(0)
         if fitting is not payloads:
             nbytes = len(payloads[len(fitting)])
             reason = f"the payload has {nbytes:,} bytes; the limit is {limit:,}"
@@ -221,14 +226,6 @@ class Client:
         check_attributes(attributes)
         check_timeout(timeout_s)
         return checked_ack(ack), attributes_to_wire(attributes) if attributes else None
-
-    async def _confirmation(self, topic: str, number: int, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._waiting.published(topic, number)
-        except TimeoutError:
-            reason = f"not acknowledged within {timeout_s:g} s; it may yet arrive"
-            raise PublishError(topic, reason, may_arrive=True) from None
 
     async def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until a broker has taken everything published so far, acknowledged or not."""
