@@ -41,6 +41,51 @@ def test_pubsub_over_many_topics(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["broker_cpu_us_per_event"] > 1
 
 
+@pytest.mark.parametrize("ack", ["none", "replicated"])
+def test_topics(ack: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(
+        capsys, "topics", "--topics", "40", "--users", "3", "--follow", "7", "--brokers", "2",
+        "--events", "300", "--ack", ack, "--window", "50",
+    )  # fmt: skip
+    # 300 = 7 * 40 + 20: who follows one of the first 20 hears it once more.
+    assert 3 * 7 * 7 <= result["deliveries"] <= 3 * 7 * 8
+    assert result["missed"] == 0
+    assert result["events_per_s"] > 0
+    assert ("ack_p99_ms" in result) == (ack != "none")
+    for whose in ("broker", "publisher"):
+        assert result[f"{whose}_cpu_us_per_event"] >= 0
+
+
+def test_topics_by_a_wildcard(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(capsys, "topics", "--topics", "50", "--events", "2000")
+    assert result["deliveries"] == 2_000
+    assert result["missed"] == 0
+
+
+def test_latency_over_many_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(
+        capsys, "latency", "--rate", "500", "--seconds", "0.5", "--brokers", "2", "--topics", "30"
+    )
+    assert result["topics"] == 30
+    assert result["missed"] == 0
+
+
+@pytest.mark.parametrize("options", [("--window", "3"), ("--window-bytes", "1000")])
+def test_small_windows(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    result = bench(capsys, "pubsub", "--events", "500", "--bytes", "400", *options)
+    assert result["missed"] == 0
+
+
+def test_a_missed_event_fails_it(running_tight: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A queue of ten events at the broker, and a window of many more."""
+    arguments = ["bench", "pubsub", "--events", "20000", "--broker", running_tight, "--json"]
+    assert main(arguments) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert result["missed"] > 0
+    assert main(arguments[:-1]) == 1
+    assert "were missed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("events", "topics"), [(1_200, 1), (1_200, 3), (1_300, 700), (5, 10)])
 def test_events_are_spread_evenly(events: int, topics: int) -> None:
     plan = PubSubPlan(events, 100, 1, "none", 20_000, topics=topics)
@@ -87,6 +132,19 @@ def running() -> Iterator[str]:
     with subprocess.Popen(up, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield ",".join(json.loads(process.stdout.readline())["addresses"])
+        process.terminate()
+
+
+@pytest.fixture
+def running_tight() -> Iterator[str]:
+    """A broker that keeps little for a subscriber."""
+    broker = [
+        *(sys.executable, "-m", "dynatops", "broker", "--listen", "127.0.0.1:0", "--json"),
+        *("--set", "core.session_queue_events_max=10", "--set", "core.reader_patience_s=0.001"),
+    ]
+    with subprocess.Popen(broker, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["address"]
         process.terminate()
 
 

@@ -24,19 +24,24 @@ _LINES = (
     ("p99_ms", "ms for 99 of 100"),
     ("max_ms", "ms at most"),
     ("missed", "missed"),
+    ("ack_p99_ms", "ms until acknowledged, for 99 of 100"),
     ("broker_cpu_us_per_event", "microseconds of the brokers' processors for an event"),
+    ("publisher_cpu_us_per_event", "microseconds of the publisher's"),
+    ("subscriber_cpu_us_per_delivery", "microseconds of the subscribers', for a delivery"),
 )
-_FRACTIONS = frozenset(key for key, _ in _LINES if key.endswith(("_ms", "_us_per_event")))
+_FRACTIONS = frozenset(key for key, _ in _LINES if "_ms" in key or "_us_per_" in key)
 
 
 def add_commands(commands: Commands) -> None:
     parser = commands.add_parser(
         "bench",
         help="measure throughput and latency",
-        description="Measure on this machine, or against brokers that run already (--broker).",
+        description="Measure on this machine, or against brokers that run already (--broker). "
+        "A missed event fails a benchmark.",
     )
     kinds = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
     _add_pubsub(kinds)
+    _add_topics(kinds)
     _add_fanout(kinds)
     _add_latency(kinds)
     _add_churn(kinds)
@@ -94,9 +99,10 @@ def _report(
         result: Result = run_async(run(arguments))
     except RuntimeError as error:
         raise CommandError(str(error)) from None
+    missed = result.get("missed", 0)
     if arguments.json:
         print_json(result)
-        return 0
+        return 1 if missed else 0
     shown = {key for key, _ in _LINES}
     setting = ", ".join(f"{key} {value}" for key, value in result.items() if key not in shown)
     print(f"{name}: {setting}")
@@ -104,6 +110,11 @@ def _report(
         if (value := result.get(key)) is not None:
             number = f"{value:,.2f}" if key in _FRACTIONS else f"{value:,.0f}"
             print(f"  {number:>14} {unit}")
+    if missed:
+        raise CommandError(
+            f"{missed:,} events were missed: these figures are of a flow that does not last; make "
+            "--window smaller, or the brokers' queues larger"
+        )
     return 0
 
 
@@ -121,10 +132,8 @@ def _add_pubsub(kinds: Commands) -> None:
     _number(parser, "--events", 1_000_000, "events to publish")
     _number(parser, "--topics", 1, "topics that events are spread over")
     _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
-    parser.add_argument(
-        "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"
-    )
-    _number(parser, "--window", 20_000, "events under way at most; fewer mean less latency")
+    _add_ack(parser)
+    _add_windows(parser)
     parser.add_argument(
         "--kept",
         action="store_true",
@@ -136,6 +145,49 @@ def _pubsub(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
     from dynatops.local.bench.pubsub import PubSubPlan, run
 
     return run(_plan(PubSubPlan, arguments), arguments.broker)
+
+
+def _add_topics(kinds: Commands) -> None:
+    parser = _add(
+        kinds,
+        "topics",
+        _topics,
+        1,
+        summary="many topics, an event on each in turn",
+        description="Publish one event after the other, each on another topic, to users who "
+        "follow all topics or some. Every topic is published on once before anything is measured.",
+    )
+    _number(parser, "--events", 500_000, "events to publish")
+    _number(parser, "--topics", 10_000, "topics that they are spread over")
+    _number(parser, "--users", 1, "sessions that listen, spread over the brokers")
+    parser.add_argument(
+        "--follow",
+        type=positive(int),
+        default=0,
+        metavar="N",
+        help="topics that each user follows by name (default: all, by a wildcard)",
+    )
+    _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
+    _add_ack(parser)
+    _add_windows(parser, "; with --ack, calls that wait at a time")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="who follows what")
+
+
+def _topics(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
+    from dynatops.local.bench.topics import TopicsPlan, run
+
+    return run(_plan(TopicsPlan, arguments), arguments.broker)
+
+
+def _add_ack(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"
+    )
+
+
+def _add_windows(parser: argparse.ArgumentParser, more: str = "") -> None:
+    _number(parser, "--window", 20_000, f"events under way at most, fewer mean less latency{more}")
+    _number(parser, "--window-bytes", 16 << 20, "and bytes of their payloads")
 
 
 def _add_fanout(kinds: Commands) -> None:
@@ -167,12 +219,13 @@ def _add_latency(kinds: Commands) -> None:
         _latency,
         8,
         summary="from publish to delivery, at a steady rate",
-        description="Publish at a steady rate on a topic, and to a broker, so many hops from each "
-        "other, and time every event. Everything is in processes of its own.",
+        description="Publish at a steady rate on a topic or more, and to a broker, so many hops "
+        "from each other, and time every event. Everything is in processes of its own.",
     )
     _number(parser, "--rate", 5_000, "events a second", "events_per_s")
     _number(parser, "--seconds", 5.0, "how long")
     _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
+    _number(parser, "--topics", 1, "topics that events are spread over, in turn")
     _number(parser, "--hops", 3, "hops from the rendezvous point, as far as there are so many")
 
 

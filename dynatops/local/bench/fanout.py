@@ -15,7 +15,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import dynatops
-from dynatops.local.bench.processes import BenchWorker, access, brokers, in_ms, say, thinned
+from dynatops.local.bench.processes import (
+    STANDSTILL_S,
+    BenchWorker,
+    access,
+    brokers,
+    in_ms,
+    say,
+    thinned,
+)
 
 TOPIC = "bench/fanout"
 _WORKERS = 2
@@ -78,7 +86,7 @@ async def _publish(
 
     async def follow(index: int) -> dict[str, Any]:
         while True:
-            report: dict[str, Any] = await workers[index].line()
+            report: dict[str, Any] = await workers[index].line(STANDSTILL_S)
             delivered[index] = report["delivered"]
             moved.set()
             if "ended_s" in report:
@@ -153,9 +161,12 @@ class _Subscribers:
         await client.close()
 
     async def _report(self) -> None:
+        told = -1
         while True:
             await asyncio.sleep(_REPORT_EVERY_S)
-            say({"delivered": self.delivered})
+            if self.delivered != told:
+                told = self.delivered
+                say({"delivered": told})
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """From publish to delivery at a steady rate, over a known number of hops.
 
-Without brokers given, some are started, each in its own process, and a topic and a subscribing
-broker are picked so that the way from the topic's rendezvous point has as many hops as wanted.
-Publisher and subscriber are processes of their own.
+Without brokers given, some are started, each in its own process, and topics of one rendezvous point
+and a subscribing broker are picked so that the way there has as many hops as wanted. Events go to
+each topic in turn. Publisher and subscriber are processes of their own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,23 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import dynatops
 from dynatops.client.inspection import Inspector
-from dynatops.local.bench.processes import BenchWorker, access, brokers, heard, in_ms, say, thinned
+from dynatops.local.bench.processes import (
+    STANDSTILL_S,
+    BenchWorker,
+    access,
+    brokers,
+    heard,
+    in_ms,
+    say,
+    thinned,
+)
 from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
 
@@ -27,6 +37,9 @@ _TICK_S = 0.001
 # Before what counts, for connections and caches to settle.
 _WARM_UP_S = 0.5
 _TOPICS_TRIED = 10_000
+# So many new topics are the catalogue's for so long, and repeat where they stand.
+_CALM_TOPICS = 1_000
+_CALM_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +49,12 @@ class LatencyPlan:
     payload_bytes: int = 100
     brokers: int = 8
     hops: int = 3
+    topics: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    topic: str
+    topics: list[str]
     hops: int
     publisher: str
     subscriber: str
@@ -49,15 +63,17 @@ class _Way:
 async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
     async with brokers(given, plan.brokers) as measured:
         addresses = measured.addresses
-        way = await _pick_way(addresses, plan.hops)
-        arguments = (way.topic, json.dumps(asdict(plan)))
+        way = await _pick_way(addresses, plan.hops, plan.topics)
+        arguments = (json.dumps(asdict(plan)),)
         subscriber = await BenchWorker.start(
             "dynatops.local.bench.latency", "subscribe", way.subscriber, *arguments
         )
+        await subscriber.tell({"topics": way.topics})
         await subscriber.line()
         publisher = await BenchWorker.start(
             "dynatops.local.bench.latency", "publish", way.publisher, *arguments
         )
+        await publisher.tell({"topics": way.topics})
         published: dict[str, Any] = await publisher.line()
         await publisher.finish()
         await subscriber.tell({"published": published["events"]})
@@ -66,6 +82,7 @@ async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
     return {
         "brokers": len(addresses),
         "hops": way.hops,
+        "topics": plan.topics,
         "bytes": plan.payload_bytes,
         "events": published["events"],
         "events_per_s": round(published["events"] / published["seconds"], 1),
@@ -74,8 +91,8 @@ async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
     }
 
 
-async def _pick_way(addresses: Sequence[str], hops: int) -> _Way:
-    """The topic and the subscribing broker whose distance comes nearest to the hops wanted."""
+async def _pick_way(addresses: Sequence[str], hops: int, topics: int) -> _Way:
+    """The topics and the subscribing broker whose distance comes nearest to the hops wanted."""
     async with Inspector(addresses, **access()) as inspector:
         reports = await inspector.brokers()
     by_node = {report.nodes[0].node.node_id: report.nodes[0].node.address for report in reports}
@@ -90,35 +107,50 @@ async def _pick_way(addresses: Sequence[str], hops: int) -> _Way:
         if found.size or i == _TOPICS_TRIED:
             target = int(found[0]) if found.size else int(distances[root].argmax())
             away = int(distances[root, target])
-            return _Way(topic, away, by_node[nodes[root]], by_node[nodes[target]])
+            names = (f"bench/latency/{k}" for k in count(i))
+            same = (name for name in names if geometry.successor_of(key_of(name)) == root)
+            chosen = list(islice(same, topics))
+            return _Way(chosen, away, by_node[nodes[root]], by_node[nodes[target]])
     raise AssertionError("unreachable")
 
 
 # ---- in the publisher's and the subscriber's processes -------------------------------------------
 
 
-async def _publish(address: str, topic: str, plan: LatencyPlan) -> None:
+async def _publish(address: str, plan: LatencyPlan) -> None:
     payload = bytes(plan.payload_bytes)
+    topics: list[str] = (await anext(heard()))["topics"]
     sent = 0
     async with dynatops.connect(address, stay=True, **access()) as client:
+        if len(topics) > 1:
+            # What founding a topic costs is not what is measured.
+            await asyncio.gather(*(client.publish(topic, payload) for topic in topics))
+            await asyncio.sleep(_CALM_S * len(topics) / _CALM_TOPICS)
         started_s = time.monotonic()
         while (elapsed_s := time.monotonic() - started_s) < plan.seconds + _WARM_UP_S:
             due = int(elapsed_s * plan.events_per_s) - sent
-            if due:
-                await client.publish_many(topic, [payload] * due, ack=dynatops.Ack.NONE)
-                sent += due
+            if len(topics) == 1:
+                await client.publish_many(topics[0], [payload] * due, ack=dynatops.Ack.NONE)
+            else:
+                for number in range(sent, sent + due):
+                    topic = topics[number % len(topics)]
+                    await client.publish(topic, payload, ack=dynatops.Ack.NONE)
+            sent += due
             await asyncio.sleep(_TICK_S)
         seconds = time.monotonic() - started_s
         await client.flush()
     say({"events": sent, "seconds": seconds})
 
 
-async def _subscribe(address: str, topic: str, plan: LatencyPlan) -> None:
+async def _subscribe(address: str, plan: LatencyPlan) -> None:
     latencies: list[int] = []
-    got = 0
+    words = heard()
+    topics: list[str] = (await anext(words))["topics"]
+    # Those that were for warming up.
+    got = 0 if len(topics) == 1 else -len(topics)
     async with (
         dynatops.connect(address, stay=True, **access()) as client,
-        client.subscribe(topic) as events,
+        client.subscribe(*topics) as events,
     ):
         say({"ready": True})
 
@@ -126,23 +158,25 @@ async def _subscribe(address: str, topic: str, plan: LatencyPlan) -> None:
             nonlocal got
             async for batch in events.batches():
                 now_us = time.time_ns() // 1_000
+                if got >= 0:
+                    latencies.extend(now_us - event.published_us for event in batch)
                 got += len(batch)
-                latencies.extend(now_us - event.published_us for event in batch)
 
         taking = asyncio.create_task(take())
-        published: int = (await anext(heard()))["published"]
-        async with asyncio.timeout(30.0):
-            while got + events.missed < published:  # noqa: ASYNC110  # counts from elsewhere
-                await asyncio.sleep(0.01)
+        published: int = (await anext(words))["published"]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STANDSTILL_S):
+                while got + events.missed < published:  # noqa: ASYNC110  # counts from elsewhere
+                    await asyncio.sleep(0.01)
         taking.cancel()
         counted = latencies[int(plan.events_per_s * _WARM_UP_S) :]
-        say({"latencies_us": thinned(counted), "missed": events.missed})
+        say({"latencies_us": thinned(counted), "missed": max(events.missed, published - got)})
 
 
 def main(arguments: Sequence[str]) -> None:
-    role, address, topic, plan = arguments
+    role, address, plan = arguments
     work = _publish if role == "publish" else _subscribe
-    asyncio.run(work(address, topic, LatencyPlan(**json.loads(plan))))
+    asyncio.run(work(address, LatencyPlan(**json.loads(plan))))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,11 @@ from typing import Any
 from dynatops.kit.security.credentials import Credentials
 from dynatops.local.cluster import ProcessCluster
 
+# A line that a worker is told.
+_LINE_BYTES_MAX = 4 << 20
+# Deliveries that do not come for so long never do.
+STANDSTILL_S = 20.0
+
 
 class BenchWorker:
     """A module of this package, run as a process with arguments."""
@@ -45,10 +50,15 @@ class BenchWorker:
     def pid(self) -> int:
         return self._process.pid
 
-    async def line(self) -> Any:
-        """The next thing it says. Raises RuntimeError if it ends instead."""
+    async def line(self, timeout_s: float | None = None) -> Any:
+        """The next thing it says. Raises RuntimeError if it ends instead, or says nothing."""
         assert self._process.stdout is not None
-        raw = await self._process.stdout.readline()
+        try:
+            async with asyncio.timeout(timeout_s):
+                raw = await self._process.stdout.readline()
+        except TimeoutError:
+            self._process.kill()
+            raise RuntimeError(f"nothing has come for {timeout_s:g} s") from None
         if not raw:
             raise RuntimeError(f"a worker ended early, exit code {await self._process.wait()}")
         return json.loads(raw)
@@ -58,10 +68,14 @@ class BenchWorker:
         self._process.stdin.write(json.dumps(document).encode() + b"\n")
         await self._process.stdin.drain()
 
-    async def finish(self) -> None:
-        """No more will be told; wait until it ends."""
+    async def end_of_words(self) -> None:
+        """No more will be told."""
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    async def finish(self) -> None:
+        """No more will be told; wait until it ends."""
+        await self.end_of_words()
         await self._process.wait()
 
     def interrupt(self) -> None:
@@ -75,7 +89,7 @@ def say(document: object) -> None:
 
 async def heard() -> AsyncIterator[Any]:
     """What a worker is told."""
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     async for line in reader:
@@ -95,6 +109,10 @@ class BenchWindow:
         async for report in heard():
             self._delivered = report["delivered"]
             self._moved.set()
+
+    async def begun(self) -> None:
+        """Wait until something has been told."""
+        await self._moved.wait()
 
     async def room(self, sent: int) -> None:
         """Wait until so many sent are not too many."""
@@ -131,6 +149,13 @@ def processor_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user_ticks, system_ticks = fields[11:13]
     return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+def us_per_event(before_s: float | None, after_s: float | None, events: int) -> float | None:
+    """Processor time an event, in microseconds; None where nobody can tell."""
+    if before_s is None or after_s is None or not events:
+        return None
+    return round((after_s - before_s) * 1e6 / events, 3)
 
 
 @asynccontextmanager

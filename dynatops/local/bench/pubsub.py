@@ -20,6 +20,7 @@ from typing import Any
 
 import dynatops
 from dynatops.local.bench.processes import (
+    STANDSTILL_S,
     BenchWindow,
     BenchWorker,
     access,
@@ -27,6 +28,7 @@ from dynatops.local.bench.processes import (
     in_ms,
     say,
     thinned,
+    us_per_event,
 )
 
 TOPIC = "bench/pubsub"
@@ -47,6 +49,12 @@ class PubSubPlan:
     kept: bool = False
     # Over which events are spread.
     topics: int = 1
+    window_bytes: int = 16 << 20
+
+    @property
+    def under_way(self) -> int:
+        """Events that may be under way."""
+        return max(1, min(self.window, self.window_bytes // self.payload_bytes))
 
     def topic_names(self) -> list[str]:
         return [TOPIC] if self.topics == 1 else [f"{TOPIC}/{i}" for i in range(self.topics)]
@@ -65,9 +73,11 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
         )
         await publisher.line()
         before_s = measured.processor_s()
-        while "seconds" not in (report := await subscriber.line()):
+        while "seconds" not in (report := await subscriber.line(STANDSTILL_S)):
             await publisher.tell(report)
         after_s = measured.processor_s()
+        await publisher.end_of_words()
+        published = await publisher.line()
         await asyncio.gather(publisher.finish(), subscriber.finish())
     return {
         "events": plan.events,
@@ -76,17 +86,13 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
         "ack": plan.ack,
         "kept": plan.kept,
         "topics": plan.topics,
-        "events_per_s": round(plan.events / report["seconds"], 1),
+        "events_per_s": round(report["events"] / report["seconds"], 1),
         **in_ms(report["latencies_us"]),
         "missed": report["missed"],
-        "broker_cpu_us_per_event": _us_per_event(before_s, after_s, plan.events),
+        "broker_cpu_us_per_event": us_per_event(before_s, after_s, plan.events),
+        "publisher_cpu_us_per_event": us_per_event(0.0, published["cpu_s"], plan.events),
+        "subscriber_cpu_us_per_delivery": us_per_event(0.0, report["cpu_s"], plan.events),
     }
-
-
-def _us_per_event(before_s: float | None, after_s: float | None, events: int) -> float | None:
-    if before_s is None or after_s is None:
-        return None
-    return round((after_s - before_s) * 1e6 / events, 3)
 
 
 # ---- in the publisher's and the subscriber's processes -------------------------------------------
@@ -99,6 +105,7 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
     )
     async with connecting as client, client.subscribe(*plan.topic_names()) as events:
         say({"ready": True})
+        before_s = time.process_time()
         latencies: list[int] = []
         count = told = 0
         started_us = 0
@@ -108,16 +115,20 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
                 started_us = batch[0].published_us
             count += len(batch)
             latencies += [now_us - event.published_us for event in batch[:: len(batch) // 20 + 1]]
-            if count >= plan.events or events.missed:
+            # What is missed is not under way any more, and is no event that came.
+            done = count + events.missed
+            if done >= plan.events:
                 break
-            if count - told >= _REPORT_EVERY:
-                told = count
-                say({"delivered": count})
+            if done - told >= min(_REPORT_EVERY, plan.under_way / 4):
+                told = done
+                say({"delivered": done})
         seconds = time.time_ns() / 1e9 - started_us / 1e6
         say(
             {
                 "seconds": seconds,
                 "missed": events.missed,
+                "events": count,
+                "cpu_s": time.process_time() - before_s,
                 "latencies_us": thinned(latencies),
             }
         )
@@ -134,19 +145,21 @@ class _Batch:
 def _batches(plan: PubSubPlan) -> Iterator[_Batch]:
     """All events, spread evenly: each topic in turn, as often as it takes."""
     topics = cycle(plan.topic_names())
-    run_events = max(min(_BATCH, plan.events) // plan.topics, 1)
-    for sent in range(0, plan.events, _BATCH):
-        left = min(_BATCH, plan.events - sent)
+    batch = min(_BATCH, plan.events, plan.under_way)
+    run_events = max(batch // plan.topics, 1)
+    for sent in range(0, plan.events, batch):
+        left = min(batch, plan.events - sent)
         sizes = [min(run_events, left - at) for at in range(0, left, run_events)]
         yield _Batch(sent, [(next(topics), size) for size in sizes])
 
 
 async def _publish(address: str, plan: PubSubPlan) -> None:
-    window = BenchWindow(plan.window)
+    window = BenchWindow(plan.under_way)
     ack = dynatops.Ack[plan.ack.upper()]
     payload = bytes(plan.payload_bytes)
     async with dynatops.connect(address, stay=True, **access()) as client:
         say({"ready": True})
+        before_s = time.process_time()
         unacknowledged: set[asyncio.Task[None]] = set()
         for batch in _batches(plan):
             await window.room(batch.sent)
@@ -162,8 +175,10 @@ async def _publish(address: str, plan: PubSubPlan) -> None:
             await asyncio.sleep(0)
         await asyncio.gather(*unacknowledged)
         await client.flush()
+        cpu_s = time.process_time() - before_s
         # The subscriber still reports to this process, through the one that started both.
         await window.ended()
+        say({"cpu_s": cpu_s})
 
 
 def main(arguments: list[str]) -> None:
