@@ -23,6 +23,7 @@ from dynatops.local.bench.processes import (
     in_ms,
     say,
     thinned,
+    workers,
 )
 
 TOPIC = "bench/fanout"
@@ -44,24 +45,22 @@ class FanoutPlan:
 
 
 async def run(plan: FanoutPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers, in_one_process=True) as measured:
+    async with (
+        brokers(given, plan.brokers, in_one_process=True) as measured,
+        workers("dynatops.local.bench.fanout") as start,
+    ):
         addresses = measured.addresses
         share = [
             plan.sessions // _WORKERS + (i < plan.sessions % _WORKERS) for i in range(_WORKERS)
         ]
-        workers = [
-            await BenchWorker.start(
-                "dynatops.local.bench.fanout",
-                ",".join(addresses),
-                str(sessions),
-                json.dumps(asdict(plan)),
-            )
+        listening = [
+            await start(",".join(addresses), str(sessions), json.dumps(asdict(plan)))
             for sessions in share
         ]
-        await asyncio.gather(*(worker.line() for worker in workers))
+        await asyncio.gather(*(worker.line() for worker in listening))
         started_s = time.time()
-        reports = await _publish(plan, addresses, workers)
-        await asyncio.gather(*(worker.finish() for worker in workers))
+        reports = await _publish(plan, addresses, listening)
+        await asyncio.gather(*(worker.finish() for worker in listening))
     deliveries = plan.sessions * plan.events
     seconds = max(report["ended_s"] for report in reports) - started_s
     latencies = [latency for report in reports for latency in report["latencies_us"]]

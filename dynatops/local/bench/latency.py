@@ -21,13 +21,13 @@ import dynatops
 from dynatops.client.inspection import Inspector
 from dynatops.local.bench.processes import (
     STANDSTILL_S,
-    BenchWorker,
     access,
     brokers,
     heard,
     in_ms,
     say,
     thinned,
+    workers,
 )
 from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
@@ -61,18 +61,17 @@ class _Way:
 
 
 async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers) as measured:
+    async with (
+        brokers(given, plan.brokers) as measured,
+        workers("dynatops.local.bench.latency") as start,
+    ):
         addresses = measured.addresses
         way = await _pick_way(addresses, plan.hops, plan.topics)
         arguments = (json.dumps(asdict(plan)),)
-        subscriber = await BenchWorker.start(
-            "dynatops.local.bench.latency", "subscribe", way.subscriber, *arguments
-        )
+        subscriber = await start("subscribe", way.subscriber, *arguments)
         await subscriber.tell({"topics": way.topics})
         await subscriber.line()
-        publisher = await BenchWorker.start(
-            "dynatops.local.bench.latency", "publish", way.publisher, *arguments
-        )
+        publisher = await start("publish", way.publisher, *arguments)
         await publisher.tell({"topics": way.topics})
         published: dict[str, Any] = await publisher.line()
         await publisher.finish()

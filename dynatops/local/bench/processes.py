@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,8 +78,34 @@ class BenchWorker:
         await self.end_of_words()
         await self._process.wait()
 
+    async def end(self) -> None:
+        """It is not needed any more, whatever it does."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self.finish()
+
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
+
+
+StartWorker = Callable[..., Awaitable[BenchWorker]]
+
+
+@asynccontextmanager
+async def workers(module: str) -> AsyncIterator[StartWorker]:
+    """What starts workers of this module, given arguments; they end here at the latest."""
+    started: list[BenchWorker] = []
+
+    async def start(*arguments: str) -> BenchWorker:
+        worker = await BenchWorker.start(module, *arguments)
+        started.append(worker)
+        return worker
+
+    try:
+        yield start
+    finally:
+        for worker in started:
+            await worker.end()
 
 
 def say(document: object) -> None:

@@ -22,13 +22,13 @@ import dynatops
 from dynatops.local.bench.processes import (
     STANDSTILL_S,
     BenchWindow,
-    BenchWorker,
     access,
     brokers,
     in_ms,
     say,
     thinned,
     us_per_event,
+    workers,
 )
 
 TOPIC = "bench/pubsub"
@@ -61,16 +61,15 @@ class PubSubPlan:
 
 
 async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers, saving=plan.kept) as measured:
+    async with (
+        brokers(given, plan.brokers, saving=plan.kept) as measured,
+        workers("dynatops.local.bench.pubsub") as start,
+    ):
         addresses = measured.addresses
         settings = json.dumps(asdict(plan))
-        subscriber = await BenchWorker.start(
-            "dynatops.local.bench.pubsub", "subscribe", addresses[-1], settings
-        )
+        subscriber = await start("subscribe", addresses[-1], settings)
         await subscriber.line()
-        publisher = await BenchWorker.start(
-            "dynatops.local.bench.pubsub", "publish", addresses[0], settings
-        )
+        publisher = await start("publish", addresses[0], settings)
         await publisher.line()
         before_s = measured.processor_s()
         while "seconds" not in (report := await subscriber.line(STANDSTILL_S)):
@@ -98,38 +97,55 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
 # ---- in the publisher's and the subscriber's processes -------------------------------------------
 
 
+class _Heard:
+    """What has come, until all has that will: an event that is missed comes with no other."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.latencies: list[int] = []
+        self.started_us = time.time_ns() // 1_000
+        self.moved = asyncio.Event()
+
+    async def read(self, events: dynatops.Subscription) -> None:
+        async for batch in events.batches():
+            now_us = time.time_ns() // 1_000
+            if not self.count:
+                self.started_us = batch[0].published_us
+            self.count += len(batch)
+            step = len(batch) // 20 + 1
+            self.latencies += [now_us - event.published_us for event in batch[::step]]
+            self.moved.set()
+
+
 async def _subscribe(address: str, plan: PubSubPlan) -> None:
     client_id, keep_s = (f"bench-{os.getpid()}", _KEEP_S) if plan.kept else ("", 0)
     connecting = dynatops.connect(
         address, client_id=client_id, keep_s=keep_s, stay=True, **access()
     )
-    async with connecting as client, client.subscribe(*plan.topic_names()) as events:
+    heard = _Heard()
+    async with (
+        connecting as client,
+        client.subscribe(*plan.topic_names(), on_gap=lambda _: heard.moved.set()) as events,
+    ):
         say({"ready": True})
         before_s = time.process_time()
-        latencies: list[int] = []
-        count = told = 0
-        started_us = 0
-        async for batch in events.batches():
-            now_us = time.time_ns() // 1_000
-            if not count:
-                started_us = batch[0].published_us
-            count += len(batch)
-            latencies += [now_us - event.published_us for event in batch[:: len(batch) // 20 + 1]]
-            # What is missed is not under way any more, and is no event that came.
-            done = count + events.missed
-            if done >= plan.events:
-                break
+        reading = asyncio.create_task(heard.read(events))
+        told = 0
+        # What is missed is not under way any more, and is no event that came.
+        while (done := heard.count + events.missed) < plan.events:
             if done - told >= min(_REPORT_EVERY, plan.under_way / 4):
                 told = done
                 say({"delivered": done})
-        seconds = time.time_ns() / 1e9 - started_us / 1e6
+            await heard.moved.wait()
+            heard.moved.clear()
+        reading.cancel()
         say(
             {
-                "seconds": seconds,
+                "seconds": time.time_ns() / 1e9 - heard.started_us / 1e6,
                 "missed": events.missed,
-                "events": count,
+                "events": heard.count,
                 "cpu_s": time.process_time() - before_s,
-                "latencies_us": thinned(latencies),
+                "latencies_us": thinned(heard.latencies),
             }
         )
 

@@ -29,6 +29,7 @@ from dynatops.local.bench.processes import (
     say,
     thinned,
     us_per_event,
+    workers,
 )
 
 _MODULE = "dynatops.local.bench.topics"
@@ -81,17 +82,15 @@ class TopicsPlan:
 
 
 async def run(plan: TopicsPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers) as measured:
+    async with brokers(given, plan.brokers) as measured, workers(_MODULE) as start:
         shares = [range(i, plan.users, _WORKERS) for i in range(min(_WORKERS, plan.users))]
         addresses, settings = ",".join(measured.addresses), json.dumps(asdict(plan))
         users = [
-            await BenchWorker.start(
-                _MODULE, "follow", addresses, settings, f"{share.start}", str(len(shares))
-            )
+            await start("follow", addresses, settings, f"{share.start}", str(len(shares)))
             for share in shares
         ]
         await asyncio.gather(*(worker.line() for worker in users))
-        publisher = await BenchWorker.start(_MODULE, "publish", addresses, settings)
+        publisher = await start("publish", addresses, settings)
         # Every topic is there, and those who follow it have heard so.
         await publisher.line()
         await asyncio.gather(*(worker.line() for worker in users))
