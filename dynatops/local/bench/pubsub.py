@@ -97,7 +97,7 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
 # ---- in the publisher's and the subscriber's processes -------------------------------------------
 
 
-class _Heard:
+class _Arrivals:
     """What has come, until all has that will: an event that is missed comes with no other."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ async def _subscribe(address: str, plan: PubSubPlan) -> None:
     connecting = dynatops.connect(
         address, client_id=client_id, keep_s=keep_s, stay=True, **access()
     )
-    heard = _Heard()
+    heard = _Arrivals()
     async with (
         connecting as client,
         client.subscribe(*plan.topic_names(), on_gap=lambda _: heard.moved.set()) as events,

@@ -15,10 +15,13 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from tests.support.kubernetes.chart import NAMESPACE, Object
 from tests.support.kubernetes.probes import Prober
+
+_NUMBERS = count(1)
 
 _POD_KEYS = {
     "containers", "initContainers", "volumes", "serviceAccountName", "securityContext",
@@ -68,6 +71,8 @@ class Pod:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
     _volumes: dict[str, Path] = field(default_factory=dict)
+    # No other pod has it, whatever it is called and however long it lives.
+    _number: int = field(default_factory=_NUMBERS.__next__)
 
     def __post_init__(self) -> None:
         assert self.spec.keys() <= _POD_KEYS, self.spec.keys() - _POD_KEYS
@@ -83,7 +88,7 @@ class Pod:
 
     @property
     def _home(self) -> Path:
-        return self.node.folder / f"{self.name}-{id(self):x}"
+        return self.node.folder / f"{self.name}-{self._number}"
 
     @property
     def ports(self) -> dict[str, int]:
