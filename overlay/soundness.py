@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from google.protobuf.message import Message
 
+from dynatops.kit.bundles import is_whole
 from dynatops.v1.overlay_pb2 import (
     Acknowledgements,
     Bundle,
@@ -59,20 +60,11 @@ def is_sound(message: Message) -> bool:
 
 
 def is_sound_bundle(wire: Bundle) -> bool:
-    """Whether its columns are equally long, its payloads as long as they say, and all numbers in it
-    can be."""
-    count = len(wire.topics)
-    if not count or not count == len(wire.numbers) == len(wire.published_us) == len(wire.sizes):
+    """Whether it is whole, and all numbers in it can be."""
+    if not is_whole(wire) or min(wire.numbers) < 1 or max(wire.numbers) >= NUMBER_MAX:
         return False
-    if sum(wire.sizes) != len(wire.payloads):
-        return False
-    if min(wire.numbers) < 1 or max(wire.numbers) >= NUMBER_MAX:
-        return False
-    stamps = (len(wire.terms), len(wire.seqs))
-    if stamps == (0, 0):
-        return len(wire.pending) == count and all(map(int.__lt__, wire.pending, wire.numbers))
-    if stamps != (count, count) or wire.pending:
-        return False
+    if wire.pending:
+        return all(map(int.__lt__, wire.pending, wire.numbers))
     # The first of a term says where that began, which a bundle cannot.
     return max(wire.terms) <= NUMBER_MAX and min(wire.seqs) > 1 and max(wire.seqs) < NUMBER_MAX
 

@@ -104,7 +104,7 @@ class Bundle:
 
     @classmethod
     def from_wire(cls, wire: overlay_pb2.Bundle) -> Bundle:
-        """A sound one: its columns are equally long."""
+        """One that is whole: see `is_whole`."""
         bundle = cls(
             wire.publisher,
             list(wire.topics),
@@ -169,6 +169,17 @@ class Bundle:
             ack=self.ack,
             events=events_with(self.payloads[place], self.published_us[place]),
         )
+
+
+def is_whole(wire: overlay_pb2.Bundle) -> bool:
+    """Whether it has events, its columns are equally long, and its payloads as long as they say."""
+    count = len(wire.topics)
+    if not count or not count == len(wire.numbers) == len(wire.published_us) == len(wire.sizes):
+        return False
+    stamps = (len(wire.terms), len(wire.seqs), len(wire.pending))
+    if stamps not in ((0, 0, count), (count, count, 0)):
+        return False
+    return sum(wire.sizes) == len(wire.payloads)
 
 
 def events_with(payload: bytes, published_us: int) -> bytes:

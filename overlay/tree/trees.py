@@ -455,7 +455,8 @@ class Trees:
     def _pass_on_bundle(self, bundle: Bundle, newer: Iterable[tuple[int, TopicTree]]) -> None:
         terms, seqs, me = bundle.terms, bundle.seqs, self._me.node_id
         mine: list[int] = []
-        by_child: dict[Peer, list[int]] = {}
+        # By node: what a peer is hashed by is dear.
+        by_child: dict[NodeId, tuple[Peer, list[int]]] = {}
         for place, tree in newer:
             term = terms[place]
             if tree.position[0] != term:
@@ -463,11 +464,14 @@ class Trees:
                 tree.origin = (0, 0)
             tree.position = (term, seqs[place], 0)
             for child in tree.children if tree.children is not None else self._children_of(tree):
-                by_child.setdefault(child, []).append(place)
+                theirs = by_child.get(child.node_id)
+                if theirs is None:
+                    theirs = by_child[child.node_id] = (child, [])
+                theirs[1].append(place)
             if me in tree.entrusted:
                 mine.append(place)
-        for child, theirs in by_child.items():
-            self._outbox.bundle(child, bundle.pick(theirs))
+        for child, places in by_child.values():
+            self._outbox.bundle(child, bundle.pick(places))
         if mine:
             counters, count = self._counters, len(mine)
             counters.tree_delivered_events += count

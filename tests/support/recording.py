@@ -13,6 +13,7 @@ from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.recording.log_format import StimulusLog, framed
 from broker_agent.recording.replaying import ReplayReport, replay
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.security.token_rights import TokenLimits, TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import Received, SlowPolicy
@@ -82,10 +83,14 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     broker.connect("mallory", token=OTHER_TOKEN)
     broker.connect("slow", SlowPolicy.SLOW_POLICY_DISCONNECT, token=TOKEN)
     broker.subscribe("slow", "news/today")
-    broker.connect("pub", token=TOKEN, publisher_secret=b"a secret of sixteen bytes")
+    broker.connect("pub", token=TOKEN, publisher_secret=b"a secret of sixteen bytes", bundles=True)
     broker.publish("pub", *(publication(t, n) for n in (1, 2, 3) for t in (TOPIC, "news/today")))
     broker.run(1.0)
     assert broker.runs("ann")
+    number = core.registry.connections[ConnectionId("pub")].publisher
+    together = Bundle(number, [TOPIC, "news/today"], [4, 4], [1, 1], [b"x", b"y"])
+    together.pending = [0, 0]
+    broker.say("pub", bundle=together.to_wire())
     broker.say("ann", received=Received(serial=2))
     broker.flush(fails=True)
     broker.run(0.5)

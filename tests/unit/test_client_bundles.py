@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+from google.protobuf.message import DecodeError
+
 from dynatops.client.core.publications import Ack, ConfirmedColumns, Publications
 from dynatops.v1.client_pb2 import ClientFrame
-from dynatops.v1.overlay_pb2 import Acknowledgements, Publication
+from dynatops.v1.overlay_pb2 import Acknowledgements, Bundle, Publication
+from tests.support.clients import hear, new_core
 
 PUBLISHER = 6
 TOPICS = tuple(f"t/{i}" for i in range(4))
@@ -181,3 +185,39 @@ def test_another_number_at_the_next_broker() -> None:
     }
     replicated = {(topic, Ack.REPLICATED): 40 for topic in TOPICS}
     assert publishers == {**replicated, ("t/2", Ack.NONE): 41, ("t/3", Ack.NONE): 41}
+
+
+def test_what_is_far_behind_fits_the_wire() -> None:
+    """Numbers that nobody acknowledges are settled only by another connection."""
+    says = Says()
+    says.publish("t/0", "t/1", ack=Ack.NONE)
+    says.said()
+    far = 1 << 33
+    for stream in says.publications._unacknowledged.values():
+        stream.next_number = far
+    says.publish("t/0", "t/1", ack=Ack.NONE)
+    (message,) = says.frame().messages
+    assert [*message.bundle.numbers] == [far, far]
+    assert [*message.bundle.pending] == [(1 << 32) - 1] * 2
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [
+        Bundle(),
+        Bundle(topics=["t"], numbers=[1], published_us=[1], sizes=[1], payloads=b"x", pending=[0]),
+        Bundle(topics=["t"], numbers=[1], published_us=[1], sizes=[1], terms=[1], seqs=[2]),
+        Bundle(topics=["t", "u"], numbers=[1], published_us=[1], sizes=[0], terms=[1], seqs=[2]),
+        Bundle(topics=["t"], numbers=[1], published_us=[1], sizes=[0], terms=[1], seqs=[2, 3]),
+    ],
+    ids=["empty", "not stamped", "no payload", "a topic too many", "a stamp too many"],
+)
+def test_a_broken_broker_ends_the_connection(bundle: Bundle) -> None:
+    """That is what a driver makes of it."""
+    with pytest.raises(DecodeError):
+        hear(new_core(), bundle=bundle)
+
+
+def test_columns_of_a_broken_broker() -> None:
+    with pytest.raises(DecodeError):
+        hear(new_core(), acknowledgements=Acknowledgements(topics=["t"], numbers=[1, 2]))

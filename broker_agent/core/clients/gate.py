@@ -216,6 +216,15 @@ class Gate:
         """Whether it is limited how fast the clients of this token publish."""
         return self._pace_of(grant) is not None
 
+    def allows_all(self, grant: Grant, topics: Iterable[str], now_s: float) -> bool:
+        """Whether the client may publish on all of these. If not, each is to be asked about by
+        itself: only then is it counted."""
+        if grant.rules is None:
+            return True
+        return all(
+            grant.may_publish(topic) and self._has_room_for(grant, topic, now_s) for topic in topics
+        )
+
     def forbids(self, grant: Grant, topic: str, now_s: float) -> PublicationProblem | None:
         """Why the client may not publish on this topic; None if it may.
 
@@ -229,19 +238,27 @@ class Gate:
         return PublicationProblem(ErrorCode.ERROR_CODE_NOT_ALLOWED, message, uses_up_numbers=False)
 
     def _over_topics(self, grant: Grant, topic: str, now_s: float) -> PublicationProblem | None:
-        if grant.rules is None:
-            return None
-        topics = self._topics.get(grant.name)
-        if topics is None:
-            topics = self._topics[grant.name] = TopicsInUse()
-        limit = grant.rules.limits.topics or self._settings.topics_per_token_max
-        if topics.use(topic, limit, now_s):
+        if self._has_room_for(grant, topic, now_s):
             return None
         self._counters.topics_over_quota += 1
+        limit = self._topics_max(grant)
         message = f"the token {grant.name!r} has published on {limit:,} other topics here lately"
         return PublicationProblem(
             ErrorCode.ERROR_CODE_TOO_MANY_TOPICS, message, uses_up_numbers=False
         )
+
+    def _has_room_for(self, grant: Grant, topic: str, now_s: float) -> bool:
+        """Whether this is one of the topics that the token may use; it is in use then."""
+        if grant.rules is None:
+            return True
+        topics = self._topics.get(grant.name)
+        if topics is None:
+            topics = self._topics[grant.name] = TopicsInUse()
+        return topics.use(topic, self._topics_max(grant), now_s)
+
+    def _topics_max(self, grant: Grant) -> int:
+        limit = grant.rules.limits.topics if grant.rules is not None else None
+        return limit or self._settings.topics_per_token_max
 
     # ---- how fast -------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, takewhile
+from itertools import chain, product, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -51,6 +51,8 @@ from dynatops.v1.overlay_pb2 import Acknowledged, Acknowledgements, Run, TermSeq
 
 # Words on single events are written into their pieces when there are so many of them.
 _MARKS_MAX = 1_000
+# What is said of a topic's missed events: why, and whether it is known how many.
+_UNTOLD_AS = (tuple(MissCause.values()), (True, False))
 # What an entry of a queue costs beside its data.
 _ENTRY_BYTES = 100
 
@@ -568,7 +570,7 @@ class Session:
             self._note_dropped(topic, MissCause.MISS_CAUSE_SLOW_SUBSCRIBER, events)
             return False
         if self._untold is not None:
-            self._tell_dropped(now_s, topic)
+            self._tell_dropped(now_s, (topic,))
         self._deliver_events(topic, content, events, now_s)
         return True
 
@@ -585,8 +587,7 @@ class Session:
                 self._note_dropped(topic, MissCause.MISS_CAUSE_SLOW_SUBSCRIBER, 1)
             return False
         if self._untold is not None:
-            for topic in topics:
-                self._tell_dropped(now_s, topic)
+            self._tell_dropped(now_s, topics)
         self._deliver_events("", content, content.events, now_s)
         return True
 
@@ -731,10 +732,14 @@ class Session:
             key = ("", cause, count > 0)
         self._untold[key] = self._untold.get(key, 0) + count
 
-    def _tell_dropped(self, now_s: float, topic: str | None = None) -> None:
-        """Say what was missed, of this topic or of all."""
+    def _tell_dropped(self, now_s: float, topics: Iterable[str] | None = None) -> None:
+        """Say what was missed, of these topics or of all."""
         untold = self._untold or {}
-        for key in [key for key in untold if topic is None or key[0] == topic]:
+        keys = list(untold)
+        if topics is not None:
+            # Not by going through what may be as many topics again, for each that comes.
+            keys = [key for key in product(dict.fromkeys(topics), *_UNTOLD_AS) if key in untold]
+        for key in keys:
             if not self._has_room_for_notice:
                 break
             missed = Missed(topic=key[0], cause=key[1], count=untold.pop(key))

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from google.protobuf.message import DecodeError
+
 from dynatops.client.core.publications import (
     FRAME_MESSAGES_MAX,
     Ack,
@@ -26,7 +28,7 @@ from dynatops.client.core.publications import (
     Rejected,
 )
 from dynatops.client.core.reading import Arrived, ArrivedBundle, FilterKey, Reading, to_wire
-from dynatops.kit.bundles import Bundle
+from dynatops.kit.bundles import Bundle, is_whole
 from dynatops.v1.client_pb2 import (
     ClientFrame,
     ClientMessage,
@@ -311,6 +313,8 @@ class ClientCore:
                 if self.reading.handed:
                     self.reading.handed = {}
             elif kind == "bundle":
+                if not is_whole(message.bundle) or not message.bundle.terms:
+                    raise DecodeError("a bundle whose columns are not equally long")
                 yield from self.reading.admit_bundle(Bundle.from_wire(message.bundle))
             elif kind == "acknowledgements":
                 yield from self.publications.on_columns(message.acknowledgements)

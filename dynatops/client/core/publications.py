@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from dynatops.kit.bundles import Bundle, events_with
 from dynatops.v1.client_pb2 import ClientFrame, Refused
 from dynatops.v1.overlay_pb2 import (
@@ -35,6 +37,8 @@ BUNDLE_BYTES_MAX = 256 << 10
 _BUNDLED_OF_TOPIC_MAX = 8
 # What an event takes beside its payload.
 _EVENT_BYTES = 32
+# What is farther back than this, and open all the same, nobody waits for: it fits the wire.
+_PENDING_MAX = (1 << 32) - 1
 # Fewer go by themselves.
 _BUNDLE_EVENTS_MIN = 2
 # Brokers take four times as many by default.
@@ -160,7 +164,7 @@ class _Gathered:
         )
         bundle.ack = _WIRE_LEVELS[self.ack]
         bundle.pending = [
-            number - 1 - stream.settled
+            min(number - 1 - stream.settled, _PENDING_MAX)
             for stream, number in zip(streams, self.numbers, strict=True)
         ]
         bundle.fill(frame.messages.add().bundle)
@@ -456,6 +460,8 @@ class Publications:
 
     def on_columns(self, columns: Acknowledgements) -> Iterator[ConfirmedColumns]:
         topics, numbers = list(columns.topics), list(columns.numbers)
+        if not len(topics) == len(numbers) == len(columns.terms) == len(columns.seqs):
+            raise DecodeError("acknowledgements whose columns are not equally long")
         for topic, number, term, seq in zip(
             topics, numbers, columns.terms, columns.seqs, strict=True
         ):
