@@ -3,9 +3,11 @@
 #   docker build -t dynatops:0.1.0 .                                brokers, managers, commands
 #   docker build -t dynatops:0.1.0-analytics --target analytics .   the same, with Java and Spark
 # What they hold and weigh: docs/deploying.md.
-ARG PYTHON=3.11.14-slim-bookworm
+ARG PYTHON=3.11.14
 
-FROM python:${PYTHON} AS build
+# It has a compiler.
+FROM python:${PYTHON}-bookworm AS build
+ENV DYNATOPS_COMPILE=1
 WORKDIR /build
 RUN python -m venv /opt/dynatops
 COPY . .
@@ -17,7 +19,7 @@ FROM build AS build-analytics
 RUN /opt/dynatops/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt ".[analytics]"
 
 # Nothing that builds is left in it, and nobody in it is root.
-FROM python:${PYTHON} AS base
+FROM python:${PYTHON}-slim-bookworm AS base
 RUN groupadd --gid 10001 dynatops \
     && useradd --uid 10001 --gid 10001 --home-dir /tmp --shell /usr/sbin/nologin dynatops
 ENV PATH=/opt/dynatops/bin:$PATH \

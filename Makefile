@@ -7,9 +7,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A compiled build is installed there, and programs find it before the sources of the checkout, which
+# are not to come in by the folder that a program is started in.
+COMPILED := .venv-compiled
+COMPILED_PIP := $(COMPILED)/bin/python -m pip install --quiet --disable-pip-version-check
+ON_COMPILED := DYNATOPS_EXPECT_COMPILED=1 PYTHONSAFEPATH=1 PYTHONPATH=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format proto docs site bench lock clean
+.PHONY: help setup demo test test-all test-compiled wheels check format proto docs site bench lock clean
 
 help:  ## show this
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,6 +38,22 @@ test-all: setup  ## run all tests, the long ones too (tens of minutes)
 	$(BIN)/pytest -n 2 --dist loadgroup
 	$(BIN)/dynatops simulate --seeds 500 --jobs 2
 	$(BIN)/dynatops simulate --reconfigure --seeds 500 --jobs 2
+	$(MAKE) test-compiled
+
+test-compiled: setup  ## run the tests of the cores on a compiled build, in .venv-compiled (minutes)
+	rm -rf build/compiled
+	$(BIN)/python tools/build_wheels.py compiled --into build/compiled
+	test -x $(COMPILED)/bin/pytest || { $(PYTHON) -m venv $(COMPILED) && $(COMPILED_PIP) -c constraints.txt \
+		"$$(echo build/compiled/*.whl)[dev]"; }
+	$(COMPILED_PIP) --no-deps --force-reinstall build/compiled/*.whl
+	pwd > "$$($(COMPILED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
+	$(ON_COMPILED) $(COMPILED)/bin/pytest -o pythonpath= -n 2 --dist loadgroup -m "not slow" \
+		tests/unit tests/property tests/golden tests/simulation
+	$(ON_COMPILED) $(COMPILED)/bin/dynatops simulate --seeds 20 --jobs 2
+	$(ON_COMPILED) $(COMPILED)/bin/dynatops simulate --reconfigure --seeds 10 --jobs 2
+
+wheels: setup  ## build a pure and a compiled wheel, in dist/
+	$(BIN)/python tools/build_wheels.py
 
 check: setup  ## format, lint, types, import directions, generated code, documentation
 	$(BIN)/ruff format --check .
@@ -75,4 +96,4 @@ lock:  ## resolve dependencies anew and pin them in constraints.txt
 	  build/lock/bin/python -m pip freeze --exclude dynatops | LC_ALL=C sort -f; } > constraints.txt
 
 clean:  ## remove everything that was built
-	rm -rf $(VENV) build dist *.egg-info .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(COMPILED) build dist *.egg-info .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -21,7 +21,7 @@ from dynatops.kit.strict_json import write_json
 # Objects made until Python looks for those that only know each other, of the youngest, and how
 # often it looks at older ones: a broker has millions, few of which ever go that way, and looking
 # took a quarter of its time.
-_GC_THRESHOLDS = (10_000, 20, 20)
+_GC_THRESHOLDS = (5_000, 5, 100)
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 ADDRESS_VARIABLE = "DYNATOPS_BROKER"

@@ -18,7 +18,7 @@ from dynatops.cli.common import Commands
 from dynatops.cli.errors import CommandError, UsageError
 from dynatops.cli.terminal import plain_output
 from dynatops.kit.background import EXIT_CODE, BackgroundError
-from dynatops.version import VERSION
+from dynatops.version import VERSION, build_kind
 
 _DESCRIPTION = """\
 Topic publish/subscribe on a network of brokers that rearranges itself.
@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"dynatops {VERSION}")
+    parser.add_argument(
+        "--version", action="version", version=f"dynatops {VERSION} ({build_kind()})"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in _MODULES:
         command_module(name).add_commands(commands)

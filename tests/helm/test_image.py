@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,7 @@ def test_what_is_installed_is_let_in_and_nothing_else() -> None:
         "constraints.txt",
         "README.md",
         "LICENSE",
+        "setup.py",
         "dynatops/version.py",
     ):
         assert wanted(path), path
@@ -125,6 +127,10 @@ def test_only_analytics_need_java() -> None:
 @pytest.mark.timeout(900)
 def test_the_build_stage_can_be_run(tmp_path: Path) -> None:
     """Its own commands, in a folder that has what `COPY . .` would bring."""
+    environment = {
+        **os.environ,
+        **dict(word.split("=") for word in stages()["build"].all_of("ENV")),
+    }
     source, target = tmp_path / "build", tmp_path / "opt"
     source.mkdir()
     for path in ROOT.iterdir():
@@ -139,7 +145,7 @@ def test_the_build_stage_can_be_run(tmp_path: Path) -> None:
             else word
             for word in words(step)
         ]
-        subprocess.run(command, cwd=source, check=True)
+        subprocess.run(command, cwd=source, check=True, env=environment)
     dynatops = target / "bin" / "dynatops"
     instance = str(tmp_path / "i.json.gz")
     for arguments in (
@@ -153,3 +159,4 @@ def test_the_build_stage_can_be_run(tmp_path: Path) -> None:
             [dynatops, *arguments], cwd=tmp_path, capture_output=True, text=True
         )
         assert outcome.returncode == 0, outcome.stderr
+        assert arguments != ["--version"] or "(compiled)" in outcome.stdout

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dynatops.cli.main import main
-from dynatops.version import VERSION
+from dynatops.version import VERSION, build_kind
 from tests.support.commands import COMMAND, Cluster, run, run_json
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -184,7 +184,7 @@ class TestOthers:
     def test_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(["--version"])
-        assert capsys.readouterr().out == f"dynatops {VERSION}\n"
+        assert capsys.readouterr().out == f"dynatops {VERSION} ({build_kind()})\n"
 
     def test_settings_all_have_a_meaning(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["settings", "--json"]) == 0

@@ -164,17 +164,20 @@ class TestDeliveries:
 
         return install
 
+    @pytest.mark.sabotage
     def test_an_event_delivered_twice(self, wrong_offer: Callable[..., None]) -> None:
         wrong_offer(lambda parts: parts * 2)
         verdict = SimulatedRun(CALM).play()
         assert any("came 2 times" in violation for violation in verdict.violations)
 
+    @pytest.mark.sabotage
     def test_an_event_not_delivered(self, wrong_offer: Callable[..., None]) -> None:
         count = iter(range(1_000_000))
         wrong_offer(lambda parts: parts if next(count) % 50 else [])
         verdict = SimulatedRun(CALM).play()
         assert any("events lost" in violation for violation in verdict.violations)
 
+    @pytest.mark.sabotage
     def test_events_out_of_order(self, wrong_offer: Callable[..., None]) -> None:
         # Topics of the system's own are none of a session's business.
         held_of: dict[str, list[RunPart]] = {}
@@ -194,6 +197,7 @@ class TestDeliveries:
         verdict = SimulatedRun(CALM).play()
         assert any("came after a later one" in violation for violation in verdict.violations)
 
+    @pytest.mark.sabotage
     def test_a_publication_never_acknowledged(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             "overlay.history.replication.Replication.acknowledge", lambda *_, **__: None
@@ -201,6 +205,7 @@ class TestDeliveries:
         verdict = SimulatedRun(CALM).play()
         assert any("never acknowledged" in violation for violation in verdict.violations)
 
+    @pytest.mark.sabotage
     def test_one_stamp_for_two_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             topic_log.TopicLog, "_stamped", _same_stamp(topic_log.TopicLog._stamped)
@@ -225,6 +230,7 @@ class TestCatalogue:
         verdict = broken(break_it, at_s=CALM.end_s - 0.000_1)
         assert any("is not in the catalogue" in violation for violation in verdict.violations)
 
+    @pytest.mark.sabotage
     def test_an_acknowledgement_that_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("overlay.history.replication.Replication._hold", lambda *_: False)
         monkeypatch.setattr(Announcing, "fresh", lambda self, now_s: [])

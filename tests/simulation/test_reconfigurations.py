@@ -185,6 +185,7 @@ class TestCheckers:
         monkeypatch.setattr(Reconfiguration, "_become", lambda self, state: None)
         assert noticed("is frozen")
 
+    @pytest.mark.sabotage
     def test_a_node_that_comes_without_its_copies(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Replication, "load", lambda self, states, now_s: None)
         assert noticed("events lost", crash_one_that_moved, range(17, 29, 11))

@@ -8,7 +8,7 @@ import pytest
 
 from broker_agent.core.sessions.session import Session
 from dynatops.client.core.work import Work, WorkItem
-from dynatops.client.subscription import Event
+from dynatops.client.events import Event
 from simulator.clients import PublishedEvent
 from simulator.run import SimulatedRun, Verdict
 from simulator.scenario import scenario_of

@@ -41,7 +41,14 @@ QUESTIONS = {
 }
 # It hears these from its node.
 FROM_ITS_NODE = {
-    *("on_send", "on_deliver", "on_deliver_bundle", "on_in_tree", "on_accepted"),
+    *(
+        "on_send",
+        "on_deliver",
+        "on_deliver_bundle",
+        "on_deliver_beats",
+        "on_in_tree",
+        "on_accepted",
+    ),
     *("on_announce", "on_repaired", "on_ready", "on_departed", "on_superseded", "on_notice"),
 }
 

@@ -26,6 +26,7 @@ from dynatops.v1.client_pb2 import (
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, Run, SessionMoved, TermSeq
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.base.catalogue import announcement_of, shard_topic, shard_topics
+from overlay.base.effects import Announce
 from overlay.base.identifiers import TermOwner, key_of
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.base.retention import LogBudget
@@ -433,14 +434,14 @@ class TestWildcards:
         assert heard(broker.hear("c1")) == [1]
 
     def test_a_new_topic_whose_history_was_lost_before_it_was_read(
-        self, broker: LoneBroker, monkeypatch: pytest.MonkeyPatch
+        self, broker: LoneBroker
     ) -> None:
         broker.connect("c1")
         broker.subscribe("c1", "quake/#")
         broker.run(1.0)
         broker.hear("c1")
         # Its name says that it began in a term which its rendezvous point does not know.
-        monkeypatch.setattr(broker.core.node.reigns, "began", lambda topic: 77 << 24)
+        broker.core.announcing.announce(Announce(TOPIC), 77 << 24)
         publish(broker, 1)
         broker.run(1.0)
         messages = broker.hear("c1")

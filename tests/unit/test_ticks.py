@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
 from dynatops.v1.client_pb2 import Hello
-from overlay.base.effects import Deliver
+from overlay.base.effects import DeliverBeats
 from overlay.base.identifiers import NodeId
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import NodeNet
@@ -61,7 +61,7 @@ def test_positions_that_are_due_together_are_repeated_a_part_at_a_time() -> None
     now_s = net.now_s + 5.0
     repeated: list[list[str]] = []
     for _ in range(3):
-        beats = [e.run.topic for e in node.tick(now_s) if isinstance(e, Deliver)]
-        repeated.append(beats)
+        beats = [e.beats.topics for e in node.tick(now_s) if isinstance(e, DeliverBeats)]
+        repeated.append([topic for topics_due in beats for topic in topics_due])
     assert [len(beats) for beats in repeated] == [250, 250, 100]
     assert sorted(topic for beats in repeated for topic in beats) == sorted(topics)

@@ -29,7 +29,7 @@ from dynatops.kit.observing.metrics import (
 )
 from dynatops.kit.observing.process_metrics import process_metrics
 from dynatops.lake.counters import LakeCounters
-from dynatops.version import VERSION
+from dynatops.version import VERSION, build_kind
 from overlay.base.counters import OverlayCounters
 from overlay.base.membership import Status
 
@@ -55,10 +55,11 @@ def _sessions(readings: BrokerReadings) -> Reading:
 PROCESS: Figures = [
     _g(
         "broker_info",
-        "1, with the broker's id and version.",
-        lambda r: {(r.agent.broker_id, VERSION): 1.0},
+        "1, with the broker's id, its version, and which build of it runs.",
+        lambda r: {(r.agent.broker_id, VERSION, build_kind()): 1.0},
         "broker",
         "version",
+        "build",
     ),
     _g(
         "broker_uptime_seconds",

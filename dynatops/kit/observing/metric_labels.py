@@ -10,6 +10,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         # The reference names them.
         "advice": "analytics jobs",
         "broker": "the broker's own id, one value in a process",
+        "build": "`pure Python`, `compiled`; one value in a process",
         "le": "upper bound, of histograms' `_bucket`",
         "manager": "the manager's own id, one value in a process",
         "method": "HTTP methods that exist, and `other`",

@@ -71,7 +71,9 @@ class Histogram:
 # What a reader answers: a number, a histogram, or one of these for each value of the label (or each
 # combination of values, where there are several labels).
 One = float | Histogram
-Reading = One | Mapping[str, One] | Mapping[tuple[str, str], One]
+Reading = (
+    One | Mapping[str, One] | Mapping[tuple[str, str], One] | Mapping[tuple[str, str, str], One]
+)
 
 
 @dataclass(frozen=True, slots=True)
