@@ -44,6 +44,7 @@ from dynatops.v1.overlay_pb2 import (
     TermSeq,
     TopicState,
 )
+from overlay.base.beats import Beats
 from overlay.base.catalogue import Entered
 from overlay.base.context import Context
 from overlay.base.counters import OverlayCounters
@@ -406,6 +407,8 @@ class Node:
             self.trees.on_run(run, now_s, way_us)
         for wire in message.bundles:
             self.trees.on_bundle(Bundle.from_wire(wire), now_s, way_us)
+        for beats in message.beats:
+            self.trees.on_beats(Beats.from_wire(beats), now_s)
 
     def on_publish_ack(self, sender: Peer, message: PublishAck, now_s: float) -> None:
         self._effects.append(Accepted(sender, message))

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from dynatops.kit.bundles import is_whole
 from dynatops.v1.overlay_pb2 import (
     Acknowledgements,
+    Beats,
     Bundle,
     Publication,
     Publish,
@@ -21,6 +22,7 @@ from dynatops.v1.overlay_pb2 import (
     Run,
     Runs,
 )
+from overlay.base.beats import are_whole
 from overlay.base.identifiers import NUMBER_MAX
 
 _COUNTING = frozenset(
@@ -36,7 +38,8 @@ def is_sound(message: Message) -> bool:
     if isinstance(message, Runs):
         # What passes most often, without looking at every field.
         runs = all(_is_sound_run(run) for run in message.runs)
-        return runs and all(map(_is_stamped_bundle, message.bundles))
+        bundles = all(map(_is_stamped_bundle, message.bundles))
+        return runs and bundles and all(map(_are_sound_beats, message.beats))
     if isinstance(message, Publish):
         publications = all(_is_sound_publication(each) for each in message.publications)
         return publications and all(map(_is_new_bundle, message.bundles))
@@ -44,6 +47,8 @@ def is_sound(message: Message) -> bool:
         return _is_sound_run(message)
     if isinstance(message, Bundle):
         return _is_stamped_bundle(message)
+    if isinstance(message, Beats):
+        return _are_sound_beats(message)
     if isinstance(message, Acknowledgements):
         return is_sound_columns(message)
     if isinstance(message, ReplicaAck):
@@ -82,6 +87,14 @@ def _highest(value: int | Iterable[int]) -> int:
 
 def _is_stamped_bundle(bundle: Bundle) -> bool:
     return bool(bundle.terms) and is_sound_bundle(bundle) and bundle.hops <= _HOPS_MAX
+
+
+def _are_sound_beats(wire: Beats) -> bool:
+    if not are_whole(wire):
+        return False
+    # What follows is still a number.
+    highest = max(*wire.terms, *wire.prev_terms, *wire.prev_seqs)
+    return highest <= NUMBER_MAX and max(wire.seqs) < NUMBER_MAX
 
 
 def _is_new_bundle(bundle: Bundle) -> bool:

@@ -26,7 +26,7 @@ from dynatops.client.core.publications import Ack, Confirmed
 from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
 from dynatops.client.core.work import Work, WorkItem, WorkLimits
-from dynatops.client.subscription import Event
+from dynatops.client.events import Event
 from dynatops.kit.filters import attributes_to_wire
 from dynatops.v1.client_pb2 import ClientFrame, Missed, ServerFrame, Subscribed, Welcome
 from dynatops.v1.overlay_pb2 import Events

@@ -79,6 +79,7 @@ from overlay.base.effects import (
     Accepted,
     Announce,
     Deliver,
+    DeliverBeats,
     DeliverBundle,
     InTree,
     Notice,
@@ -514,6 +515,9 @@ class Broker:
     def on_deliver_bundle(self, effect: DeliverBundle, now_s: float) -> None:
         self.publishing.timings.note_bundle(effect.bundle, now_s)
         self.subscriptions.readers.on_bundle(effect.bundle, now_s)
+
+    def on_deliver_beats(self, effect: DeliverBeats, now_s: float) -> None:
+        self.subscriptions.on_beats(effect.beats, now_s)
 
     def on_in_tree(self, effect: InTree, now_s: float) -> None:
         self.subscriptions.observe(effect.topic, effect.position, now_s)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 
 # Frames a second that a busy stream sends, and so many at once after a rest.
-FRAMES_PER_S = 1_000.0
+FRAMES_PER_S = 600.0
 # Where nobody waits for the next frame who would not wait for an answer to the last one as well.
 SELDOM_PER_S = 500.0
 _BURST = 20.0

@@ -1055,23 +1055,75 @@ class Runs(_message.Message):
 
     RUNS_FIELD_NUMBER: _builtins.int
     BUNDLES_FIELD_NUMBER: _builtins.int
+    BEATS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Run]: ...
     @_builtins.property
     def bundles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bundle]: ...
+    @_builtins.property
+    def beats(self) -> _containers.RepeatedCompositeFieldContainer[Global___Beats]: ...
     def __init__(
         self,
         *,
         runs: _abc.Iterable[Global___Run] | None = ...,
         bundles: _abc.Iterable[Global___Bundle] | None = ...,
+        beats: _abc.Iterable[Global___Beats] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles", "runs", b"runs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beats", b"beats", "bundles", b"bundles", "runs", b"runs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Runs: _TypeAlias = Runs  # noqa: Y015
+
+@_typing.final
+class Beats(_message.Message):
+    """Where topics stand that are quiet, in columns that are equally long: each is a run of no events
+    (see Run.beat), said together with others.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    SEQS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    PREV_TERMS_FIELD_NUMBER: _builtins.int
+    PREV_SEQS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of the last event."""
+
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def prev_terms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where each term began, in the term before; 0 in the first."""
+
+    @_builtins.property
+    def prev_seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        terms: _abc.Iterable[_builtins.int] | None = ...,
+        seqs: _abc.Iterable[_builtins.int] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+        prev_terms: _abc.Iterable[_builtins.int] | None = ...,
+        prev_seqs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "prev_seqs", b"prev_seqs", "prev_terms", b"prev_terms", "seqs", b"seqs", "terms", b"terms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Beats: _TypeAlias = Beats  # noqa: Y015
 
 @_typing.final
 class Bundle(_message.Message):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import Fetched, PeerFrame, Position, PublishAck, Run
+from overlay.base.beats import Beats
 from overlay.base.identifiers import NodeId
 from overlay.base.peers import ANY_NODE, Directory, Peer
 
@@ -34,6 +35,13 @@ class DeliverBundle:
     """The same of a stamped bundle: all its topics are subscribed to."""
 
     bundle: Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverBeats:
+    """Topics that this node's broker subscribes to stand here."""
+
+    beats: Beats
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,7 @@ Effect = (
     Send
     | Deliver
     | DeliverBundle
+    | DeliverBeats
     | InTree
     | Accepted
     | Repaired
@@ -162,13 +171,16 @@ class Outbox:
         """Append an event run; runs in a row share one message."""
         messages = self.to(peer).messages
         last = messages[-1] if messages else None
-        # What follows a bundle is to come after it.
-        if last is None or not last.HasField("runs") or last.runs.bundles:
+        # What follows a bundle, or heartbeats, is to come after them.
+        if last is None or not last.HasField("runs") or last.runs.bundles or last.runs.beats:
             last = messages.add()
         last.runs.runs.append(run)
 
     def bundle(self, peer: Peer, bundle: Bundle) -> None:
         bundle.fill(self.to(peer).messages.add().runs.bundles.add())
+
+    def beats(self, peer: Peer, beats: Beats) -> None:
+        beats.fill(self.to(peer).messages.add().runs.beats.add())
 
     def replicate(self, peer: Peer, run: Run) -> None:
         messages = self.to(peer).messages

@@ -208,6 +208,11 @@ class TopicReader:
         self.clock += 1
         return True
 
+    def has_just_read(self, term: int, seq: int) -> bool:
+        """Whether it has read that far and knows of no more: to be told so again is no news."""
+        at = self.position
+        return at == (term, seq) and at == self._known and not self.is_ahead and not self._parked
+
     def fetched(self, answer: Fetched) -> ReadResult:
         """The rendezvous point's answer to `seen`."""
         ready: list[RunPart] = []

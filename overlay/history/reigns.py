@@ -26,6 +26,7 @@ from dynatops.v1.overlay_pb2 import (
     Run,
     TermSeq,
 )
+from overlay.base.beats import Beats
 from overlay.base.catalogue import Entered, is_catalogue, is_system
 from overlay.base.context import Context
 from overlay.base.identifiers import NUMBER_MAX, TERM_CLAIM_MAX, Key, NodeId, key_of
@@ -436,6 +437,24 @@ class Reigns:
             prev_seq=log.origin[1],
         )
         self._trees.disseminate(beat)
+        self._plan_next_beat(reign, now_s)
+
+    def _announce_together(self, reigns: Sequence[Reign], now_s: float) -> None:
+        for reign in reigns:
+            reign.beat += 1
+        logs = [reign.log for reign in reigns]
+        beats = Beats(
+            [log.topic for log in logs],
+            [log.term for log in logs],
+            [log.seq for log in logs],
+            [reign.beat for reign in reigns],
+            [log.origin for log in logs],
+        )
+        self._trees.disseminate_beats(beats)
+        for reign in reigns:
+            self._plan_next_beat(reign, now_s)
+
+    def _plan_next_beat(self, reign: Reign, now_s: float) -> None:
         settings = self._settings
         pause_s = max(2 * reign.beat_pause_s, settings.heartbeat_first_s)
         reign.beat_pause_s = min(pause_s, settings.heartbeat_max_s)
@@ -460,6 +479,7 @@ class Reigns:
             heapq.heapify(self._beats)
 
     def tick(self, now_s: float) -> None:
+        due: list[Reign] = []
         for _ in range(_BEATS_PER_TICK):
             if not self._beats or self._beats[0][0] > now_s:
                 break
@@ -470,8 +490,16 @@ class Reigns:
             quiet_at_s = reign.active_s + self._settings.heartbeat_first_s
             if reign.beat == 0 and quiet_at_s > now_s:
                 self._plan_beat(reign, quiet_at_s)
-            else:
+            elif is_system(topic):
                 self.announce(reign, now_s)
+            else:
+                # Not to be found once more before it has been announced.
+                reign.beat_due_s = 0.0
+                due.append(reign)
+        if len(due) == 1:
+            self.announce(due[0], now_s)
+        elif due:
+            self._announce_together(due, now_s)
         self._listing.tick(now_s)
         if now_s >= self._sweep_due_s:
             self._sweep_due_s = now_s + self._settings.topic_idle_s / 10

@@ -31,9 +31,10 @@ from dynatops.v1.overlay_pb2 import (
     TreeState,
     TreeUpdate,
 )
+from overlay.base.beats import Beats
 from overlay.base.catalogue import is_system
 from overlay.base.context import Context
-from overlay.base.effects import Deliver, DeliverBundle, InTree
+from overlay.base.effects import Deliver, DeliverBeats, DeliverBundle, InTree
 from overlay.base.identifiers import Key, NodeId, key_of
 from overlay.base.node_counts import NodeCounts
 from overlay.base.peers import Peer
@@ -398,6 +399,10 @@ class Trees:
         """The same, of all that has been stamped in a bundle; the trees are those of its topics."""
         self._pass_on_bundle(bundle, enumerate(trees))
 
+    def disseminate_beats(self, beats: Beats) -> None:
+        """The same of topics that stand still."""
+        self._pass_on_beats(beats, ((p, self._tree(t)) for p, t in enumerate(beats.topics)))
+
     def on_run(self, run: Run, now_s: float, way_us: int = 0) -> None:
         """`way_us` is the round trip between the sender and this node, if it is known."""
         tree = self.topics.get(run.topic)
@@ -478,6 +483,43 @@ class Trees:
             counters.tree_delivered_hops += count * bundle.hops
             counters.tree_delivered_way_us += count * bundle.way_us
             self._effects.append(DeliverBundle(bundle.pick(mine)))
+
+    def on_beats(self, beats: Beats, now_s: float) -> None:
+        """As `on_run` for each of them."""
+        self._pass_on_beats(beats, self._newer_of(beats, now_s))
+
+    def _newer_of(self, beats: Beats, now_s: float) -> Iterator[tuple[int, TopicTree]]:
+        """Those that have not come by here: their places, and their trees."""
+        for place, topic in enumerate(beats.topics):
+            tree = self.topics.get(topic)
+            if tree is None or not tree.entrusted:
+                continue
+            term = beats.terms[place]
+            if (term, beats.seqs[place], beats.counts[place]) <= tree.position:
+                self._counters.tree_repeats += 1
+                if term < tree.position[0]:
+                    self._requests.root_is_outdated(tree, now_s)
+            elif tree.is_root:
+                self._requests.tell_term(tree, term)
+            else:
+                yield place, tree
+
+    def _pass_on_beats(self, beats: Beats, newer: Iterable[tuple[int, TopicTree]]) -> None:
+        mine: list[int] = []
+        by_child: dict[NodeId, tuple[Peer, list[int]]] = {}
+        for place, tree in newer:
+            term, origin = beats.terms[place], beats.origins[place]
+            if tree.position[0] != term or origin[0]:
+                tree.origin = origin
+            tree.position = (term, beats.seqs[place], beats.counts[place])
+            for child in self._children_of(tree):
+                by_child.setdefault(child.node_id, (child, []))[1].append(place)
+            if self._me.node_id in tree.entrusted:
+                mine.append(place)
+        for child, places in by_child.values():
+            self._outbox.beats(child, beats.pick(places))
+        if mine:
+            self._effects.append(DeliverBeats(beats.pick(mine)))
 
     def _children_of(self, tree: TopicTree) -> tuple[Peer, ...]:
         if tree.children is None:

@@ -54,7 +54,11 @@ def test_whatever_is_public_says_what_it_is(thing: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "face", [Client, SyncClient, dynatops.Subscription, SyncSubscription, dynatops.Event]
+    "face",
+    [
+        *(Client, SyncClient, dynatops.Subscription, SyncSubscription),
+        *(dynatops.Batch, dynatops.Event),
+    ],
 )
 def test_every_public_method_says_what_it_does(face: type) -> None:
     members = inspect.getmembers(face, lambda m: inspect.isfunction(m) or isinstance(m, property))

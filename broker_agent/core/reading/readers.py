@@ -22,6 +22,7 @@ from dynatops.kit.bundles import Bundle
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import MissCause
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
+from overlay.base.beats import Beats
 from overlay.base.catalogue import is_system
 from overlay.history.reader import TopicReader
 
@@ -288,6 +289,16 @@ class Readers:
         self._unsaved.all_topics(bundle.topics)
         for place in singly:
             self.on_run(bundle.run_at(place), now_s)
+
+    def news_in(self, beats: Beats) -> Iterator[int]:
+        """The places of those that say more than is known here, or may."""
+        for place, topic in enumerate(beats.topics):
+            entry = self._topics.get(topic)
+            if entry is None:
+                continue
+            term, seq = beats.terms[place], beats.seqs[place]
+            if not (entry.is_plain and entry.live.reader.has_just_read(term, seq)):
+                yield place
 
     def on_repair(self, answer: Fetched, now_s: float) -> ReadTopic | None:
         entry = self._topics.get(answer.topic)

@@ -25,6 +25,7 @@ from dynatops.kit.filters import Filter, pattern_matches
 from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run, TermSeq
+from overlay.base.beats import Beats
 from overlay.base.catalogue import began_in, is_system, shard_topics
 from overlay.base.identifiers import key_of
 from overlay.history.reader import TopicReader
@@ -445,6 +446,11 @@ class Subscriptions:
 
     def on_run(self, run: Run, now_s: float) -> None:
         self._after_input(self.readers.on_run(run, now_s), now_s)
+
+    def on_beats(self, beats: Beats, now_s: float) -> None:
+        """Most say what is known here; the others are looked at one by one."""
+        for place in self.readers.news_in(beats):
+            self.on_run(beats.run_at(place), now_s)
 
     def on_repair(self, answer: Fetched, now_s: float) -> None:
         self._after_input(self.readers.on_repair(answer, now_s), now_s)
