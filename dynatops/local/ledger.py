@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from dynatops.client.aio import Client
-from dynatops.client.subscription import Event
+from dynatops.client.events import Event
 
 # Around giving up a subscription, for this long nothing is owed.
 FAREWELL_S = 1.0

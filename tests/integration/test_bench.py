@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks import data_plane
+from benchmarks import data_plane, data_plane_clients, data_plane_systems
 from dynatops.cli.main import main
 from dynatops.local.bench.processes import percentile, thinned
 from dynatops.local.bench.pubsub import PubSubPlan, _batches
@@ -179,12 +182,67 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "127.0.0.1:1" in capsys.readouterr().err
 
 
+def test_ours_over_a_small_grid(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = ["--topics", "1,3", "--bytes", "100,16000", "--scale", "0.002", "--rounds", "1"]
+    assert data_plane.main([*grid, "--systems", "dynatops", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    cells = {(cell["topics"], cell["bytes"]): cell["systems"] for cell in report["cells"]}
+    assert cells.keys() == {(1, 100), (1, 16_000), (3, 100), (3, 16_000)}
+    for systems in cells.values():
+        told = systems["dynatops"]
+        assert told["sent"] >= 1_000
+        assert (told["missed"], told["stopped"], told["failed"]) == (0, [], [])
+        assert told["events_per_s"] > 0
+        for role in ("server", "publisher", "subscriber"):
+            assert 0 <= told[f"{role}_cpu_us_per_event"] < 10_000
+    # No worker was killed while it ended by itself.
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_a_run_beside_others_ends() -> None:
+    """It sends no longer than it may; what was sent by then comes, and it is said."""
+    run = asyncio.run(
+        data_plane.measure("dynatops", data_plane.GridCell(3, 100), 10**9, Path(), limit_s=0.3)
+    )
+    assert 0 < run.sent == run.heard < 10**9
+    assert run.events_per_s > 0
+    assert (run.stopped, run.failed) == ("after 0.3 s", "")
+
+
+def test_a_missed_event_beside_others_is_said(running_tight: str) -> None:
+    """What does not come is waited for no longer than it may take."""
+
+    async def measure() -> data_plane.FlowRun:
+        plan = data_plane_clients.FlowPlan(1, 100, 20_000, 20_000, still_s=2.0)
+        server = data_plane_systems.RunningServer(running_tight, os.getpid())
+        return await data_plane.run_flow("dynatops", plan, server, Path(), limit_s=20.0)
+
+    run = asyncio.run(measure())
+    assert run.missed > 0
+    assert run.heard > 0
+
+
+def test_a_server_that_does_not_come_up_fails_its_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = replace(
+        data_plane_systems.SYSTEMS["dynatops"], server=lambda *_: [sys.executable, "-c", ""]
+    )
+    monkeypatch.setitem(data_plane_systems.SYSTEMS, "dynatops", broken)
+    report = asyncio.run(data_plane.compare([data_plane.GridCell()], ["dynatops"], rounds=1))
+    (told,) = report["cells"][0]["systems"].values()
+    assert told["failed"] == ["the server ended at once, exit code 0"]
+    assert data_plane.ours_lacks(report)
+
+
 def test_beside_others() -> None:
     """What is not installed is named; what is, is measured."""
-    report = asyncio.run(data_plane.compare(rounds=1, scale=0.005))
-    assert report["events_per_s"]["dynatops"] > 0
-    others = report["dynatops_times"].keys() | report["not_installed"].keys()
-    assert others == {"nats", "mosquitto", "amqtt"}
+    names = list(data_plane_systems.SYSTEMS)
+    report = asyncio.run(data_plane.compare([data_plane.GridCell()], names, rounds=1, scale=0.005))
+    (cell,) = report["cells"]
+    assert cell["systems"]["dynatops"]["events_per_s"] > 0
+    assert cell["systems"].keys() | report["not_installed"].keys() == set(names)
+    assert cell["dynatops_times"].keys() == cell["systems"].keys() - {"dynatops"}
 
 
 def test_percentiles() -> None:

@@ -28,21 +28,20 @@ STANDSTILL_S = 20.0
 
 
 class BenchWorker:
-    """A module of this package, run as a process with arguments."""
+    """A module of this package, or another program that says lines of JSON, run as a process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
     async def start(cls, module: str, *arguments: str) -> BenchWorker:
+        return await cls.of_program(sys.executable, "-m", module, *arguments)
+
+    @classmethod
+    async def of_program(cls, *command: str) -> BenchWorker:
         return cls(
             await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                module,
-                *arguments,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
+                *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
             )
         )
 
@@ -147,6 +146,11 @@ class BenchWindow:
             moved = asyncio.create_task(self._moved.wait())
             await asyncio.wait((moved, self._following), return_when=asyncio.FIRST_COMPLETED)
             moved.cancel()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be told."""
+        return self._following.done()
 
     async def ended(self) -> None:
         """Wait until nothing more will be told: the subscriber has everything."""

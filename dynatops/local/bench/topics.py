@@ -169,8 +169,8 @@ class _Publisher:
         if self._ack is dynatops.Ack.NONE:
             await self._call(numbers, window, of_event)
         else:
-            calls = (self._call_and_wait(numbers, window, of_event) for _ in range(plan.window))
-            await asyncio.gather(*calls)
+            # What is under way is what is waited for.
+            await asyncio.gather(*(self._call_and_wait(numbers) for _ in range(events)))
         await self._client.flush()
 
     async def _call(self, numbers: Any, window: BenchWindow, of_event: float) -> None:
@@ -181,11 +181,10 @@ class _Publisher:
                 await window.room(round(number * of_event))
             await publish(names[number % topics], payload, ack=none)
 
-    async def _call_and_wait(self, numbers: Any, window: BenchWindow, of_event: float) -> None:
+    async def _call_and_wait(self, numbers: Any) -> None:
         publish, payload, ack = self._client.publish, self._payload, self._ack
         names, topics, acks_us = self._names, self._plan.topics, self.acks_us
         for number in numbers:
-            await window.room(round(number * of_event))
             since_ns = time.perf_counter_ns()
             await publish(names[number % topics], payload, ack=ack)
             if len(acks_us) < _SAMPLES_MAX:
