@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from dynatops.client.errors import PublishError as PublishError
     from dynatops.client.errors import SubscribeError as SubscribeError
     from dynatops.client.errors import WrongLoopError as WrongLoopError
+    from dynatops.client.events import Batch as Batch
+    from dynatops.client.events import Event as Event
     from dynatops.client.opening import connect as connect
-    from dynatops.client.subscription import Event as Event
     from dynatops.client.subscription import Gap as Gap
     from dynatops.client.subscription import Subscription as Subscription
     from dynatops.client.sync import SyncClient as SyncClient
@@ -53,13 +54,14 @@ _HOMES = {
     "ArgumentTypeError": "dynatops.client.errors",
     "ArgumentValueError": "dynatops.client.errors",
     "AttributesError": "dynatops.kit.filters",
+    "Batch": "dynatops.client.events",
     "CallbackError": "dynatops.client.errors",
     "Client": "dynatops.client.aio",
     "ClientFailedError": "dynatops.client.errors",
     "ClosedError": "dynatops.client.errors",
     "ConnectError": "dynatops.client.errors",
     "DynatopsError": "dynatops.client.errors",
-    "Event": "dynatops.client.subscription",
+    "Event": "dynatops.client.events",
     "Filter": "dynatops.kit.filters",
     "FilterError": "dynatops.kit.filters",
     "Gap": "dynatops.client.subscription",

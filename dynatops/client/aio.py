@@ -17,13 +17,14 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from dynatops.client.arguments import (
+    PublishingLimits,
     check_attributes,
     check_callback,
+    check_events,
     check_pattern_list,
     check_patterns,
     check_payloads,
@@ -33,6 +34,7 @@ from dynatops.client.arguments import (
     checked_ack,
     checked_payload,
     chunks_of,
+    event_chunks,
 )
 from dynatops.client.core.client_core import SessionWishes
 from dynatops.client.core.publications import Ack, AckName, Payload
@@ -41,6 +43,7 @@ from dynatops.client.core.work import AckMode, WorkItem, WorkLimits
 from dynatops.client.engine import Engine, OnConnection
 from dynatops.client.errors import AckError, ClosedError, PublishError, SubscribeError
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
+from dynatops.client.waiting import Together
 from dynatops.client.working import (
     WorkLinks,
     WorkQueue,
@@ -49,11 +52,12 @@ from dynatops.client.working import (
 from dynatops.kit.filters import Filter, Value, attributes_to_wire
 from dynatops.kit.security.tls import Tls
 from dynatops.kit.topics import TOPIC_BYTES_MAX, check_topic
+from dynatops.v1.client_pb2 import Welcome
 from dynatops.v1.overlay_pb2 import Attribute
 
-# A dead letter topic that does not take an event is asked again after so long.
 # Past so much that is not handed to the network yet, publishing lets other tasks run.
 _GATHERED_BYTES_MAX = 128 << 10
+# A dead letter topic that does not take an event is asked again after so long.
 _DEAD_LETTER_RETRY_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -77,6 +81,9 @@ class Client:
         self._work_links = WorkLinks(
             self._inbox.taking, self._engine.tell_taken, self._engine.told, self.flush, self._bury
         )
+        # What a broker takes, and the broker's word for it; none yet.
+        self._limits = PublishingLimits(TOPIC_BYTES_MAX, sys.maxsize)
+        self._limits_of: Welcome | None = None
         # Events on their way to a dead letter topic.
         self._burials: set[asyncio.Task[None]] = set()
 
@@ -152,12 +159,24 @@ class Client:
         Raises TopicError, AttributesError or ArgumentError if the call cannot be right, and
         PublishError if the event is refused, or not acknowledged within `timeout_s` seconds.
         """
-        level, wire = self._check_publishing(topic, attributes, ack, timeout_s)
-        data = checked_payload(payload)
-        number = await self._take_for_sending(topic, (data,), len(data), level, wire)
+        limits = self._publishing_limits()
+        if type(topic) is not str or topic not in limits.right_topics:
+            limits.check_topic(topic)
+        level, wire = _checked_options(attributes, ack, timeout_s)
+        data = payload if type(payload) is bytes else checked_payload(payload)
+        engine, publications = self._engine, self._core.publications
+        # What `_pause` looks at, without its coroutine.
+        if publications.open_bytes > _GATHERED_BYTES_MAX or not engine.window_open.is_set():
+            limits = await self._pause()
+        if len(data) > limits.payload_bytes_max:
+            raise _too_large(topic, data, limits)
+        now_us = time.time_ns() // 1_000
+        number = publications.publish(topic, (data,), level, now_us, wire)
+        engine.has_taken_in()
         if level is not Ack.NONE:
             await self._waiting.published(topic, number, timeout_s)
 
+    @overload
     async def publish_many(
         self,
         topic: str,
@@ -166,66 +185,109 @@ class Client:
         attributes: Mapping[str, Value] | None = None,
         ack: Ack | AckName = Ack.REPLICATED,
         timeout_s: float = 30.0,
+    ) -> None: ...
+
+    @overload
+    async def publish_many(
+        self,
+        events: Iterable[tuple[str, Payload]],
+        /,
+        *,
+        attributes: Mapping[str, Value] | None = None,
+        ack: Ack | AckName = Ack.REPLICATED,
+        timeout_s: float = 30.0,
+    ) -> None: ...
+
+    async def publish_many(
+        self,
+        topic: str | Iterable[tuple[str, Payload]],
+        payloads: Iterable[Payload] | None = None,
+        *,
+        attributes: Mapping[str, Value] | None = None,
+        ack: Ack | AckName = Ack.REPLICATED,
+        timeout_s: float = 30.0,
     ) -> None:
-        """Publish events in this order, and wait once, until the last has reached its level.
+        """Publish events in this order, and wait once, until the last has reached its level: of one
+        topic, `publish_many(topic, payloads)`, or of several, `publish_many(events)`, pairs of a
+        topic and a payload; then until the last of each topic has.
 
         Each of them has these `attributes`. Of a list, nothing is published if one of it is no
-        payload; of anything else that yields payloads, what comes before that one is.
+        payload, or no such pair; of anything else that yields them, what comes before that one is.
         """
-        level, wire = self._check_publishing(topic, attributes, ack, timeout_s)
+        limits = self._publishing_limits()
+        if payloads is None and not isinstance(topic, str):
+            level, wire = _checked_options(attributes, ack, timeout_s)
+            check_events(topic)
+            await self._publish_each(event_chunks(topic, limits), level, wire, timeout_s)
+            return
+        limits.check_topic(topic)
+        level, wire = _checked_options(attributes, ack, timeout_s)
         check_payloads(payloads)
         number = 0
-        for data in chunks_of(payloads):
-            largest = max(map(len, data))
-            number = await self._take_for_sending(topic, data, largest, level, wire)
+        for data in chunks_of(payloads or ()):
+            number = await self._publish_run(str(topic), data, level, wire)
         if number and level is not Ack.NONE:
-            await self._waiting.published(topic, number, timeout_s)
+            await self._waiting.published(str(topic), number, timeout_s)
 
-    async def _take_for_sending(
+    async def _publish_run(
+        self, topic: str, payloads: Sequence[bytes], ack: Ack, attributes: list[Attribute] | None
+    ) -> int:
+        """The number of the last."""
+        limits = await self._pause()
+        count = limits.fitting(payloads)
+        number = 0
+        if count:
+            now_us, fitting = time.time_ns() // 1_000, payloads[:count]
+            number = self._core.publications.publish(topic, fitting, ack, now_us, attributes)
+            self._engine.has_taken_in()
+        if count < len(payloads):
+            raise _too_large(topic, payloads[count], limits)
+        return number
+
+    async def _publish_each(
         self,
-        topic: str,
-        payloads: Sequence[bytes],
-        largest: int,
+        chunks: Iterable[tuple[Sequence[str], Sequence[bytes]]],
         ack: Ack,
         attributes: list[Attribute] | None,
-    ) -> int:
+        timeout_s: float,
+    ) -> None:
+        publications, waiting, together = self._core.publications, self._waiting, Together()
+        for topics, payloads in chunks:
+            limits = await self._pause()
+            count = limits.fitting(payloads)
+            now_us = time.time_ns() // 1_000
+            last = publications.publish_each(
+                topics[:count], payloads[:count], ack, now_us, attributes
+            )
+            if ack is not Ack.NONE:
+                waiting.add(together, last)
+            self._engine.has_taken_in()
+            if count < len(payloads):
+                raise _too_large(topics[count], payloads[count], limits)
+        if ack is not Ack.NONE:
+            await waiting.published_together(together, timeout_s)
+
+    async def _pause(self) -> PublishingLimits:
+        """Until no more is under way than the network takes; and what an application has gathered
+        that does nothing but publish goes out first. What the broker takes then."""
+        if self._core.publications.open_bytes > _GATHERED_BYTES_MAX:
+            await asyncio.sleep(0)
         if not self._engine.window_open.is_set():
             await self._engine.window_open.wait()
         self._engine.raise_if_failed()
-        welcome = self._core.welcome
-        limit = welcome.payload_bytes_max if welcome is not None else sys.maxsize
-        fitting = payloads
-        if largest > limit:
-            fitting = list(takewhile(lambda payload: len(payload) <= limit, payloads))
-        number = 0
-        if fitting:
-            now_us = time.time_ns() // 1_000
-            number = self._core.publications.publish(topic, fitting, ack, now_us, attributes)
-            self._engine.adjust_window()
-            self._engine.wake()
-            if self._core.publications.open_bytes > _GATHERED_BYTES_MAX:
-                # Let it go out: an application that does nothing but publish never waits otherwise.
-                await asyncio.sleep(0)
-        if fitting is not payloads:
-            nbytes = len(payloads[len(fitting)])
-            reason = f"the payload has {nbytes:,} bytes; the limit is {limit:,}"
-            raise PublishError(topic, reason)
-        return number
+        return self._publishing_limits()
 
-    def _check_publishing(
-        self,
-        topic: str,
-        attributes: Mapping[str, Value] | None,
-        ack: Ack | AckName,
-        timeout_s: float,
-    ) -> tuple[Ack, list[Attribute] | None]:
+    def _publishing_limits(self) -> PublishingLimits:
+        """Raises ClosedError, and what else forbids a call from here."""
         self._engine.check_usable()
-        check_text(topic, "topic")
         welcome = self._core.welcome
-        check_topic(topic, welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX)
-        check_attributes(attributes)
-        check_timeout(timeout_s)
-        return checked_ack(ack), attributes_to_wire(attributes) if attributes else None
+        if welcome is not self._limits_of:
+            self._limits_of = welcome
+            self._limits = PublishingLimits(
+                welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX,
+                welcome.payload_bytes_max if welcome is not None else sys.maxsize,
+            )
+        return self._limits
 
     async def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until a broker has taken everything published so far, acknowledged or not."""
@@ -398,3 +460,18 @@ class Client:
         if gone and self._engine.failure is None:
             self._core.unsubscribe(gone)
             self._engine.wake()
+
+
+def _checked_options(
+    attributes: Mapping[str, Value] | None, ack: Ack | AckName, timeout_s: float
+) -> tuple[Ack, list[Attribute] | None]:
+    if attributes is not None:
+        check_attributes(attributes)
+    check_timeout(timeout_s)
+    level = ack if type(ack) is Ack else checked_ack(ack)
+    return level, attributes_to_wire(attributes) if attributes else None
+
+
+def _too_large(topic: str, payload: bytes, limits: PublishingLimits) -> PublishError:
+    reason = f"the payload has {len(payload):,} bytes; the limit is {limits.payload_bytes_max:,}"
+    return PublishError(topic, reason)

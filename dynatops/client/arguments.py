@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -20,6 +21,7 @@ from dynatops.client.errors import ArgumentTypeError, ArgumentValueError
 from dynatops.kit.addresses import split_address
 from dynatops.kit.filters import pattern_matches
 from dynatops.kit.security.tls import Tls
+from dynatops.kit.topics import check_topic
 
 CLIENT_ID_BYTES_MAX = 256
 # Events that one subscription may have in hand; how often one may be handed out.
@@ -27,6 +29,10 @@ IN_FLIGHT_MAX = 10_000
 DELIVERIES_MAX = 1_000_000
 KEEP_S_MAX = (1 << 32) - 1
 _PORT_MAX = 65_535
+# Topics found right that a client knows.
+_RIGHT_TOPICS_MAX = 65_536
+# How long events are gathered that are made one by one.
+_CHUNK_S = 0.001
 _BINARY = (bytes, bytearray, memoryview)
 _ACKS = {ack.name.lower(): ack for ack in Ack}
 
@@ -54,6 +60,88 @@ def check_payloads(payloads: object) -> None:
         for index, payload in enumerate(payloads):
             if type(payload) is not bytes:
                 checked_payload(payload, f"payloads[{index}]")
+
+
+class PublishingLimits:
+    """What the present broker takes; and topics that have been found right by that, lately: most
+    are published on again and again."""
+
+    def __init__(self, topic_bytes_max: int, payload_bytes_max: int) -> None:
+        self.payload_bytes_max = payload_bytes_max
+        self.right_topics: set[str] = set()
+        self._topic_bytes_max = topic_bytes_max
+
+    def fitting(self, payloads: Sequence[bytes]) -> int:
+        """How many go before the first that is too large."""
+        limit = self.payload_bytes_max
+        if max(map(len, payloads), default=0) <= limit:
+            return len(payloads)
+        return next(i for i, payload in enumerate(payloads) if len(payload) > limit)
+
+    def check_topic(self, topic: object, name: str = "topic") -> None:
+        """Needed of those only that are not among `right_topics`."""
+        if not isinstance(topic, str):
+            raise ArgumentTypeError(name, topic, "a text")
+        check_topic(topic, self._topic_bytes_max)
+        if len(self.right_topics) >= _RIGHT_TOPICS_MAX:
+            self.right_topics.clear()
+        self.right_topics.add(topic)
+
+
+def check_events(events: object) -> None:
+    """That it can be gone through."""
+    wanted = "a list of pairs, topic and payload, or anything else to go through with `for`"
+    if isinstance(events, Mapping):
+        raise ArgumentTypeError("events", events, f"{wanted}: call .items() on a mapping")
+    if isinstance(events, _BINARY) or not isinstance(events, Iterable):
+        raise ArgumentTypeError("events", events, wanted)
+
+
+def event_chunks(
+    events: Iterable[object], limits: PublishingLimits
+) -> Iterator[tuple[list[str], list[bytes]]]:
+    """Topics and payloads that may be taken in at once, in order. Of a list all are checked before
+    there is any. What makes its items when it is asked may take its time, or fail: what it has made
+    is gathered for a millisecond, and is not lost."""
+    topics: list[str] = []
+    payloads: list[bytes] = []
+    nbytes = 0
+    is_list = isinstance(events, (list, tuple))
+    until_s = time.monotonic() + _CHUNK_S
+    try:
+        for index, pair in enumerate(events):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise ArgumentTypeError(f"events[{index}]", pair, "a pair: a topic, a payload")
+            topic, payload = pair
+            if type(topic) is not str or topic not in limits.right_topics:
+                limits.check_topic(topic, f"events[{index}][0]")
+            if type(payload) is not bytes:
+                payload = checked_payload(payload, f"events[{index}][1]")
+            topics.append(topic)
+            payloads.append(payload)
+            if is_list:
+                continue
+            nbytes += len(payload)
+            if (
+                len(topics) < RUN_EVENTS_MAX
+                and nbytes < RUN_BYTES_MAX
+                and time.monotonic() < until_s
+            ):
+                continue
+            yield topics, payloads
+            topics, payloads, nbytes = [], [], 0
+            until_s = time.monotonic() + _CHUNK_S
+    except Exception:
+        if topics and not is_list:
+            yield topics, payloads
+        raise
+    first = 0
+    while first < len(topics):
+        count = RUN_EVENTS_MAX
+        while count > 1 and sum(map(len, payloads[first : first + count])) > RUN_BYTES_MAX:
+            count //= 2
+        yield topics[first : first + count], payloads[first : first + count]
+        first += count
 
 
 def chunks_of(payloads: Iterable[object]) -> Iterator[Sequence[bytes]]:

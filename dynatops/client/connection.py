@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from dynatops.kit.security.tls import Tls, explain, open_channel
 from dynatops.kit.serving.keepalive import keepalive_options
-from dynatops.v1.client_pb2 import ClientFrame, ServerFrame
+from dynatops.v1.client_pb2 import ServerFrame
 
 METHOD = "/dynatops.v1.PubSub/Connect"
 MESSAGE_BYTES_MAX = 32 << 20
@@ -36,15 +36,18 @@ class Connection:
                 ("grpc.enable_retries", 0),
             ],
         )
-        self._call = self._channel.stream_stream(
-            METHOD,
-            request_serializer=ClientFrame.SerializeToString,
-            response_deserializer=_parse,
-        )()
+        # Frames come encoded.
+        self._call: grpc.aio.StreamStreamCall[bytes, ServerFrame | None] = (
+            self._channel.stream_stream(
+                METHOD,
+                response_deserializer=_parse,
+            )()
+        )
 
-    async def write(self, frame: ClientFrame) -> None:
+    async def write(self, raw: bytes) -> None:
+        """Send an encoded ClientFrame."""
         try:
-            await self._call.write(frame)
+            await self._call.write(raw)
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
             raise ConnectionLostError(_reason(error)) from error
 

@@ -19,7 +19,12 @@ from dynatops.client.callbacks import report_failing
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core.client_core import ClientCore, Item, SessionWishes
 from dynatops.client.core.destinations import Destination, Destinations
-from dynatops.client.core.publications import Confirmed, ConfirmedColumns, Rejected
+from dynatops.client.core.publications import (
+    Confirmed,
+    ConfirmedColumns,
+    Publications,
+    Rejected,
+)
 from dynatops.client.core.reading import Arrived, ArrivedBundle
 from dynatops.client.errors import (
     AccessError,
@@ -46,6 +51,9 @@ from dynatops.v1.client_pb2 import (
 _FRAME_BYTES_MAX = 256 << 10
 # Bytes gathered or unacknowledged past which publishing waits.
 _WINDOW_BYTES = 8 << 20
+# A small frame looks so often whether there is enough in it, and goes then.
+_GATHER_STEPS = 8
+_GATHER_STEP_S = 0.001
 _HELLO_TIMEOUT_S = 5.0
 _BACKOFF_MIN_S = 0.05
 _BACKOFF_MAX_S = 2.0
@@ -164,7 +172,8 @@ class Engine:
 
     def check_usable(self) -> None:
         """Raises ClosedError, and what else forbids a call from here."""
-        self.raise_if_failed()
+        if self.failure is not None:
+            self.raise_if_failed()
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoopError(connected=self._loop is not None)
 
@@ -233,7 +242,7 @@ class Engine:
         )
         try:
             async with asyncio.timeout(_HELLO_TIMEOUT_S):
-                await connection.write(hello)
+                await connection.write(hello.SerializeToString())
                 self._take_in(await connection.read())
             if self.core.welcome is not None:
                 self._destinations.reached(destination.address)
@@ -268,6 +277,8 @@ class Engine:
             await self._has_output.wait()
             awaits = self.core.publications.awaits_acknowledgements
             await pacer.turn(SELDOM_PER_S if awaits else FRAMES_PER_S)
+            if awaits:
+                await self._gather(self.core.publications)
             self._has_output.clear()
             tell, self._should_tell = self._should_tell, False
             told, self._telling = self._telling, []
@@ -276,11 +287,21 @@ class Engine:
             try:
                 while (frame := self.core.take_frame(_FRAME_BYTES_MAX, tell=tell)) is not None:
                     self.adjust_window()
-                    pacer.wrote(frame.ByteSize())
-                    await connection.write(frame)
+                    # Encoded once: to be asked for its size it would be, too.
+                    raw = frame.SerializeToString()
+                    pacer.wrote(len(raw))
+                    await connection.write(raw)
             finally:
                 for future in told:
                     _settle(future)
+
+    async def _gather(self, publications: Publications) -> None:
+        """Wait for company: if much is to be acknowledged anyway, a frame with little of it costs
+        what one with a fair share would, here, at each broker on its way, and back."""
+        for _ in range(_GATHER_STEPS):
+            if publications.is_worth_a_frame:
+                break
+            await asyncio.sleep(_GATHER_STEP_S)
 
     async def _tell_all(self) -> None:
         """Tell the broker of a kept session now and then what has been taken; and go where it
@@ -308,9 +329,18 @@ class Engine:
 
     def wake(self) -> None:
         """There is something to say."""
-        self._has_output.set()
+        if not self._has_output.is_set():
+            self._has_output.set()
         if not self.inbox.has_room.is_set():
             self.inbox.look_for_room()
+
+    def has_taken_in(self) -> None:
+        """The application has published something."""
+        publications = self.core.publications
+        if publications.unsettled_bytes + publications.open_bytes > _WINDOW_BYTES:
+            self.window_open.clear()
+        if not self._has_output.is_set() or not self.inbox.has_room.is_set():
+            self.wake()
 
     def tell_taken(self) -> None:
         """The broker of a kept session is to hear at once what has become of events."""

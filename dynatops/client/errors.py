@@ -24,6 +24,10 @@ __all__ = [
 ]
 
 
+# Of the topics that an error is about, as many are said; it has them all.
+_SHOWN_TOPICS = 10
+
+
 class DynatopsError(Exception):
     """What this client raises, but for what is wrong with a topic, a filter, attributes or files of
     certificates: TopicError, FilterError, AttributesError and TlsFileError are ValueErrors."""
@@ -120,4 +124,7 @@ class SubscribeError(DynatopsError):
     def __init__(self, topics: Iterable[str], reason: str) -> None:
         self.topics = list(topics)
         self.reason = reason
-        super().__init__(f"subscribing to {', '.join(map(repr, self.topics))}: {reason}")
+        shown = ", ".join(map(repr, self.topics[:_SHOWN_TOPICS]))
+        if len(self.topics) > _SHOWN_TOPICS:
+            shown += f", … ({len(self.topics):,} in all)"
+        super().__init__(f"subscribing to {shown}: {reason}")

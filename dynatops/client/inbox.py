@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,9 @@ from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
 from dynatops.client.core.work import WorkItem
 from dynatops.client.errors import SubscribeError
+from dynatops.client.events import NO_ATTRIBUTES, BundleEvents, Event, RunEvents
 from dynatops.client.routes import Route, Routes
-from dynatops.client.subscription import (
-    NO_ATTRIBUTES,
-    QUEUE_EVENTS_MAX,
-    Event,
-    EventQueue,
-    Gap,
-)
+from dynatops.client.subscription import QUEUE_EVENTS_MAX, EventQueue, Gap
 from dynatops.client.working import WorkQueue
 from dynatops.kit.filters import Filter, attributes_of, pattern_matches
 from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
@@ -29,6 +24,7 @@ from dynatops.v1.overlay_pb2 import Events
 
 if TYPE_CHECKING:
     from dynatops.client.core.reading import ArrivedBundle, FilterKey, Reading
+    from dynatops.kit.bundles import Bundle
 
 _MISS_REASONS = {
     MissCause.MISS_CAUSE_SLOW_SUBSCRIBER: "this subscriber was too slow",
@@ -40,6 +36,8 @@ _MISS_REASONS = {
 
 
 _new = tuple.__new__
+# Fewer events are made at once: to keep what they came in costs more.
+_COLUMNS_MIN = 8
 # While an answer is waited for, so many times more events are taken in.
 _AWAITING_FACTOR = 4
 
@@ -168,13 +166,15 @@ class Inbox:
             return
         routes = self._routes.to(arrived.run.topic)
         if self._routes.has_work or self._reading.unclaimed or self._claiming:
-            self._put_singly(arrived, events, routes)
+            self._put_singly(arrived, list(events), routes)
             return
         for queue, condition in routes:
-            wanted = events
             if condition:
-                wanted = [e for e in events if any(_holds(f, e) for f in condition)]
-            queue.put(wanted)
+                queue.put([e for e in events if any(_holds(f, e) for f in condition)])
+            elif isinstance(events, RunEvents):
+                queue.put_columns(events)
+            else:
+                queue.put(events)
             self._touched[queue] = None
             if queue.is_full:
                 self.look_for_room()
@@ -185,6 +185,12 @@ class Inbox:
             for place in places:
                 self.put(Arrived(bundle.run_at(place), 0, 1))
             return
+        if len(places) >= _COLUMNS_MIN:
+            if self._put_whole(bundle, places):
+                return
+            if len(places) >= _COLUMNS_MIN * len(self._routes):
+                self._put_columns(bundle, places)
+                return
         topics, payloads, published_us = bundle.topics, bundle.payloads, bundle.published_us
         terms, seqs, routes_to = bundle.terms, bundle.seqs, self._routes.to
         by_queue: dict[EventQueue, list[Event]] = {}
@@ -194,7 +200,7 @@ class Inbox:
                 Event, (topic, payloads[i], published_us[i], terms[i], seqs[i], NO_ATTRIBUTES)
             )
             for queue, condition in routes_to(topic):
-                if condition and not any(_holds(f, event) for f in condition):
+                if condition and not _holds_of_none(condition):
                     continue
                 wanted = by_queue.get(queue)
                 if wanted is None:
@@ -202,6 +208,39 @@ class Inbox:
                 wanted.append(event)
         for queue, events in by_queue.items():
             queue.put(events)
+            self._touched[queue] = None
+            if queue.is_full:
+                self.look_for_room()
+
+    def _put_whole(self, bundle: Bundle, places: Sequence[int]) -> bool:
+        """If the same subscriptions want all of it; False, and nothing is done, if they do not."""
+        topics = bundle.topics
+        first = self._routes.to(topics[places[0]])
+        if self._routes.to(topics[places[-1]]) is not first:
+            return False
+        bundle = bundle.pick(places)
+        if not self._routes.are_all(bundle.topics, first):
+            return False
+        columns = BundleEvents(bundle)
+        for queue, condition in first:
+            if condition and not _holds_of_none(condition):
+                continue
+            queue.put_columns(columns)
+            self._touched[queue] = None
+            if queue.is_full:
+                self.look_for_room()
+        return True
+
+    def _put_columns(self, bundle: Bundle, places: Sequence[int]) -> None:
+        """To each subscription what it wants of it: few subscriptions want much."""
+        topics, routes_to = bundle.topics, self._routes.to
+        shares: dict[EventQueue, list[int]] = {}
+        for place in places:
+            for queue, condition in routes_to(topics[place]):
+                if not condition or _holds_of_none(condition):
+                    shares.setdefault(queue, []).append(place)
+        for queue, wanted in shares.items():
+            queue.put_columns(BundleEvents(bundle.pick(wanted)))
             self._touched[queue] = None
             if queue.is_full:
                 self.look_for_room()
@@ -288,7 +327,7 @@ class Inbox:
         return oldest
 
 
-def _events_of(arrived: Arrived) -> list[Event] | None:
+def _events_of(arrived: Arrived) -> list[Event] | RunEvents | None:
     """None if they cannot be read: the broker did not look into them, or is broken."""
     run = arrived.run
     topic, term, first = run.topic, run.term, run.first_seq
@@ -310,6 +349,8 @@ def _events_of(arrived: Arrived) -> list[Event] | None:
     chosen: Iterable[WireEvent] = messages
     if arrived.stop - arrived.start < run.count:
         chosen = messages[arrived.start : arrived.stop]
+    elif run.count >= _COLUMNS_MIN:
+        return RunEvents(run, messages)
     # As `Event(…)` makes them, without its call in between.
     return [
         _new(Event, (topic, event.payload, event.published_us, term, seq, NO_ATTRIBUTES))
@@ -324,6 +365,11 @@ def _filter_of(key: FilterKey) -> Filter:
 
 def _is_wanted(event: Event, filters: Iterable[Filter]) -> bool:
     return any(f.matches(event.topic, event.attributes) for f in filters)
+
+
+def _holds_of_none(condition: Sequence[Filter]) -> bool:
+    """Whether an event without attributes is wanted."""
+    return any(f.predicate is None or f.predicate.holds(NO_ATTRIBUTES) for f in condition)
 
 
 def _holds(filter_: Filter, event: Event) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from dynatops.client.core.reading import FilterKey
 from dynatops.client.subscription import EventQueue
@@ -20,9 +20,15 @@ class Routes:
         # How many subscriptions have each filter.
         self._filters: dict[FilterKey, int] = {}
         self._by_topic: dict[str, list[Route]] = {}
+        # The same list for all topics that the same subscriptions want.
+        self._shared: dict[tuple[tuple[int, ...], ...], list[Route]] = {}
 
     def __iter__(self) -> Iterator[EventQueue]:
         return iter(self._queues)
+
+    def __len__(self) -> int:
+        """How many subscriptions there are."""
+        return len(self._queues)
 
     def __contains__(self, key: FilterKey) -> bool:
         return key in self._filters
@@ -31,7 +37,7 @@ class Routes:
         """The filters that no other subscription has."""
         self._queues[queue] = None
         self.has_work = any(q.is_work for q in self._queues)
-        self._by_topic.clear()
+        self._forget()
         keys = queue.filter_keys
         new = [key for key in keys if key not in self._filters]
         for key in keys:
@@ -43,7 +49,7 @@ class Routes:
         if self._queues.pop(queue, True):
             return []
         self.has_work = any(q.is_work for q in self._queues)
-        self._by_topic.clear()
+        self._forget()
         gone: list[FilterKey] = []
         for key in queue.filter_keys:
             self._filters[key] -= 1
@@ -55,8 +61,20 @@ class Routes:
     def to(self, topic: str) -> list[Route]:
         routes = self._by_topic.get(topic)
         if routes is None:
-            routes = self._by_topic[topic] = list(self._find(topic))
+            routes = list(self._find(topic))
+            key = tuple((id(queue), *map(id, condition)) for queue, condition in routes)
+            routes = self._by_topic[topic] = self._shared.setdefault(key, routes)
         return routes
+
+    def are_all(self, topics: Sequence[str], routes: list[Route]) -> bool:
+        """Whether these, which are those to one topic, are those to all."""
+        by_topic = self._by_topic
+        found = [by_topic.get(topic) or self.to(topic) for topic in topics]
+        return found.count(routes) == len(found)
+
+    def _forget(self) -> None:
+        self._by_topic.clear()
+        self._shared.clear()
 
     def _find(self, topic: str) -> Iterable[Route]:
         for queue in self._queues:

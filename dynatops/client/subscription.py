@@ -4,77 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from dynatops.client.callbacks import report_failing
-from dynatops.client.errors import AckError, SubscribeError
-from dynatops.kit.filters import Filter, Value
+from dynatops.client.errors import SubscribeError
+from dynatops.client.events import Batch, Event, EventColumns, Part
+from dynatops.kit.filters import Filter
 
 # Events that a subscription holds before the client stops reading from its broker.
 QUEUE_EVENTS_MAX = 50_000
-# Of a payload, where an event is shown.
-_SHOWN_BYTES = 40
-# Of a subscription's filters, likewise.
+# Of a subscription's filters, where it is shown.
 _SHOWN_FILTERS = 3
-NO_ATTRIBUTES: Mapping[str, Value] = MappingProxyType({})
-
-
-class Event(NamedTuple):
-    """One event, as a subscriber gets it.
-
-    `topic`, `payload` and `attributes` are what the publisher gave; `published_us` is its wall
-    clock then, in microseconds since 1970. `term` and `seq` are the event's place in the topic's
-    history: no two events of a topic have the same, and within a topic they ascend.
-    """
-
-    topic: str
-    payload: bytes
-    published_us: int
-    term: int
-    seq: int
-    attributes: Mapping[str, Value] = NO_ATTRIBUTES
-
-    def __repr__(self) -> str:
-        """With the beginning of the payload."""
-        payload = repr(self.payload)
-        if len(self.payload) > _SHOWN_BYTES:
-            payload = f"{self.payload[:_SHOWN_BYTES]!r}… ({len(self.payload):,} bytes)"
-        attributes = f", attributes={dict(self.attributes)}" if self.attributes else ""
-        return (
-            f"Event(topic={self.topic!r}, payload={payload}, published_us={self.published_us}, "
-            f"term={self.term}, seq={self.seq}{attributes})"
-        )
-
-    @property
-    def deliveries(self) -> int:
-        """How often it has been handed out, this time included: to this process, and to those with
-        the same client id before. Counted where events are acknowledged (`ack="manual"`)."""
-        return 1
-
-    def ack(self, *, wait: bool = False) -> Awaitable[None]:
-        """The work on this event is done: it does not come again. More than once is harmless.
-
-        The broker is told at once; with `wait`, this returns when it has heard. Raises AckError if
-        the event is not to be acknowledged, or cannot be any more.
-        """
-        raise self._is_taken()
-
-    def nak(self, delay_s: float = 0.0) -> Awaitable[None]:
-        """The work on this event came to nothing: it is to come again, after this time at the
-        earliest. Raises AckError as `ack` does."""
-        raise self._is_taken()
-
-    def in_progress(self) -> Awaitable[None]:
-        """The work on this event goes on: `ack_wait_s` begins anew. Raises AckError."""
-        raise self._is_taken()
-
-    def _is_taken(self) -> AckError:
-        reason = 'it was taken when it was handed out; subscribe with ack="manual" to acknowledge'
-        return AckError(self.topic, self.term, self.seq, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +50,9 @@ class EventQueue:
         # Events put, and events given out (or dropped with the subscription), ever.
         self.put_events = 0
         self._given_events = 0
+        # What has come: events that are next, and what comes after them as it arrived.
         self._events: deque[Event] = deque()
+        self._later: list[Part] = []
         # Of tasks that wait for events: one, mostly.
         self._waiters: list[asyncio.Future[None]] = []
         self._closed = False
@@ -118,18 +63,31 @@ class EventQueue:
         return list(dict.fromkeys((f.pattern, f.where) for f in self.filters))
 
     def __len__(self) -> int:
-        return len(self._events)
+        return self.put_events - self._given_events
 
     @property
     def is_full(self) -> bool:
-        return len(self._events) >= QUEUE_EVENTS_MAX
+        return self.put_events - self._given_events >= QUEUE_EVENTS_MAX
 
     # ---- the client's side ----------------------------------------------------------------------
 
     def put(self, events: Sequence[Event]) -> None:
-        if not self._closed:
+        if self._closed or not events:
+            return
+        if not self._later:
             self._events.extend(events)
-            self.put_events += len(events)
+        elif isinstance(last := self._later[-1], list):
+            last.extend(events)
+        else:
+            self._later.append(list(events))
+        self.put_events += len(events)
+        self._wake()
+
+    def put_columns(self, columns: EventColumns) -> None:
+        """Events that are made when they are looked at."""
+        if not self._closed:
+            self._later.append(columns)
+            self.put_events += len(columns)
             self._wake()
 
     def has_given(self, events: int) -> bool:
@@ -156,24 +114,29 @@ class EventQueue:
     async def get(self) -> Event | None:
         """The next event; None once closed."""
         while not self._events:
-            if not await self._more():
+            if self._later:
+                self._events.extend(self._later.pop(0))
+            elif not await self._more():
                 return None
         event = self._events.popleft()
         self._given_events += 1
-        if not self._events:
+        if not self._events and not self._later:
             self._on_empty()
         return event
 
-    async def get_all(self) -> list[Event]:
+    async def get_all(self) -> Batch:
         """Every event that is there, at least one; none once closed."""
-        while not self._events:
+        while not self._events and not self._later:
             if not await self._more():
-                return []
-        events = list(self._events)
-        self._events.clear()
-        self._given_events += len(events)
+                return Batch(())
+        parts, self._later = self._later, []
+        if self._events:
+            parts.insert(0, list(self._events))
+            self._events.clear()
+        batch = Batch(parts)
+        self._given_events += len(batch)
         self._on_empty()
-        return events
+        return batch
 
     async def _more(self) -> bool:
         if self._closed:
@@ -192,6 +155,7 @@ class EventQueue:
         """Drop what is here; False if it was closed before."""
         was_open, self._closed = not self._closed, True
         self._events.clear()
+        self._later.clear()
         self._given_events = self.put_events
         self._wake()
         return was_open
@@ -274,8 +238,11 @@ class Subscription:
             raise StopAsyncIteration
         return event
 
-    async def batches(self) -> AsyncIterator[list[Event]]:
-        """All events that are there, as often as there are any: for consumers that must be fast."""
+    async def batches(self) -> AsyncIterator[Batch]:
+        """All events that are there, as often as there are any: for consumers that must be fast.
+
+        What of a batch is not looked at is never made: see `Batch`.
+        """
         self._check_entered()
         while batch := await self._queue.get_all():
             yield batch

@@ -12,16 +12,17 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, overload
 
 from dynatops.client.aio import Client
-from dynatops.client.arguments import check_payloads, check_timeout
+from dynatops.client.arguments import check_events, check_payloads, check_text, check_timeout
 from dynatops.client.core.publications import Ack, AckName, Payload
 from dynatops.client.core.work import AckMode
 from dynatops.client.engine import CLOSED_BY_US, OnConnection
 from dynatops.client.errors import CallbackError, ClosedError
+from dynatops.client.events import Event
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
-from dynatops.client.subscription import Event, OnGap, Subscription
+from dynatops.client.subscription import OnGap, Subscription
 from dynatops.kit.filters import Filter, Value
 from dynatops.kit.security.tls import Tls
 
@@ -197,6 +198,7 @@ class SyncClient:
             )
         )
 
+    @overload
     def publish_many(
         self,
         topic: str,
@@ -205,17 +207,51 @@ class SyncClient:
         attributes: Mapping[str, Value] | None = None,
         ack: Ack | AckName = Ack.REPLICATED,
         timeout_s: float = 30.0,
-    ) -> None:
-        """Publish events in this order, and block once, until the last has reached its level.
+    ) -> None: ...
 
-        Each of them has these `attributes`. Nothing is published if one of them is no payload.
+    @overload
+    def publish_many(
+        self,
+        events: Iterable[tuple[str, Payload]],
+        /,
+        *,
+        attributes: Mapping[str, Value] | None = None,
+        ack: Ack | AckName = Ack.REPLICATED,
+        timeout_s: float = 30.0,
+    ) -> None: ...
+
+    def publish_many(
+        self,
+        topic: str | Iterable[tuple[str, Payload]],
+        payloads: Iterable[Payload] | None = None,
+        *,
+        attributes: Mapping[str, Value] | None = None,
+        ack: Ack | AckName = Ack.REPLICATED,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """Publish events in this order, and block once, until the last has reached its level: of
+        one topic, `publish_many(topic, payloads)`, or of several, `publish_many(events)`, pairs of
+        a topic and a payload; then until the last of each topic has.
+
+        Each of them has these `attributes`. Nothing is published if one of them is no payload, or
+        no such pair.
         """
-        check_payloads(payloads)
-        self._run(
-            self._client.publish_many(
-                topic, list(payloads), attributes=attributes, ack=ack, timeout_s=timeout_s
+        if payloads is None and not isinstance(topic, str):
+            check_events(topic)
+            publishing = self._client.publish_many(
+                list(topic), attributes=attributes, ack=ack, timeout_s=timeout_s
             )
-        )
+        else:
+            check_text(topic, "topic")
+            check_payloads(payloads)
+            publishing = self._client.publish_many(
+                str(topic),
+                list(payloads or ()),
+                attributes=attributes,
+                ack=ack,
+                timeout_s=timeout_s,
+            )
+        self._run(publishing)
 
     def subscribe(
         self,

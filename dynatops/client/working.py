@@ -11,7 +11,8 @@ from dynatops.client.arguments import check_delay
 from dynatops.client.core.taking import Taking
 from dynatops.client.core.work import Work, WorkItem, WorkLimits
 from dynatops.client.errors import AckError
-from dynatops.client.subscription import Event, EventQueue, Gap, OnGap
+from dynatops.client.events import Batch, Event
+from dynatops.client.subscription import EventQueue, Gap, OnGap
 from dynatops.kit.filters import Filter, Value
 from dynatops.kit.filters.attributes import ATTRIBUTES_MAX
 from dynatops.kit.filters.grammar import WHOLE_MAX
@@ -96,16 +97,16 @@ class WorkQueue(EventQueue):
             await self._wait()
         return None
 
-    async def get_all(self) -> list[Event]:
+    async def get_all(self) -> Batch:
         """As many as may be out."""
         while not self._closed:
             items: list[WorkItem] = []
             while (item := self._next()) is not None:
                 items.append(item)
             if items:
-                return await self._hand_out(items)
+                return Batch([await self._hand_out(items)])
             await self._wait()
-        return []
+        return Batch(())
 
     def _next(self) -> WorkItem | None:
         """What the application is to have; what it has had too often is dealt with."""

@@ -64,6 +64,32 @@ class TestPubSub:
 
         asyncio.run(scenario())
 
+    def test_events_of_many_topics_arrive_in_order(self) -> None:
+        async def scenario() -> None:
+            topics = [f"quake/{i}" for i in range(300)]
+            pairs = [(topic, b"%d" % i) for i in range(30) for topic in topics]
+            async with LocalCluster(3) as cluster:
+                async with (
+                    dynatops.connect(cluster.addresses[0]) as one,
+                    dynatops.connect(cluster.addresses[2]) as other,
+                    other.subscribe("quake/+") as events,
+                ):
+                    for ack in (Ack.REPLICATED, Ack.RP, Ack.NONE):
+                        publishing = asyncio.create_task(one.publish_many(iter(pairs), ack=ack))
+                        heard: dict[str, list[bytes]] = {topic: [] for topic in topics}
+                        count = 0
+                        async for batch in events.batches():
+                            for topic, payload in zip(batch.topics, batch.payloads, strict=True):
+                                heard[topic].append(payload)
+                            count += len(batch)
+                            if count >= len(pairs):
+                                break
+                        await publishing
+                        assert heard == {topic: [b"%d" % i for i in range(30)] for topic in topics}
+                    assert events.missed == 0
+
+        asyncio.run(scenario())
+
     def test_two_subscriptions_of_one_client_both_hear(self) -> None:
         async def scenario() -> None:
             async with LocalCluster(1) as cluster, dynatops.connect(cluster.addresses) as client:
@@ -178,6 +204,9 @@ class TestErrors:
                 with pytest.raises(dynatops.PublishError, match="may yet arrive") as caught:
                     await client.publish(TOPIC, b"x", timeout_s=0.2)
                 assert caught.value.may_arrive
+                with pytest.raises(dynatops.PublishError, match="nor are 2 other topics") as caught:
+                    await client.publish_many([(t, b"x") for t in "abcc"], timeout_s=0.2)
+                assert (caught.value.topic, caught.value.may_arrive) == ("a", True)
                 await client.close()
             await agent.kill()
 
@@ -281,8 +310,9 @@ class TestSyncClient:
             with dynatops.connect_sync(addresses) as client, client.subscribe(TOPIC) as events:
                 client.publish(TOPIC, b"one")
                 client.publish_many(TOPIC, [b"two", b"three"], ack=Ack.NONE)
-                assert [events.next(timeout_s=5).payload for _ in range(3)] == [
-                    b"one", b"two", b"three",
+                client.publish_many((TOPIC, payload) for payload in (b"four", b"five"))
+                assert sorted(events.next(timeout_s=5).payload for _ in range(5)) == [
+                    b"five", b"four", b"one", b"three", b"two",
                 ]  # fmt: skip
                 with pytest.raises(TimeoutError):
                     events.next(timeout_s=0.05)

@@ -19,19 +19,24 @@ BUILD = (
 )
 
 RIGHT = """
+from collections.abc import Sequence
 import dynatops
-from dynatops import Ack, Client, Event, Gap, Subscription, SyncClient
+from dynatops import Ack, Batch, Client, Event, Gap, Subscription, SyncClient
 
 async def main() -> None:
     async with dynatops.connect("127.0.0.1:7400", keep_s=60, client_id="a") as client:
         await client.publish("a", bytearray(b"x"), ack="rp", attributes={"price": 5, "new": True})
         await client.publish_many("a", (b"%d" % i for i in range(3)), ack=Ack.NONE)
+        await client.publish_many([("a", b"x"), ("b", bytearray(b"y"))], ack="rp")
         async with client.subscribe("a", "b/#", on_gap=tell) as events:
             async for event in events:
                 text: str = event.topic
                 data: bytes = event.payload
             async for batch in events.batches():
-                several: list[Event] = batch
+                same: Batch = batch[1:]
+                several: Sequence[Event] = batch
+                topics: Sequence[str] = batch.topics
+                payloads: Sequence[bytes] = batch.payloads
 
 def tell(gap: Gap) -> None:
     count: int = gap.count
@@ -39,6 +44,8 @@ def tell(gap: Gap) -> None:
 def wait() -> None:
     with dynatops.connect_sync() as client:
         same: SyncClient = client
+        client.publish_many("a", [b"x"])
+        client.publish_many((topic, b"x") for topic in ("a", "b"))
         event: Event = client.subscribe("a").next(timeout_s=1.0)
 """
 
@@ -49,6 +56,9 @@ async def main() -> None:
     client = await dynatops.connect("127.0.0.1:7400")
     await client.publish("a", "text")
     await client.publish("a", b"x", ack="all")
+    await client.publish_many([("a", "text")])
+    await client.publish_many("a")
+    await client.publish_many([("a", b"x")], [b"y"])
     client.subscribe(["a"])
     dynatops.connect("127.0.0.1:7400").publish
 """
@@ -78,7 +88,7 @@ def test_an_editable_install_has_types(tmp_path: Path) -> None:
     assert (right.stdout, right.returncode) == ("", 0)
     wrong = subprocess.run([*check, "wrong.py"], cwd=consumer, capture_output=True, text=True)
     lines = [line for line in wrong.stdout.splitlines() if ": error:" in line]
-    assert [int(line.split(":")[1]) for line in lines] == [6, 7, 8, 9], wrong.stdout
+    assert [int(line.split(":")[1]) for line in lines] == [6, 7, 8, 9, 10, 11, 12], wrong.stdout
 
 
 def _run(command: list[str], folder: Path) -> str:

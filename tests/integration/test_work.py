@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ async def take(events: dynatops.Subscription, count: int) -> list[dynatops.Event
         return [await events.__anext__() for _ in range(count)]
 
 
-def numbers_of(events: list[dynatops.Event]) -> list[int]:
+def numbers_of(events: Sequence[dynatops.Event]) -> list[int]:
     return [int(event.payload) for event in events]
 
 

@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -61,6 +61,48 @@ WRONG: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         lambda c: c.publish_many(TOPIC, some_payloads()),
         TYPE,
         "a list of payloads",
+    ),
+    "payloads without a topic": (
+        lambda c: c.publish_many([b"x", b"y"]),
+        TYPE,
+        r"events\[0\] is by",
+    ),
+    "a topic without payloads": (lambda c: c.publish_many(TOPIC), TYPE, "payloads is NoneType"),
+    "topics and payloads": (lambda c: c.publish_many([TOPIC], [b"x"]), TYPE, "topic is list"),
+    "bytes as events": (lambda c: c.publish_many(b"quake"), TYPE, "a list of pairs"),
+    "no events": (lambda c: c.publish_many(None), TYPE, "a list of pairs"),
+    "a mapping as events": (lambda c: c.publish_many({TOPIC: b"x"}), TYPE, r"\.items\(\)"),
+    "events that come later": (lambda c: c.publish_many(some_payloads()), TYPE, "events is async"),
+    "a text among pairs": (
+        lambda c: c.publish_many([(TOPIC, b"x"), "ab"]),
+        TYPE,
+        r"events\[1\] is str; it should be a pair",
+    ),
+    "three of a pair": (lambda c: c.publish_many([(TOPIC, b"x", 1)]), TYPE, "a pair: a topic, a"),
+    "a payload of a pair that is text": (
+        lambda c: c.publish_many([(TOPIC, b"x"), (TOPIC, "x")]),
+        TYPE,
+        r"events\[1\]\[1\] is str; .*encode\(\)",
+    ),
+    "a topic of a pair that is a list": (
+        lambda c: c.publish_many([([TOPIC], b"x")]),
+        TYPE,
+        r"events\[0\]\[0\] is list",
+    ),
+    "a topic of a pair that is a pattern": (
+        lambda c: c.publish_many([(TOPIC, b"x"), ("a/+", b"x")]),
+        dynatops.TopicError,
+        "filters",
+    ),
+    "a payload of a pair that is too large": (
+        lambda c: c.publish_many([("quake/nv", b"x"), ("quake/nv", bytes((1 << 20) + 1))]),
+        dynatops.PublishError,
+        "1,048,577 bytes",
+    ),
+    "an unknown level for events": (
+        lambda c: c.publish_many([(TOPIC, b"x")], ack="REP"),
+        VALUE,
+        "'REP'",
     ),
     "a topic that is no text": (lambda c: c.publish(b"quake", b"x"), TYPE, "topic is bytes"),
     "a topic that is a list": (lambda c: c.publish(["quake"], b"x"), TYPE, "topic is list"),
@@ -225,6 +267,7 @@ def test_right_calls_that_look_odd() -> None:
                 ]
                 await client.publish_many(TOPIC, (one for one in many), ack="none")
                 await client.publish_many(TOPIC, [])
+                await client.publish_many([])
                 await client.publish(TOPIC, b"", ack=Ack.NONE)
                 heard = [(await anext(events)).payload for _ in range(7)]
                 two = bytes(array("H", [1, 2]))
@@ -241,8 +284,27 @@ def test_nothing_of_a_list_is_published_if_one_of_it_is_wrong() -> None:
             async with client.subscribe(TOPIC) as events:
                 with pytest.raises(TypeError, match=r"payloads\[2\] is int"):
                     await client.publish_many(TOPIC, [b"1", b"2", 3])  # type: ignore[list-item]
+                pairs = [(TOPIC, b"1"), (TOPIC, b"2"), (TOPIC, 3)]
+                with pytest.raises(TypeError, match=r"events\[2\]\[1\] is int"):
+                    await client.publish_many(pairs)  # type: ignore[arg-type]
                 await client.publish(TOPIC, b"after")
                 assert (await anext(events)).payload == b"after"
+
+    asyncio.run(scenario())
+
+
+def test_of_events_that_are_made_one_by_one_those_before_a_wrong_one_are_published() -> None:
+    def pairs() -> Iterator[tuple[str, bytes]]:
+        yield TOPIC, b"1"
+        yield TOPIC, b"2"
+        raise LookupError
+
+    async def scenario() -> None:
+        async with LocalCluster(1) as cluster, dynatops.connect(cluster.addresses) as client:
+            async with client.subscribe(TOPIC) as events:
+                with pytest.raises(LookupError):
+                    await client.publish_many(pairs())
+                assert [(await anext(events)).payload for _ in range(2)] == [b"1", b"2"]
 
     asyncio.run(scenario())
 

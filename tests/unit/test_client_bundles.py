@@ -221,3 +221,36 @@ def test_a_broken_broker_ends_the_connection(bundle: Bundle) -> None:
 def test_columns_of_a_broken_broker() -> None:
     with pytest.raises(DecodeError):
         hear(new_core(), acknowledgements=Acknowledgements(topics=["t"], numbers=[1, 2]))
+
+
+class TestWorthAFrame:
+    def test_the_first_waits_for_nothing(self) -> None:
+        says = Says()
+        says.publish("t/0")
+        assert says.publications.is_worth_a_frame
+
+    def test_a_small_part_of_what_is_awaited_waits_for_more(self) -> None:
+        says = Says()
+        says.publish(*(f"t/{i}" for i in range(60)))
+        says.frame()
+        says.publish(*(f"t/{i}" for i in range(17)))
+        assert not says.publications.is_worth_a_frame
+        says.publish(*(f"t/{i}" for i in range(17, 22)))
+        assert says.publications.is_worth_a_frame
+
+    def test_nobody_waits_because_of_what_is_not_acknowledged(self) -> None:
+        says = Says()
+        says.publish(*(f"t/{i}" for i in range(60)))
+        says.frame()
+        says.publish("t/1", ack=Ack.NONE)
+        assert says.publications.is_worth_a_frame
+
+    def test_much_goes_at_once(self) -> None:
+        says = Says()
+        publish = says.publications.publish
+        for i in range(20):
+            publish(f"t/{i}", [bytes(32 << 10)], Ack.REPLICATED, 1, None)
+        while not says.publications.fill(ClientFrame(), BYTES_MAX):
+            pass
+        publish("t/0", [bytes(32 << 10)], Ack.REPLICATED, 1, None)
+        assert says.publications.is_worth_a_frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynatops.client.arguments import chunks_of
+from dynatops.client.arguments import PublishingLimits, chunks_of, event_chunks
 from dynatops.client.core.client_core import ClientCore, Item
 from dynatops.client.core.publications import (
     RUN_BYTES_MAX,
@@ -14,9 +14,12 @@ from dynatops.client.core.publications import (
     Rejected,
 )
 from dynatops.client.errors import ArgumentTypeError
+from dynatops.kit.topics import TopicError
 from dynatops.v1.client_pb2 import ClientFrame, Echoed, Refused
 from dynatops.v1.overlay_pb2 import Acknowledged, Attribute, Events, Publication
 from tests.support.clients import TOPIC, connected, hear, new_core, take
+
+LIMITS = PublishingLimits(1_024, 1 << 20)
 
 
 def publications(core: ClientCore) -> list[Publication]:
@@ -83,6 +86,43 @@ class TestPublishing:
         assert next(chunks) == (b"a",)
         with pytest.raises(ArgumentTypeError):
             next(chunks)
+
+    def test_events_of_many_topics_are_taken_in_so_that_none_is_too_much(self) -> None:
+        large = bytes(RUN_BYTES_MAX // 2 + 1)
+        small = [(f"t/{i}", b"%d" % i) for i in range(RUN_EVENTS_MAX + 1)]
+        for events, sizes in (
+            (small, [RUN_EVENTS_MAX, 1]),
+            ([("t", large)] * 3, [1, 1, 1]),
+            ([["t", bytearray(b"x")], ("u", b"y")], [2]),
+            ([], []),
+        ):
+            chunks = list(event_chunks(events, LIMITS))
+            assert [len(topics) for topics, _ in chunks] == sizes
+            assert [e for chunk in chunks for e in zip(*chunk, strict=True)] == [
+                *map(tuple, events)
+            ]
+            made = list(event_chunks(iter(events), LIMITS))
+            # It may have taken its time.
+            assert len(made) >= len(sizes) - 1
+            assert [e for chunk in made for e in zip(*chunk, strict=True)] == [*map(tuple, events)]
+
+    def test_of_events_that_are_made_those_before_a_wrong_one_come_first(self) -> None:
+        events = [("t", b"a"), ("t", b"b"), ("t/+", b"c"), ("t", b"d")]
+        with pytest.raises(TopicError):
+            next(event_chunks(events, LIMITS))
+        chunks = event_chunks(iter(events), LIMITS)
+        had: list[bytes] = []
+        with pytest.raises(TopicError):
+            had.extend(payload for _, payloads in chunks for payload in payloads)
+        assert had == [b"a", b"b"]
+
+    def test_topics_that_are_right_are_forgotten_in_the_end(self) -> None:
+        limits = PublishingLimits(100, 100)
+        for number in range(70_000):
+            limits.check_topic(f"t/{number}")
+        assert 0 < len(limits.right_topics) <= 65_536
+        with pytest.raises(TopicError):
+            limits.check_topic("t" * 101)
 
     def test_what_has_gone_out_takes_no_room(self) -> None:
         """Full publications too: what is counted for ever stops the publisher in the end."""

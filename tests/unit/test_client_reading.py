@@ -8,7 +8,8 @@ from typing import Any
 from dynatops.client.core.client_core import ClientCore, Item
 from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
-from dynatops.client.subscription import Event, EventQueue
+from dynatops.client.events import Event
+from dynatops.client.subscription import EventQueue
 from dynatops.kit.filters import Filter as ParsedFilter
 from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Missed, Subscribed, Welcome
 from dynatops.v1.overlay_pb2 import Run, TermSeq

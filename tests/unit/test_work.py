@@ -8,7 +8,8 @@ from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece, with_marks
 from dynatops.client.core.taking import Taking
 from dynatops.client.core.work import Work, WorkItem, WorkLimits
-from dynatops.client.subscription import Event, EventQueue
+from dynatops.client.events import Event
+from dynatops.client.subscription import EventQueue
 from dynatops.kit.filters import Filter
 from dynatops.v1.client_pb2 import (
     EventMark,

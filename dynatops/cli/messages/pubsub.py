@@ -19,7 +19,8 @@ from dynatops.kit.strict_json import write_json
 
 if TYPE_CHECKING:
     from dynatops.client.aio import Client
-    from dynatops.client.subscription import Event, Gap, Subscription
+    from dynatops.client.events import Event
+    from dynatops.client.subscription import Gap, Subscription
     from dynatops.kit.filters import Filter, Value
 
 _FLUSH_TIMEOUT_S = 2.0

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from dynatops.kit.bundles import Bundle, events_with
+from dynatops.kit.bundles import EVENT_BYTES, Bundle, events_with
 from dynatops.v1.client_pb2 import ClientFrame, Refused
 from dynatops.v1.overlay_pb2 import (
     AckLevel,
@@ -39,6 +39,9 @@ _BUNDLED_OF_TOPIC_MAX = 8
 _EVENT_BYTES = 32
 # What is farther back than this, and open all the same, nobody waits for: it fits the wire.
 _PENDING_MAX = (1 << 32) - 1
+# A frame is worth its cost with this much of what is to be acknowledged, or with so many bytes.
+_SHARES = 4
+_LARGE_BYTES = 32 << 10
 # Fewer go by themselves.
 _BUNDLE_EVENTS_MIN = 2
 # Brokers take four times as many by default.
@@ -99,7 +102,7 @@ class ConfirmedColumns(NamedTuple):
 class _BundledEvent:
     """An event that awaits acknowledgement, of a bundle."""
 
-    __slots__ = ("first_number", "payload", "published_us", "stream", "wire_level")
+    __slots__ = ("ack", "first_number", "payload", "published_us", "stream")
 
     count = 1
 
@@ -110,7 +113,7 @@ class _BundledEvent:
         self.first_number = number
         self.payload = payload
         self.published_us = published_us
-        self.wire_level = _WIRE_LEVELS[ack]
+        self.ack = ack
 
     def to_publication(self) -> Publication:
         """As it goes by itself, on another connection."""
@@ -119,7 +122,7 @@ class _BundledEvent:
             publisher=self.stream.publisher,
             first_number=self.first_number,
             count=1,
-            ack=self.wire_level,
+            ack=_WIRE_LEVELS[self.ack],
             events=events_with(self.payload, self.published_us),
             known_term=self.stream.known[0],
             known_seq=self.stream.known[1],
@@ -128,7 +131,7 @@ class _BundledEvent:
 
 def _size_of(unacknowledged: Publication | _BundledEvent) -> int:
     if isinstance(unacknowledged, _BundledEvent):
-        return len(unacknowledged.payload)
+        return len(unacknowledged.payload) + EVENT_BYTES
     return len(unacknowledged.events)
 
 
@@ -164,7 +167,7 @@ class _Gathered:
         )
         bundle.ack = _WIRE_LEVELS[self.ack]
         bundle.pending = [
-            min(number - 1 - stream.settled, _PENDING_MAX)
+            min(number - 1 - stream.settled_before(number), _PENDING_MAX)
             for stream, number in zip(streams, self.numbers, strict=True)
         ]
         bundle.fill(frame.messages.add().bundle)
@@ -176,7 +179,7 @@ class _Gathered:
         ):
             event = _BundledEvent(stream, number, payload, published_us, self.ack)
             publication = event.to_publication()
-            publication.settled = stream.settled
+            publication.settled = stream.settled_before(publication.first_number)
             yield publication
 
 
@@ -209,6 +212,10 @@ class _TopicStream:
         if self.unacknowledged:
             return self.unacknowledged[0].first_number - 1
         return self.given_up
+
+    def settled_before(self, number: int) -> int:
+        """The same, to be said with this event: brokers may acknowledge what was not sent."""
+        return min(self.settled, number - 1)
 
 
 class Publications:
@@ -264,7 +271,7 @@ class Publications:
         for stream in self._acknowledged.values():
             for entry in stream.unacknowledged:
                 alone = entry if isinstance(entry, Publication) else entry.to_publication()
-                alone.settled = stream.settled
+                alone.settled = stream.settled_before(alone.first_number)
                 waiting.append(alone)
         self._unsent = [*waiting]
         self._connections += 1
@@ -338,13 +345,72 @@ class Publications:
             taken += count
         return stream.next_number - 1
 
+    def publish_each(
+        self,
+        topics: Sequence[str],
+        payloads: Sequence[bytes],
+        ack: Ack,
+        now_us: int,
+        attributes: list[Attribute] | None,
+    ) -> dict[str, int]:
+        """Take one event of each topic in, in this order, as if each were published by itself; the
+        number of the last on each topic."""
+        is_acknowledged = ack is not Ack.NONE
+        streams = self._acknowledged if is_acknowledged else self._unacknowledged
+        connection = 0 if attributes else self._connection
+        last: dict[str, int] = {}
+        gathered: _Gathered | None = None
+        taken = taken_bytes = 0
+        # What `publish` and `_gather` do of an event that goes in a bundle, without their calls.
+        for topic, payload in zip(topics, payloads, strict=True):
+            stream = streams.get(topic)
+            if (
+                not connection
+                or stream is None
+                or stream.begun_on != connection
+                or stream.open is not None
+                or stream.bundled >= _BUNDLED_OF_TOPIC_MAX
+            ):
+                last[topic] = self.publish(topic, (payload,), ack, now_us, attributes)
+                # It may have closed the bundle.
+                gathered = None
+                continue
+            if now_us - stream.published_us > _POSITION_KNOWN_US:
+                stream.known = (0, 0)
+            stream.published_us = now_us
+            if gathered is None or gathered.is_full:
+                gathered = self._bundle_with_room(ack)
+            last[topic] = number = stream.next_number
+            stream.next_number = number + 1
+            stream.bundled += 1
+            gathered.streams.append(stream)
+            gathered.numbers.append(number)
+            gathered.published_us.append(now_us)
+            gathered.payloads.append(payload)
+            nbytes = len(payload)
+            gathered.nbytes += nbytes + EVENT_BYTES
+            taken += 1
+            taken_bytes += nbytes
+            if is_acknowledged:
+                stream.unacknowledged.append(_BundledEvent(stream, number, payload, now_us, ack))
+        self.open_bytes += taken_bytes + _EVENT_BYTES * taken
+        if is_acknowledged:
+            self.unsettled_bytes += taken_bytes + EVENT_BYTES * taken
+        return last
+
+    def _bundle_with_room(self, ack: Ack) -> _Gathered:
+        """Where the next event goes that goes in a bundle."""
+        is_acknowledged = ack is not Ack.NONE
+        gathered = self._gathered.get(is_acknowledged)
+        if gathered is None or gathered.is_full or gathered.ack is not ack:
+            self._close_gathered()
+            gathered = self._gathered[is_acknowledged] = _Gathered(ack)
+        return gathered
+
     def _gather(self, stream: _TopicStream, payload: bytes, ack: Ack, now_us: int) -> int:
         """Take an event in for a bundle; its number."""
         is_acknowledged = ack is not Ack.NONE
-        gathered = self._gathered.get(is_acknowledged)
-        if gathered is None or gathered.ack is not ack or gathered.is_full:
-            self._close_gathered()
-            gathered = self._gathered[is_acknowledged] = _Gathered(ack)
+        gathered = self._bundle_with_room(ack)
         number = stream.next_number
         stream.next_number = number + 1
         stream.bundled += 1
@@ -353,11 +419,11 @@ class Publications:
         gathered.published_us.append(now_us)
         gathered.payloads.append(payload)
         nbytes = len(payload)
-        gathered.nbytes += nbytes
+        gathered.nbytes += nbytes + EVENT_BYTES
         self.open_bytes += nbytes + _EVENT_BYTES
         if is_acknowledged:
             stream.unacknowledged.append(_BundledEvent(stream, number, payload, now_us, ack))
-            self.unsettled_bytes += nbytes
+            self.unsettled_bytes += nbytes + EVENT_BYTES
         return number
 
     def _close_gathered(self) -> None:
@@ -397,7 +463,7 @@ class Publications:
             publisher=stream.publisher,
             first_number=stream.open_first,
             count=stream.open_count,
-            settled=stream.settled,
+            settled=stream.settled_before(stream.open_first),
             ack=_WIRE_LEVELS[stream.open_ack],
             events=events,
             known_term=stream.known[0],
@@ -416,6 +482,15 @@ class Publications:
         """Whether anything has been sent that is to be acknowledged, and is not."""
         gathered = self._gathered.get(True)
         return self.unsettled_bytes > (gathered.nbytes if gathered is not None else 0)
+
+    @property
+    def is_worth_a_frame(self) -> bool:
+        """Whether what has been gathered is a fair share of all that is to be acknowledged, or
+        much in itself; or none of it is to be acknowledged."""
+        gathered = self._gathered.get(True)
+        if gathered is None or gathered.nbytes >= _LARGE_BYTES:
+            return True
+        return gathered.nbytes * _SHARES >= self.unsettled_bytes
 
     @property
     def has_output(self) -> bool:
@@ -482,17 +557,21 @@ class Publications:
             stream.unacknowledged = deque(kept)
             # The next says what is given up.
             stream.begun_on = 0
-            stream.given_up = max(stream.given_up, message.last_number)
+            last = min(message.last_number, stream.next_number - 1)
+            stream.given_up = max(stream.given_up, last)
         silent = self._unacknowledged.get(message.topic)
         if silent is not None and message.publisher == silent.publisher:
             # Its numbers may have got no farther than the broker: nobody must wait for them.
-            silent.given_up = max(silent.given_up, message.last_number)
+            last = min(message.last_number, silent.next_number - 1)
+            silent.given_up = max(silent.given_up, last)
             silent.begun_on = 0
         yield Rejected(
             message.topic, message.first_number, message.last_number, message.code, message.message
         )
 
     def _settle(self, stream: _TopicStream, number: int) -> None:
+        # What was never published is not settled.
+        number = min(number, stream.next_number - 1)
         while stream.unacknowledged:
             oldest = stream.unacknowledged[0]
             if oldest.first_number + oldest.count - 1 > number:

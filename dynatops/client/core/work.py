@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from dynatops.client.core.taking import Delivery
-    from dynatops.client.subscription import Event
+    from dynatops.client.events import Event
 
 
 # Who says when an event is taken: that it is handed out, or the application.
