@@ -22,7 +22,7 @@ from reconfig_manager.ports import AgentId
 from reconfig_manager.service.agents import METHOD
 from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.store.embedded import EmbeddedServer
-from tests.support.agents import FakeAgent, attending, managing
+from tests.support.agents import QUICK, FakeAgent, attending, managing
 from tests.support.security import ENCRYPTED, MUTUAL, SECRET, TRUSTING, pem
 from tests.support.services import (
     all_attached,
@@ -77,8 +77,14 @@ class TestAgents:
         run(tmp_path, scenario)
 
     def test_followers_say_who_leads(self, tmp_path: Path) -> None:
+        # However slow this machine is, the one goes on leading: that is not what is asked here.
+        for_long = {
+            "leadership": {**QUICK["leadership"], "ttl_s": 60.0},
+            "store": {"timeout_s": 5.0},
+        }
+
         async def scenario(server: EmbeddedServer) -> None:
-            async with managing(server.url, "m1") as first:
+            async with managing(server.url, "m1", **for_long) as first:
                 await until(lambda: first.leads)
                 async with managing(server.url, "m2") as second:
                     agent = FakeAgent("b0", [second.address])
