@@ -52,7 +52,7 @@ _FRAME_BYTES_MAX = 256 << 10
 # Bytes gathered or unacknowledged past which publishing waits.
 _WINDOW_BYTES = 8 << 20
 # A small frame looks so often whether there is enough in it, and goes then.
-_GATHER_STEPS = 8
+_GATHER_STEPS = 14
 _GATHER_STEP_S = 0.001
 _HELLO_TIMEOUT_S = 5.0
 _BACKOFF_MIN_S = 0.05

@@ -249,8 +249,8 @@ class TestWorthAFrame:
         says = Says()
         publish = says.publications.publish
         for i in range(20):
-            publish(f"t/{i}", [bytes(32 << 10)], Ack.REPLICATED, 1, None)
+            publish(f"t/{i}", [bytes(64 << 10)], Ack.REPLICATED, 1, None)
         while not says.publications.fill(ClientFrame(), BYTES_MAX):
             pass
-        publish("t/0", [bytes(32 << 10)], Ack.REPLICATED, 1, None)
+        publish("t/0", [bytes(64 << 10)], Ack.REPLICATED, 1, None)
         assert says.publications.is_worth_a_frame

@@ -41,7 +41,7 @@ _EVENT_BYTES = 32
 _PENDING_MAX = (1 << 32) - 1
 # A frame is worth its cost with this much of what is to be acknowledged, or with so many bytes.
 _SHARES = 4
-_LARGE_BYTES = 32 << 10
+_LARGE_BYTES = 64 << 10
 # Fewer go by themselves.
 _BUNDLE_EVENTS_MIN = 2
 # Brokers take four times as many by default.
