@@ -63,9 +63,15 @@ class BenchWorker:
         return json.loads(raw)
 
     async def tell(self, document: object) -> None:
+        """Raises RuntimeError if it has ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(document).encode() + b"\n")
-        await self._process.stdin.drain()
+        try:
+            self._process.stdin.write(json.dumps(document).encode() + b"\n")
+            await self._process.stdin.drain()
+        except ConnectionError:
+            raise RuntimeError(
+                f"a worker ended early, exit code {await self._process.wait()}"
+            ) from None
 
     async def end_of_words(self) -> None:
         """No more will be told."""

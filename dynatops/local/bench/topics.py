@@ -150,6 +150,7 @@ class _Publisher:
         self._names = plan.names()
         self._payload = bytes(plan.payload_bytes)
         self._ack = dynatops.Ack[plan.ack.upper()]
+        self._window: BenchWindow | None = None
         self.acks_us: list[int] = []
 
     async def warm_up(self) -> None:
@@ -163,7 +164,7 @@ class _Publisher:
         # Deliveries of an event, on the average; what nobody follows is under way for no time.
         of_event = sum(followers) / plan.topics
         events = min(plan.window, max(1, plan.window_bytes // max(plan.payload_bytes, 1)))
-        window = BenchWindow(max(1, round(events * max(of_event, 1.0))))
+        window = self._window = BenchWindow(max(1, round(events * max(of_event, 1.0))))
         await window.begun()
         numbers = iter(range(plan.events))
         if self._ack is dynatops.Ack.NONE:
@@ -172,6 +173,11 @@ class _Publisher:
             # What is under way is what is waited for.
             await asyncio.gather(*(self._call_and_wait(numbers) for _ in range(events)))
         await self._client.flush()
+
+    async def heard_out(self) -> None:
+        """Wait until nobody tells it anything any more."""
+        if self._window is not None:
+            await self._window.ended()
 
     async def _call(self, numbers: Any, window: BenchWindow, of_event: float) -> None:
         publish, payload, none = self._client.publish, self._payload, dynatops.Ack.NONE
@@ -200,6 +206,8 @@ async def _publish(addresses: Sequence[str], plan: TopicsPlan) -> None:
         await publisher.run()
         cpu_s = time.process_time() - before_s
         say({"ended_s": time.time(), "cpu_s": cpu_s, "acks_us": thinned(publisher.acks_us)})
+        # Users may still hear, and it is told of that.
+        await publisher.heard_out()
 
 
 # ---- in a process of users -----------------------------------------------------------------------
