@@ -153,7 +153,7 @@ class Runner:
         state = {
             name: self._read((f"{folder}/{name}",), schema) for name, schema in job.state.items()
         }
-        outcome = JobOutcome(state, self._others(job), self._partitions())
+        outcome = JobOutcome(state, self._others(job))
         for name, frame in job.results(outcome).items():
             # Of an earlier attempt that did not come to its commit there may be one already.
             frame.write.mode("overwrite").parquet(self._result(job, name, version))
@@ -235,9 +235,6 @@ class Runner:
 
     def _count_out(self, job: Job, version: int) -> Mapping[str, int]:
         return {name: frame.count() for name, frame in self.results(job, version).items()}
-
-    def _partitions(self) -> int:
-        return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 8)
 
     def explained(self, job: Job) -> str:
         """The plans: how rows are taken in, and how they become state. Nothing is run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -31,6 +32,8 @@ def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
     if master and master.startswith("local"):
+        # Workers have the packages that this process has; on a cluster its image says so.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         # One machine: nobody else needs to reach it.
         builder = (
             builder.config("spark.ui.enabled", "false")

@@ -55,7 +55,7 @@ def selection_job(settings: selection.SelectionJobSettings) -> Job:
             clusters = ops.sparkSession.createDataFrame([], CLUSTERED)
         clusters = clusters.select(*BROKER_CLUSTERS.names)
         followed = selection.followed(ops)
-        chosen = selection.selected(followed, clusters, settings, outcome.partitions)
+        chosen = selection.selected(followed, clusters, settings)
         return {"users": chosen.users, "topics": chosen.topics, "brokers": chosen.brokers}
 
     return Job(

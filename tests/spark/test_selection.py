@@ -42,7 +42,6 @@ def select(
         frame(spark, FOLLOWED, rows),
         frame(spark, BROKER_CLUSTERS, (clusters or {}).items()),
         settings,
-        partitions=2,
     )
 
 
@@ -191,7 +190,7 @@ def test_users_and_brokers_are_never_paired_but_by_topics(spark: SparkSession) -
         "'u' || id as user_id", "'b' || id % 400 as broker_id", "'t' || id % 400 as topic"
     )
     clusters = rows.select("broker_id", fn.lit("one").alias("cluster")).distinct()
-    found = selected(rows, clusters, replace(PLAIN, rounds_max=1), partitions=2)
+    found = selected(rows, clusters, replace(PLAIN, rounds_max=1))
     assert found.users.count() == 4_000
     assert found.users.filter("best != broker_id").count() == 0
 

@@ -31,7 +31,7 @@ ONLINE = OnlineSettings()
 def place(spark: SparkSession, day: Day, settings: SelectionJobSettings) -> Selected:
     ops = latest_ops(subscription_ops(lake_frame(spark, SUBSCRIPTIONS, day.log)), 0)
     clusters = frame(spark, BROKER_CLUSTERS, [(name, "all") for name in day.names])
-    return selected(followed(ops).localCheckpoint(), clusters, settings, partitions=2)
+    return selected(followed(ops).localCheckpoint(), clusters, settings)
 
 
 @pytest.mark.timeout(600)
