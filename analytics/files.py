@@ -6,6 +6,7 @@ what somebody else wrote, unless told.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -39,6 +40,11 @@ class Files:
             return []
         found = self._system(folder).listStatus(self._path(folder))
         return sorted(status.getPath().getName() for status in found)
+
+    def bytes_in(self, paths: Iterable[str]) -> int:
+        """Of files, and of folders with all that is in them."""
+        summaries = (self._system(path).getContentSummary(self._path(path)) for path in paths)
+        return sum(summary.getLength() for summary in summaries)
 
     def read(self, path: str) -> str:
         stream = self._system(path).open(self._path(path))

@@ -26,6 +26,7 @@ from analytics.files import Files
 from analytics.job import Fold
 from analytics.quarantine import Quarantine, SparkError, bad_files, read
 from analytics.schemas import lake_schema
+from analytics.session import divide_for
 from analytics.transforms.validity import REASON, judged, time_us
 from dynatops.lake.fields import SUFFIX
 
@@ -179,6 +180,7 @@ class TableIntake:
         """One pass over the files: what they add, and how many rows of which kind there were."""
         if not paths:
             return {}
+        divide_for(self._spark, self._files.bytes_in(paths))
         observation = Observation()
         rows = observed(self._judged(paths), self._fold, before, observation)
         self._fold.part(rows).write.mode("overwrite").parquet(part)

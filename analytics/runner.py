@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from analytics.analytics_settings import AnalyticsSettings
@@ -29,6 +30,7 @@ from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResu
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
 from analytics.schemas import lake_schema
+from analytics.session import divide_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +92,7 @@ class Runner:
         rows_out: Mapping[str, int] = {}
         is_new = counts.files > 0
         if is_new:
-            commit = self._finish(job, commit, log)
-            rows_out = self._count_out(job, commit.version)
+            commit, rows_out = self._finish(job, commit, log)
         published = self._advise(job, commit)
         self._sweep(job, commit, log)
         return Summary(
@@ -134,8 +135,9 @@ class Runner:
             commit = intake.run(commit)
         return commit
 
-    def _finish(self, job: Job, commit: Commit, log: CommitLog) -> Commit:
+    def _finish(self, job: Job, commit: Commit, log: CommitLog) -> tuple[Commit, Mapping[str, int]]:
         """Parts and state become a new state and results, and the clock moves on."""
+        divide_for(self._spark, self._files.bytes_in(commit.folders))
         clocks = {fold.table.name: clock_of(fold, commit) for fold in job.folds}
         parts = {
             fold.table.name: self._read(commit.progress(fold.table.name).parts, fold.schema)
@@ -154,16 +156,20 @@ class Runner:
             name: self._read((f"{folder}/{name}",), schema) for name, schema in job.state.items()
         }
         outcome = JobOutcome(state, self._others(job))
+        rows_out: dict[str, int] = {}
         for name, frame in job.results(outcome).items():
+            written = Observation()
+            counted = frame.observe(written, fn.count(fn.lit(1)).alias("rows"))
             # Of an earlier attempt that did not come to its commit there may be one already.
-            frame.write.mode("overwrite").parquet(self._result(job, name, version))
+            counted.write.mode("overwrite").parquet(self._result(job, name, version))
+            rows_out[name] = written.get["rows"]
         self._spark.catalog.clearCache()
         self._step("results")
         tables = {name: _settled(commit.progress(name), clock) for name, clock in clocks.items()}
         finished = replace(commit, tables=tables, counts=Counts(), state=folder, version=version)
         finished = log.append(finished)
         self._step("finish")
-        return finished
+        return finished, rows_out
 
     def _advise(self, job: Job, commit: Commit) -> Published | None:
         """Point at the newest results; advise, if that was not done."""
@@ -220,8 +226,13 @@ class Runner:
 
     def _read(self, paths: tuple[str, ...], schema: StructType) -> DataFrame:
         if not paths:
-            return self._spark.createDataFrame([], schema)
+            return self._nothing(schema)
         return self._spark.read.schema(schema).parquet(*paths)
+
+    def _nothing(self, schema: StructType) -> DataFrame:
+        """No rows, which Spark knows: what is made of them it leaves out of its plans."""
+        columns = (fn.lit(None).cast(f.dataType).alias(f.name) for f in schema)
+        return self._spark.sql("select 1 where false").select(*columns)
 
     def _others(self, job: Job) -> Mapping[str, DataFrame | None]:
         return {name: self._newest(used) for name, used in job.kind.uses.items()}
@@ -233,9 +244,6 @@ class Runner:
         version = json.loads(self._files.read(f"{folder}/latest.json"))["version"]
         return self._read((f"{folder}/{used.table}/version={version}",), used.schema)
 
-    def _count_out(self, job: Job, version: int) -> Mapping[str, int]:
-        return {name: frame.count() for name, frame in self.results(job, version).items()}
-
     def explained(self, job: Job) -> str:
         """The plans: how rows are taken in, and how they become state. Nothing is run."""
         parts: dict[str, DataFrame] = {}
@@ -244,12 +252,12 @@ class Runner:
             source = f"{self._lake}/{fold.table.name}"
             schema = lake_schema(fold.table)
             rows = self._read((source,) if self._files.exists(source) else (), schema)
-            parts[fold.table.name] = fold.part(rows.select(*schema.names))
             plans += [f"== {job.name}: rows of {fold.table.name} become a part =="]
-            plans += [_plan(parts[fold.table.name])]
+            plans += [_plan(fold.part(rows.select(*schema.names)))]
+            parts[fold.table.name] = self._spark.createDataFrame([], fold.schema)
         now_us = round(self._now_s() * 1e6)
         clocks = {fold.table.name: Clock(None, now_us, now_us) for fold in job.folds}
-        empty = {name: self._read((), schema) for name, schema in job.state.items()}
+        empty = {n: self._spark.createDataFrame([], schema) for n, schema in job.state.items()}
         for name, frame in job.settle(Intake(parts, empty, clocks)).items():
             plans += [f"== {job.name}: parts become the state {name!r} ==", _plan(frame)]
         self._spark.catalog.clearCache()
