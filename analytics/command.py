@@ -7,11 +7,14 @@ could not be done (what was done counts, and the next run goes on), 2 the comman
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 ALL = "all"
 DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
 _PROGRESS_PERIOD_S = 10.0
+_SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 _LINE = 79
 
 DESCRIPTION = (
@@ -43,6 +47,8 @@ EPILOG = """\
 Exit code 0: done. 3: nothing new. 1: failed; run it again. 2: the command line is wrong.
 
 Where there is no --master, spark-submit decides: spark-submit analytics/main.py run all --lake ...
+URLs are folders, s3://bucket/prefix, gs://bucket/prefix, hdfs://…; for S3 the usual variables count:
+$AWS_ENDPOINT_URL, $AWS_REGION, $AWS_ACCESS_KEY_ID and so on.
 """
 
 
@@ -66,6 +72,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--master", metavar="URL", help="local[*], spark://…, k8s://… (default: local[*])"
     )
+    parser.add_argument(
+        "--conf",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of Spark, such as spark.executor.memory=2g",
+    )
+    parser.add_argument(
+        "--properties-file",
+        metavar="FILE",
+        default="",
+        help="with such settings, a line each, as spark-submit reads it",
+    )
+    parser.add_argument(
+        "--packages", metavar="NAMES", default="", help="Maven packages for Spark, with commas"
+    )
+    parser.add_argument("--jars", metavar="FILES", default="", help="jars for Spark, with commas")
     parser.add_argument(
         "--driver-memory", metavar="SIZE", default="", help="such as 4g (default: Spark's)"
     )
@@ -94,6 +117,7 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         settings = with_values(default_settings(), arguments.assignments)
     except SettingsError as error:
         raise AnalyticsUsageError(str(error)) from None
+    conf = spark_settings(arguments)
     if warning := exposed_password([arguments.redis], "--redis-password-file"):
         print(f"warning: {warning}", file=sys.stderr)
     _check_password(arguments)
@@ -101,11 +125,44 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
     progress = _ProgressLine()
     started_s = time.monotonic()
     try:
-        runner = _runner(arguments, settings, progress, default_master)
+        runner = _runner(arguments, settings, progress, arguments.master or default_master, conf)
         progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
         return _run_jobs(runner, settings, names, arguments, progress)
     finally:
         progress.close()
+
+
+def spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
+    """Of the properties file, then of the options: what is said last counts."""
+    settings = _properties(arguments.properties_file) if arguments.properties_file else {}
+    for assignment in arguments.conf:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise AnalyticsUsageError(f"--conf: {assignment!r} is no spark.KEY=VALUE")
+        settings[name] = value
+    for name, value in (
+        ("spark.jars.packages", arguments.packages),
+        ("spark.jars", arguments.jars),
+    ):
+        if value:
+            settings[name] = value
+    return settings
+
+
+def _properties(path: str) -> dict[str, str]:
+    """As Spark reads it: a name, and after `=`, `:` or a space its value; `#` begins a remark."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise AnalyticsUsageError(f"--properties-file: {error}") from None
+    settings: dict[str, str] = {}
+    for line in map(str.strip, text.splitlines()):
+        if line and not line.startswith(("#", "!")):
+            name, _, value = _SEPARATOR.sub("=", line, count=1).partition("=")
+            if not name.startswith("spark."):
+                raise AnalyticsUsageError(f"--properties-file: {line!r} is no setting of Spark")
+            settings[name] = value
+    return settings
 
 
 def _check_password(arguments: argparse.Namespace) -> None:
@@ -126,12 +183,13 @@ def _runner(
     arguments: argparse.Namespace,
     settings: AnalyticsSettings,
     progress: _ProgressLine,
-    default_master: str | None,
+    master: str | None,
+    conf: Mapping[str, str],
 ) -> Runner:
     from analytics.runner import Place, Runner
     from analytics.session import start
 
-    spark = start(arguments.master or default_master, driver_memory=arguments.driver_memory)
+    spark = start(master, driver_memory=arguments.driver_memory, conf=conf)
     progress.watch(spark.sparkContext.statusTracker())
     place = Place(
         lake=arguments.lake,
@@ -139,7 +197,9 @@ def _runner(
         redis=arguments.redis,
         redis_password_file=arguments.redis_password_file,
     )
-    return Runner(spark, place, settings, progress=progress.taken_in)
+    runner = Runner(spark, place, settings, progress=progress.taken_in)
+    runner.prepare()
+    return runner
 
 
 def _run_jobs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -11,9 +12,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from analytics.errors import AnalyticsError
+from analytics.storage.store_access import current_environment, s3a_settings
 
-# Adaptive plans divide a shuffle into so many parts at first, one for so many bytes of what is read
-# (a row takes 5 to 20), and merge those that are small. Too few, and each task has a hundred million
+# Adaptive plans divide a shuffle into many parts at first, one for so many bytes of what is read
+# (a row takes 5 to 20), and merge small ones. Too few, and each task has a hundred million
 # keys in memory; too many, and tasks that have nothing to do cost most of the time.
 _BYTES_PER_PARTITION = 1_000_000
 _PARTITIONS_MAX = 1_000
@@ -25,16 +27,30 @@ _OPEN_BYTES = "1m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
-    """A session; `master` None leaves that to `spark-submit`. What it was given before stays."""
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+
+
+def is_local(master: str | None) -> bool:
+    return master is not None and master.startswith("local")
+
+
+def start(
+    master: str | None, *, driver_memory: str = "", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session; `master` None leaves that to `spark-submit`. What it was given before stays.
+
+    `conf` are settings of Spark's, before which ours give way.
+    """
+    wanted = dict(conf or {})
+    _choose_python(master, wanted)
     builder = SparkSession.builder.appName("dynatops analytics")
     if master:
         builder = builder.master(master)
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
-    if master and master.startswith("local"):
-        # Workers have the packages that this process has; on a cluster its image says so.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local(master):
         # One machine: nobody else needs to reach it.
         builder = (
             builder.config("spark.ui.enabled", "false")
@@ -42,9 +58,9 @@ def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
             .config("spark.driver.bindAddress", "127.0.0.1")
         )
     # What goes wrong comes as an exception; the log would repeat it for every task.
-    builder = builder.config("spark.log.level", "FATAL").config(
-        "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    )
+    builder = builder.config("spark.log.level", "FATAL")
+    log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    wanted[_DRIVER_OPTIONS] = f"{log_options} {wanted.get(_DRIVER_OPTIONS, '')}".strip()
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.adaptive.enabled", "true")
@@ -54,6 +70,8 @@ def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
         .config("spark.sql.files.openCostInBytes", _OPEN_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
+    for name, value in {**s3a_settings(current_environment()), **wanted}.items():
+        builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
@@ -69,6 +87,18 @@ def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
             f"there is no Spark to be had at {master or 'the master of spark-submit'}: check that "
             f"it runs and that it can reach this host ({cause})"
         ) from None
+
+
+def _choose_python(master: str | None, conf: Mapping[str, str]) -> None:
+    """Which Python runs what Spark has in Python: on this machine this one.
+
+    The setting's name is that of `spark-submit`; where that is not what starts Spark, nobody else
+    looks at it.
+    """
+    if python := conf.get(_PYTHON):
+        os.environ[_PYTHON_VARIABLE] = python
+    elif is_local(master):
+        os.environ.setdefault(_PYTHON_VARIABLE, sys.executable)
 
 
 def divide_for(spark: SparkSession, read_bytes: int) -> None:

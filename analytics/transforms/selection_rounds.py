@@ -18,15 +18,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from analytics.transforms.selection import SelectionJobSettings
+from analytics.transforms.selection_settings import SelectionJobSettings
 
 # Utilities and brokers are ordered as one number: billionths of the utility, then the broker.
 BILLION = 1e9

@@ -15,13 +15,13 @@ from pyspark.sql import functions as fn
 from analytics.jobs.selection import BROKER_CLUSTERS, FOLLOWED, SUBSCRIPTION_OPS
 from analytics.transforms.selection import (
     Selected,
-    SelectionJobSettings,
     _numbered,
     followed,
     latest_ops,
     selected,
     subscription_ops,
 )
+from analytics.transforms.selection_settings import SelectionJobSettings
 from dynatops.lake.fields import SUBSCRIPTIONS
 from tests.support.analytics_reference import BILLION, Placing, User, place
 from tests.support.spark_frames import SLOW, at, frame, lake_frame, tuples

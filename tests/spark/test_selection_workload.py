@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from analytics.jobs.selection import BROKER_CLUSTERS
 from analytics.transforms.selection import (
     Selected,
-    SelectionJobSettings,
     followed,
     latest_ops,
     selected,
     subscription_ops,
 )
+from analytics.transforms.selection_settings import SelectionJobSettings
 from broker_agent.core.selection.selection_settings import SelectionSettings as OnlineSettings
 from dynatops.lake.fields import SUBSCRIPTIONS
 from simulator.experiments.churn_workload import ChurnSpec

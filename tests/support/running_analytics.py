@@ -42,7 +42,7 @@ class Running:
     def results(self, job: str) -> dict[str, list[tuple[Any, ...]]]:
         """Tables of the newest version."""
         versions = {
-            table: max(table.glob("version=*"), key=lambda path: int(path.name[8:]))
+            table: max(table.glob("version=*"), key=_number)
             for table in (self.output / job).iterdir()
             if table.is_dir()
         }
@@ -70,6 +70,10 @@ class Running:
 
     def _commits(self) -> int:
         return len(list(self.output.glob("state/*/commits/[0-9]*.json")))
+
+
+def _number(version: Path) -> int:
+    return int(version.name.removeprefix("version=").partition("-")[0])
 
 
 def close(some: dict[str, list[tuple[Any, ...]]], others: dict[str, list[tuple[Any, ...]]]) -> bool:
