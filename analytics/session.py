@@ -28,6 +28,14 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+# The JVM's second compiler is for what is called a hundred times as often as it usually waits for:
+# loops over rows, after a second or so of them. Else half of a short run is spent on compiling what
+# is planned once.
+_COMPILER_OPTIONS = (
+    "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
+    "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
+)
 _PYTHON = "spark.pyspark.python"
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
 
@@ -60,12 +68,15 @@ def start(
     # What goes wrong comes as an exception; the log would repeat it for every task.
     builder = builder.config("spark.log.level", "FATAL")
     log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    wanted[_DRIVER_OPTIONS] = f"{log_options} {wanted.get(_DRIVER_OPTIONS, '')}".strip()
+    for name, options in (
+        (_DRIVER_OPTIONS, f"{log_options} {_COMPILER_OPTIONS}"),
+        (_EXECUTOR_OPTIONS, _COMPILER_OPTIONS),
+    ):
+        wanted[name] = f"{options} {wanted.get(name, '')}".strip()
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.adaptive.enabled", "true")
         .config("spark.ui.showConsoleProgress", "false")
-        .config(_SHUFFLE_PARTITIONS, "1")
         .config("spark.sql.files.maxPartitionBytes", _TASK_BYTES)
         .config("spark.sql.files.openCostInBytes", _OPEN_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -102,6 +113,11 @@ def _choose_python(master: str | None, conf: Mapping[str, str]) -> None:
 
 
 def divide_for(spark: SparkSession, read_bytes: int) -> None:
-    """What is planned from here on is divided as suits so much that is read, on every master."""
+    """What is planned from here on is divided as suits so much that is read, on every master.
+
+    Not if whoever started Spark has said into how many parts.
+    """
+    if _SHUFFLE_PARTITIONS in dict(spark.sparkContext.getConf().getAll()):
+        return
     partitions = min(_PARTITIONS_MAX, 1 + read_bytes // _BYTES_PER_PARTITION)
     spark.conf.set(_SHUFFLE_PARTITIONS, str(partitions))
