@@ -7,17 +7,19 @@ could not be done (what was done counts, and the next run goes on), 2 the comman
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
+from analytics.continuous import StopSignal, run_rounds
 from analytics.errors import AnalyticsError, AnalyticsUsageError
 from analytics.jobs.catalogue import JOBS, default_settings, jobs
 from dynatops.kit.redis_access import (
@@ -39,6 +41,7 @@ DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
 _PROGRESS_PERIOD_S = 10.0
 _SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 _LINE = 79
+_EVERY_S = 60.0
 
 DESCRIPTION = (
     "Turn what brokers have written to the lake since the last run into results and advice."
@@ -106,6 +109,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="exit code 0, not 3, where there was nothing new: for schedulers that know only 0",
     )
     parser.add_argument(
+        "--continuous",
+        action="store_true",
+        help="go on, with one session of Spark, until SIGTERM or SIGINT",
+    )
+    parser.add_argument(
+        "--every",
+        type=_seconds,
+        default=_EVERY_S,
+        metavar="SECONDS",
+        help="with --continuous: from one round's beginning to the next (default: 60)",
+    )
+    parser.add_argument(
         "--explain", action="store_true", help="print Spark's plans, and run nothing"
     )
 
@@ -121,13 +136,23 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
     if warning := exposed_password([arguments.redis], "--redis-password-file"):
         print(f"warning: {warning}", file=sys.stderr)
     _check_password(arguments)
+    if arguments.continuous and arguments.explain:
+        raise AnalyticsUsageError("--explain runs nothing, so there is nothing to be --continuous")
     names = JOBS if arguments.job == ALL else (arguments.job,)
     progress = _ProgressLine()
     started_s = time.monotonic()
     try:
-        runner = _runner(arguments, settings, progress, arguments.master or default_master, conf)
+        new_runner = _runners(
+            arguments, settings, progress, arguments.master or default_master, conf
+        )
         progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
-        return _run_jobs(runner, settings, names, arguments, progress)
+        if arguments.continuous:
+            return _run_continuously(new_runner, settings, names, arguments, progress)
+        runner = new_runner()
+        runner.prepare()
+        if arguments.explain:
+            return _explain(runner, settings, names)
+        return _status(_run_jobs(runner, settings, names, arguments, progress), arguments)
     finally:
         progress.close()
 
@@ -179,13 +204,14 @@ def _require(*packages: str) -> None:
             raise AnalyticsError(f"{package} is not installed: pip install 'dynatops[analytics]'")
 
 
-def _runner(
+def _runners(
     arguments: argparse.Namespace,
     settings: AnalyticsSettings,
     progress: _ProgressLine,
     master: str | None,
     conf: Mapping[str, str],
-) -> Runner:
+) -> Callable[[], Runner]:
+    """Starts Spark; each runner opens lake and results anew, with the credentials of the day."""
     from analytics.runner import Place, Runner
     from analytics.session import start
 
@@ -197,9 +223,41 @@ def _runner(
         redis=arguments.redis,
         redis_password_file=arguments.redis_password_file,
     )
-    runner = Runner(spark, place, settings, progress=progress.taken_in)
-    runner.prepare()
-    return runner
+    return lambda: Runner(spark, place, settings, progress=progress.taken_in)
+
+
+def _explain(runner: Runner, settings: AnalyticsSettings, names: tuple[str, ...]) -> int:
+    catalogue = jobs(settings)
+    for name in names:
+        print(runner.explained(catalogue[name]))
+    return DONE
+
+
+def _run_continuously(
+    new_runner: Callable[[], Runner],
+    settings: AnalyticsSettings,
+    names: tuple[str, ...],
+    arguments: argparse.Namespace,
+    progress: _ProgressLine,
+) -> int:
+    is_prepared = False
+
+    def run_round() -> bool:
+        nonlocal is_prepared
+        try:
+            runner = new_runner()
+            if not is_prepared:
+                runner.prepare()
+                is_prepared = True
+        except _failures() as error:
+            _warn(_short(error))
+            return False
+        summaries = _run_jobs(runner, settings, names, arguments, progress, stop)
+        return _status(summaries, arguments) != FAILED
+
+    with StopSignal() as stop:
+        is_well = run_rounds(run_round, every_s=arguments.every, wait=stop.wait, say=_warn)
+    return DONE if is_well else FAILED
 
 
 def _run_jobs(
@@ -208,28 +266,37 @@ def _run_jobs(
     names: tuple[str, ...],
     arguments: argparse.Namespace,
     progress: _ProgressLine,
-) -> int:
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
+    stop: StopSignal | None = None,
+) -> list[dict[str, Any]]:
+    """What each has done."""
     catalogue = jobs(settings)
-    if arguments.explain:
-        for name in names:
-            print(runner.explained(catalogue[name]))
-        return DONE
     summaries: list[dict[str, Any]] = []
     for name in names:
+        if stop is not None and stop.is_given:
+            break
         progress.begin(name)
         try:
             summaries.append(_as_dict(runner.run(catalogue[name])))
-        except (AnalyticsError, PySparkException, Py4JError, OSError) as error:
+        except _failures() as error:
             summaries.append({"job": name, "status": "failed", "error": _short(error)})
         finally:
             progress.end()
         if not arguments.json:
             print(_sentence(summaries[-1]), flush=True)
     if arguments.json:
-        print(write_json({"jobs": summaries}))
+        print(write_json({"jobs": summaries}), flush=True)
+    return summaries
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What a job may fail of, without a fault of ours."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return AnalyticsError, PySparkException, Py4JError, OSError
+
+
+def _status(summaries: Sequence[Mapping[str, Any]], arguments: argparse.Namespace) -> int:
     statuses = {summary["status"] for summary in summaries}
     if "failed" in statuses:
         return FAILED
@@ -275,6 +342,17 @@ def _sentence(summary: dict[str, Any]) -> str:
         if advice["left_out"]:
             text += f" ({advice['left_out']:,} left out)"
     return text
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise ValueError(text)
+    return seconds
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _short(error: Exception) -> str:

@@ -1,8 +1,7 @@
 """What machines of a cluster need for a job, and whether they have it.
 
 Spark itself is there. `analytics` is sent to them, as an archive of what is installed here; pyarrow
-cannot be sent, an image has it or not. Jobs whose lake and results Spark opens by itself (hdfs://,
-s3a://, a folder that all machines have) run no Python there, and need neither.
+and the like cannot be sent, an image has them or not.
 """
 
 from __future__ import annotations
@@ -18,25 +17,21 @@ from pyspark.sql import SparkSession
 import analytics
 from analytics.errors import AnalyticsError
 from analytics.session import is_local
-from analytics.storage.arrow import ArrowStorage
 from analytics.storage.storage import SparkError, Storage, write_text
 from analytics.storage.store_access import is_folder
 from dynatops.lake.fields import SUFFIX
 
 # What is imported there, and what to install for it.
-_NEEDED = {"pyarrow": "pyarrow"}
+_NEEDED = {name: name for name in ("numpy", "pandas", "pyarrow")}
 # More than there are cores, as a rule, so that every machine is asked.
 _QUESTIONS_MIN = 8
 
 
 def prepare_executors(spark: SparkSession, lake: Storage, output: Storage) -> None:
     """Raises AnalyticsError."""
-    is_cluster = not is_local(spark.sparkContext.master)
-    if any(isinstance(storage, ArrowStorage) for storage in (lake, output)):
-        send_package(spark)
-        if is_cluster:
-            check_python(spark)
-    if is_cluster:
+    send_package(spark)
+    if not is_local(spark.sparkContext.master):
+        check_python(spark)
         check_folders(spark, lake, output)
 
 
@@ -81,8 +76,8 @@ def check_python(spark: SparkSession) -> None:
         host, python, packages = lacking[0]
         install = " ".join(_NEEDED[name] for name in packages.split())
         raise AnalyticsError(
-            f"{python} on {host} has no {packages}, which lakes in stores of objects need on every "
-            f"machine: have `pip install {install}` in the image of executors, or choose another "
+            f"{python} on {host} has no {packages}, which jobs need on every machine: "
+            f"have `pip install {install}` in the image of executors, or choose another "
             "Python there (--conf spark.pyspark.python=…)"
         )
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
 from analytics.analytics_settings import RunSettings
@@ -24,6 +24,7 @@ from analytics.job import Fold
 from analytics.ledger import SEGMENTS_MAX, Ledger
 from analytics.quarantine import FILE_COLUMN, Quarantine
 from analytics.schemas import lake_schema
+from analytics.session import divide_for
 from analytics.storage.storage import FoundFile, SparkError, Storage
 from analytics.transforms.validity import REASON, judged, time_us
 from dynatops.lake.fields import SUFFIX
@@ -49,6 +50,7 @@ class TableIntake:
 
     def __init__(
         self,
+        spark: SparkSession,
         lake: Storage,
         output: Storage,
         fold: Fold,
@@ -62,6 +64,7 @@ class TableIntake:
         step: Step,
     ) -> None:
         """`folder` is the job's own: parts and ledgers are there."""
+        self._spark = spark
         self._lake = lake
         self._output = output
         self._fold = fold
@@ -91,6 +94,7 @@ class TableIntake:
         before = commit.progress(table)
         name = f"{commit.number + 1:012}-{table}-{uuid4().hex[:12]}"
         part = f"{self._folder}/parts/{name}"
+        divide_for(self._spark, sum(file.size for file in batch))
         taken = self._taken([file.path for file in batch], before, part, commit.number + 1)
         newest_us = max(batch[-1].modified_us, before.newest_us or 0)
         progress = replace(

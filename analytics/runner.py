@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from analytics.analytics_settings import AnalyticsSettings
@@ -29,6 +30,7 @@ from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResu
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
 from analytics.schemas import lake_schema
+from analytics.session import divide_for
 from analytics.storage.opening import open_storage
 from analytics.storage.storage import SparkError, Storage, read_text, write_text
 from dynatops.lake.fields import SUFFIX
@@ -105,8 +107,7 @@ class Runner:
         rows_out: Mapping[str, int] = {}
         is_new = counts.files > 0
         if is_new:
-            commit = self._finish_whatever_is_lost(job, commit, log)
-            rows_out = self._count_out(job, commit)
+            commit, rows_out = self._finish_whatever_is_lost(job, commit, log)
         published = self._advise(job, commit, log)
         self._sweep(job, commit, log)
         return Summary(
@@ -131,6 +132,7 @@ class Runner:
     def _take_in(self, job: Job, commit: Commit, log: CommitLog) -> Commit:
         for fold in job.folds:
             intake = TableIntake(
+                self._spark,
                 self._lake,
                 self._output,
                 fold,
@@ -145,7 +147,9 @@ class Runner:
             commit = intake.run(commit)
         return commit
 
-    def _finish_whatever_is_lost(self, job: Job, commit: Commit, log: CommitLog) -> Commit:
+    def _finish_whatever_is_lost(
+        self, job: Job, commit: Commit, log: CommitLog
+    ) -> tuple[Commit, Mapping[str, int]]:
         for _ in range(_ATTEMPTS - 1):
             try:
                 return self._finish(job, commit, log)
@@ -155,8 +159,12 @@ class Runner:
                 self._spark.catalog.clearCache()
         return self._finish(job, commit, log)
 
-    def _finish(self, job: Job, commit: Commit, log: CommitLog) -> Commit:
-        """Parts and state become a new state and results, and the clock moves on."""
+    def _finish(self, job: Job, commit: Commit, log: CommitLog) -> tuple[Commit, Mapping[str, int]]:
+        """Parts and state become a new state and results, and the clock moves on.
+
+        The commit, and how many rows results have.
+        """
+        divide_for(self._spark, self._bytes_in(commit))
         clocks = {fold.table.name: clock_of(fold, commit) for fold in job.folds}
         parts = {
             fold.table.name: self._read(commit.progress(fold.table.name).parts, fold.schema)
@@ -175,9 +183,13 @@ class Runner:
         state = {
             name: self._read((f"{folder}/{name}",), schema) for name, schema in job.state.items()
         }
-        outcome = JobOutcome(state, self._others(job), self._partitions())
+        outcome = JobOutcome(state, self._others(job))
+        rows_out: dict[str, int] = {}
         for name, frame in job.results(outcome).items():
-            self._output.save(frame, self._result(job, name, version))
+            written = Observation()
+            counted = frame.observe(written, fn.count(fn.lit(1)).alias("rows"))
+            self._output.save(counted, self._result(job, name, version))
+            rows_out[name] = written.get["rows"]
         self._spark.catalog.clearCache()
         self._step("results")
         tables = {name: _settled(commit.progress(name), clock) for name, clock in clocks.items()}
@@ -193,7 +205,7 @@ class Runner:
             )
         )
         self._step("finish")
-        return finished
+        return finished, rows_out
 
     def _advise(self, job: Job, commit: Commit, log: CommitLog) -> Published | None:
         """Point at the newest results; advise, if that was not done."""
@@ -262,7 +274,18 @@ class Runner:
         return f"{self._output.root}/{job.name}/{table}/{_VERSION}{version}"
 
     def _read(self, folders: tuple[str, ...], schema: StructType) -> DataFrame:
-        return self._output.saved(folders, schema)
+        return self._output.saved(folders, schema) if folders else self._nothing(schema)
+
+    def _nothing(self, schema: StructType) -> DataFrame:
+        """No rows, which Spark knows: what is made of them it leaves out of its plans."""
+        columns = (fn.lit(None).cast(f.dataType).alias(f.name) for f in schema)
+        return self._spark.sql("select 1 where false").select(*columns)
+
+    def _bytes_in(self, commit: Commit) -> int:
+        """Of parts and state."""
+        folders = [part for progress in commit.tables.values() for part in progress.parts]
+        folders += [commit.state] if commit.state else []
+        return sum(file.size for f in folders for file in self._output.found(f, SUFFIX))
 
     def _others(self, job: Job) -> Mapping[str, DataFrame | None]:
         return {name: self._newest(used) for name, used in job.kind.uses.items()}
@@ -275,13 +298,6 @@ class Runner:
         version = json.loads(read_text(self._output, latest))["version"]
         return self._read((f"{folder}/{used.table}/{_VERSION}{version}",), used.schema)
 
-    def _count_out(self, job: Job, commit: Commit) -> Mapping[str, int]:
-        results = self.results(job, commit.results[0])
-        return {name: frame.count() for name, frame in results.items()}
-
-    def _partitions(self) -> int:
-        return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 8)
-
     def explained(self, job: Job) -> str:
         """The plans: how rows are taken in, and how they become state. Nothing is run."""
         parts: dict[str, DataFrame] = {}
@@ -290,12 +306,12 @@ class Runner:
             found = self._lake.found(f"{self._lake.root}/{fold.table.name}", SUFFIX)
             paths = [file.path for file in found[:_EXPLAINED_FILES]]
             rows = self._lake.rows_of(paths, lake_schema(fold.table))
-            parts[fold.table.name] = fold.part(rows)
             plans += [f"== {job.name}: rows of {fold.table.name} become a part =="]
-            plans += [_plan(parts[fold.table.name])]
+            plans += [_plan(fold.part(rows))]
+            parts[fold.table.name] = self._spark.createDataFrame([], fold.schema)
         now_us = round(self._now_s() * 1e6)
         clocks = {fold.table.name: Clock(None, now_us, now_us) for fold in job.folds}
-        empty = {name: self._read((), schema) for name, schema in job.state.items()}
+        empty = {n: self._spark.createDataFrame([], schema) for n, schema in job.state.items()}
         for name, frame in job.settle(Intake(parts, empty, clocks)).items():
             plans += [f"== {job.name}: parts become the state {name!r} ==", _plan(frame)]
         self._spark.catalog.clearCache()

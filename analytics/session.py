@@ -1,4 +1,4 @@
-"""The Spark session that jobs run in: UTC, adaptive plans, as many shuffle partitions as suit."""
+"""The Spark session that jobs run in: UTC, adaptive plans, as many tasks as there is work for."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from pyspark.sql import SparkSession
 from analytics.errors import AnalyticsError
 from analytics.storage.store_access import current_environment, s3a_settings
 
-# Parts of a shuffle for each core: enough for adaptive plans to merge, few enough to be cheap.
-_PARTITIONS_PER_CORE = 4
-_PARTITIONS_MIN = 8
-# Adaptive plans divide a shuffle into so many times as many, and merge those that are small: of a
-# hundred million keys each task still has them in memory.
-_FIRST_PARTITIONS = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
-_FIRST_PER_PARTITION = 8
+# Adaptive plans divide a shuffle into many parts at first, one for so many bytes of what is read
+# (a row takes 5 to 20), and merge small ones. Too few, and each task has a hundred million
+# keys in memory; too many, and tasks that have nothing to do cost most of the time.
+_BYTES_PER_PARTITION = 1_000_000
+_PARTITIONS_MAX = 1_000
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Names that repeat take next to nothing in the lake's files: this is some million rows.
 _TASK_BYTES = "16m"
+# To open a file costs as much as to read so much of it.
+_OPEN_BYTES = "1m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -60,14 +61,13 @@ def start(
     builder = builder.config("spark.log.level", "FATAL")
     log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     wanted[_DRIVER_OPTIONS] = f"{log_options} {wanted.get(_DRIVER_OPTIONS, '')}".strip()
-    partitions = _partitions(master)
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.adaptive.enabled", "true")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", str(partitions))
-        .config(_FIRST_PARTITIONS, str(partitions * _FIRST_PER_PARTITION))
+        .config(_SHUFFLE_PARTITIONS, "1")
         .config("spark.sql.files.maxPartitionBytes", _TASK_BYTES)
+        .config("spark.sql.files.openCostInBytes", _OPEN_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
     for name, value in {**s3a_settings(current_environment()), **wanted}.items():
@@ -101,10 +101,7 @@ def _choose_python(master: str | None, conf: Mapping[str, str]) -> None:
         os.environ.setdefault(_PYTHON_VARIABLE, sys.executable)
 
 
-def _partitions(master: str | None) -> int:
-    """On a cluster its size is not known yet; there adaptive plans begin with many."""
-    if master is None or not master.startswith("local"):
-        return 200
-    inside = master.removeprefix("local").strip("[]").partition(",")[0]
-    cores = int(inside) if inside.isdigit() else 1 if not inside else os.cpu_count() or 1
-    return max(_PARTITIONS_MIN, cores * _PARTITIONS_PER_CORE)
+def divide_for(spark: SparkSession, read_bytes: int) -> None:
+    """What is planned from here on is divided as suits so much that is read, on every master."""
+    partitions = min(_PARTITIONS_MAX, 1 + read_bytes // _BYTES_PER_PARTITION)
+    spark.conf.set(_SHUFFLE_PARTITIONS, str(partitions))
