@@ -50,8 +50,8 @@ EPILOG = """\
 Exit code 0: done. 3: nothing new. 1: failed; run it again. 2: the command line is wrong.
 
 Where there is no --master, spark-submit decides: spark-submit analytics/main.py run all --lake ...
-URLs are folders, s3://bucket/prefix, gs://bucket/prefix, hdfs://…; for S3 the usual variables count:
-$AWS_ENDPOINT_URL, $AWS_REGION, $AWS_ACCESS_KEY_ID and so on.
+URLs are folders, s3://bucket/prefix, gs://bucket/prefix, hdfs://…; for S3 the usual variables
+count: $AWS_ENDPOINT_URL, $AWS_REGION, $AWS_ACCESS_KEY_ID and so on.
 """
 
 

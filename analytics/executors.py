@@ -6,10 +6,13 @@ and the like cannot be sent, an image has them or not.
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -21,8 +24,8 @@ from analytics.storage.storage import SparkError, Storage, write_text
 from analytics.storage.store_access import is_folder
 from dynatops.lake.fields import SUFFIX
 
-# What is imported there, and what to install for it.
-_NEEDED = {name: name for name in ("numpy", "pandas", "pyarrow")}
+# What is imported there.
+_NEEDED = ("numpy", "pandas", "pyarrow")
 # More than there are cores, as a rule, so that every machine is asked.
 _QUESTIONS_MIN = 8
 
@@ -35,6 +38,12 @@ def prepare_executors(spark: SparkSession, lake: Storage, output: Storage) -> No
         check_folders(spark, lake, output)
 
 
+def alive(spark: SparkSession) -> set[str]:
+    """Executors that the driver knows, the driver among them."""
+    context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - there is no public name for it
+    return set(context.getExecutorMemoryStatus().keySet().mkString(" ").split())
+
+
 def send_package(spark: SparkSession) -> None:
     """To all executors, those that come later too."""
     home = Path(analytics.__file__).parent
@@ -42,6 +51,8 @@ def send_package(spark: SparkSession) -> None:
         # It came in an archive itself (`spark-submit --py-files`), and so it will to executors.
         return
     folder = Path(tempfile.mkdtemp(prefix="dynatops-"))
+    # Executors fetch it from there, for as long as there is a session.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     spark.sparkContext.addPyFile(str(archive_of(home, folder / f"analytics-{uuid4().hex[:8]}.zip")))
 
 
@@ -54,7 +65,7 @@ def archive_of(home: Path, archive: Path) -> Path:
 
 def check_python(spark: SparkSession) -> None:
     """That executors can run what we have in Python. Raises AnalyticsError."""
-    needed = tuple(_NEEDED)
+    needed = _NEEDED
 
     def missing(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
         # By value: the package need not be there to say what is missing.
@@ -74,10 +85,9 @@ def check_python(spark: SparkSession) -> None:
     lacking = sorted({answer for answer in answers if answer[2]})
     if lacking:
         host, python, packages = lacking[0]
-        install = " ".join(_NEEDED[name] for name in packages.split())
         raise AnalyticsError(
             f"{python} on {host} has no {packages}, which jobs need on every machine: "
-            f"have `pip install {install}` in the image of executors, or choose another "
+            f"have `pip install {packages}` in the image of executors, or choose another "
             "Python there (--conf spark.pyspark.python=…)"
         )
 

@@ -4,6 +4,7 @@ whoever started it can break something in the middle of one.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -21,10 +22,10 @@ def _tell_stages() -> None:
     while True:
         context = SparkContext._active_spark_context
         if context is not None:
-            try:
+            active: set[int] = set()
+            # It is still being made, or is over.
+            with contextlib.suppress(AttributeError, OSError, Py4JError):
                 active = set(context.statusTracker().getActiveStageIds())
-            except (OSError, Py4JError):
-                return
             for stage in sorted(active - seen):
                 sys.stdout.write(f"{STAGE}{stage}\n")
                 sys.stdout.flush()
