@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 ALL = "all"
 DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
 _PROGRESS_PERIOD_S = 10.0
+_PYTHON_STACK = "Traceback (most recent call last)"
 _SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 _LINE = 79
 _EVERY_S = 60.0
@@ -356,9 +357,21 @@ def _warn(text: str) -> None:
 
 
 def _short(error: Exception) -> str:
-    """A failure of the JVM brings its stack: what matters is at its beginning."""
-    lines = [line for line in str(error).splitlines() if line and not line.startswith("\tat ")]
-    return " ".join(lines[:3])[:1_000] or type(error).__name__
+    """A failure brings its stack: of the JVM what matters is at its beginning, of Python at its end.
+
+    Where a store is known to say why, what to do about it comes first.
+    """
+    from analytics.storage.store_access import trouble
+
+    said = str(error)
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("\tat ")]
+    causes = [n for n, line in enumerate(lines) if _PYTHON_STACK in line]
+    for begin in causes[-1:]:
+        after = (line for line in lines[begin + 1 :] if not line.startswith((" ", "\t")))
+        lines = [next(after, lines[begin])]
+    text = " ".join(lines[:3])[:1_000] or type(error).__name__
+    advice = trouble(said)
+    return f"{advice} ({text})" if advice else text
 
 
 class _ProgressLine:

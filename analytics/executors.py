@@ -67,14 +67,17 @@ def check_python(spark: SparkSession) -> None:
     """That executors can run what we have in Python. Raises AnalyticsError."""
     needed = _NEEDED
 
-    def missing(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
+    def missing(_: Iterable[int]) -> Iterator[tuple[str, str, str, str]]:
         # By value: the package need not be there to say what is missing.
-        import importlib.util  # noqa: PLC0415
+        import importlib  # noqa: PLC0415
         import socket  # noqa: PLC0415
         import sys  # noqa: PLC0415
 
-        packages = [name for name in needed if importlib.util.find_spec(name) is None]
-        yield socket.gethostname(), sys.executable, " ".join(packages)
+        for name in needed:
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                yield socket.gethostname(), sys.executable, name, " ".join(str(error).split())
 
     context = spark.sparkContext
     questions = max(_QUESTIONS_MIN, context.defaultParallelism * 2)
@@ -82,13 +85,11 @@ def check_python(spark: SparkSession) -> None:
         answers = context.parallelize(range(questions), questions).mapPartitions(missing).collect()
     except SparkError as error:
         raise AnalyticsError(_why_no_python(str(error))) from None
-    lacking = sorted({answer for answer in answers if answer[2]})
-    if lacking:
-        host, python, packages = lacking[0]
+    for host, python, package, why in sorted(answers)[:1]:
         raise AnalyticsError(
-            f"{python} on {host} has no {packages}, which jobs need on every machine: "
-            f"have `pip install {packages}` in the image of executors, or choose another "
-            "Python there (--conf spark.pyspark.python=…)"
+            f"{python} on {host} has no {package} ({why}), which jobs need on every machine: have "
+            f"`pip install {' '.join(needed)}` in the image of executors, or choose another Python "
+            "there (--conf spark.pyspark.python=…)"
         )
 
 

@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 LAKE = ("--users", "300", "--brokers", "12", "--topics", "60", "--rows", "3000", "--days", "1")
 SETTINGS = ("--set", "clusters.size=4", "--set", "mobility.support=1", "--driver-memory", "1g")
-# All that executors have of Python's; pandas wants the last two.
-IMAGE = ("numpy", "pandas", "pyarrow", "dateutil", "six")
+# All that executors have of Python's; pandas wants the others.
+IMAGE = ("numpy", "pandas", "pyarrow", "dateutil", "pytz", "six", "tzdata")
 # In which of a job's stages a worker is killed.
 KILLED_IN = {"rates": 2, "clusters": 2, "selection": 4, "mobility": 3, "demand": 2}
 # Sums of floating point numbers, whose last digit depends on the order of what is summed up.

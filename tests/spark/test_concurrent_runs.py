@@ -18,7 +18,10 @@ from tests.support.object_store import ObjectStore, object_store
 from tests.support.running_analytics import Running, RunningOnStore, close
 from tests.support.spark_frames import write_file
 
-STEPS = ("part", "batch", "state", "results", "finish", "latest")
+STEPS = (
+    *("part", "results"),
+    *(pytest.param(s, marks=pytest.mark.slow) for s in ("batch", "state", "finish", "latest")),
+)
 KINDS = ("folder", pytest.param("objects", marks=pytest.mark.slow))
 
 
