@@ -357,7 +357,7 @@ def _warn(text: str) -> None:
 
 
 def _short(error: Exception) -> str:
-    """A failure brings its stack: of the JVM what matters is at its beginning, of Python at its end.
+    """Of a failure's stack what matters: of the JVM's the beginning, of Python's the end.
 
     Where a store is known to say why, what to do about it comes first.
     """
