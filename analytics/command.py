@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark import StatusTracker
 
     from analytics.commits import Counts
+    from analytics.recording import JobRecorder
     from analytics.runner import Runner, Summary
 
 ALL = "all"
@@ -101,7 +102,14 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
     progress = _ProgressLine()
     started_s = time.monotonic()
     try:
-        runner = _runner(arguments, settings, progress, default_master)
+        try:
+            runner = _runner(arguments, settings, progress, default_master)
+        except AnalyticsError as error:
+            # As failed as if it had begun: no job runs until that is mended.
+            recorder = _recorder(arguments)
+            for name in names:
+                recorder.failed(name, _short(error), time.monotonic() - started_s)
+            raise
         progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
         return _run_jobs(runner, settings, names, arguments, progress)
     finally:
@@ -142,6 +150,13 @@ def _runner(
     return Runner(spark, place, settings, progress=progress.taken_in)
 
 
+def _recorder(arguments: argparse.Namespace) -> JobRecorder:
+    from analytics.recording import JobRecorder
+
+    redis = "" if arguments.explain else arguments.redis
+    return JobRecorder(redis, arguments.redis_password_file)
+
+
 def _run_jobs(
     runner: Runner,
     settings: AnalyticsSettings,
@@ -157,13 +172,18 @@ def _run_jobs(
         for name in names:
             print(runner.explained(catalogue[name]))
         return DONE
+    recorder = _recorder(arguments)
     summaries: list[dict[str, Any]] = []
     for name in names:
         progress.begin(name)
+        begun_s = time.monotonic()
         try:
-            summaries.append(_as_dict(runner.run(catalogue[name])))
+            summary = runner.run(catalogue[name])
+            summaries.append(_as_dict(summary))
+            recorder.ended(name, summary.counts, summary.seconds, new=summary.new)
         except (AnalyticsError, PySparkException, Py4JError, OSError) as error:
             summaries.append({"job": name, "status": "failed", "error": _short(error)})
+            recorder.failed(name, _short(error), time.monotonic() - begun_s)
         finally:
             progress.end()
         if not arguments.json:
