@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark import StatusTracker
 
     from analytics.commits import Counts
+    from analytics.recording import JobRecorder
     from analytics.runner import Runner, Summary
 
 ALL = "all"
@@ -154,6 +155,9 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         if arguments.explain:
             return _explain(runner, settings, names)
         return _status(_run_jobs(runner, settings, names, arguments, progress), arguments)
+    except AnalyticsError as error:
+        _record_failures(arguments, names, error, time.monotonic() - started_s)
+        raise
     finally:
         progress.close()
 
@@ -245,6 +249,7 @@ def _run_continuously(
 
     def run_round() -> bool:
         nonlocal is_prepared
+        begun_s = time.monotonic()
         try:
             runner = new_runner()
             if not is_prepared:
@@ -252,6 +257,7 @@ def _run_continuously(
                 is_prepared = True
         except _failures() as error:
             _warn(_short(error))
+            _record_failures(arguments, names, error, time.monotonic() - begun_s)
             return False
         summaries = _run_jobs(runner, settings, names, arguments, progress, stop)
         return _status(summaries, arguments) != FAILED
@@ -259,6 +265,22 @@ def _run_continuously(
     with StopSignal() as stop:
         is_well = run_rounds(run_round, every_s=arguments.every, wait=stop.wait, say=_warn)
     return DONE if is_well else FAILED
+
+
+def _recorder(arguments: argparse.Namespace) -> JobRecorder:
+    from analytics.recording import JobRecorder
+
+    redis = "" if arguments.explain else arguments.redis
+    return JobRecorder(redis, arguments.redis_password_file)
+
+
+def _record_failures(
+    arguments: argparse.Namespace, names: tuple[str, ...], error: Exception, seconds: float
+) -> None:
+    """As failed as if they had begun: none runs until that is mended."""
+    recorder = _recorder(arguments)
+    for name in names:
+        recorder.failed(name, _short(error), seconds)
 
 
 def _run_jobs(
@@ -271,15 +293,20 @@ def _run_jobs(
 ) -> list[dict[str, Any]]:
     """What each has done."""
     catalogue = jobs(settings)
+    recorder = _recorder(arguments)
     summaries: list[dict[str, Any]] = []
     for name in names:
         if stop is not None and stop.is_given:
             break
         progress.begin(name)
+        begun_s = time.monotonic()
         try:
-            summaries.append(_as_dict(runner.run(catalogue[name])))
+            summary = runner.run(catalogue[name])
+            summaries.append(_as_dict(summary))
+            recorder.ended(name, summary.counts, summary.seconds, new=summary.new)
         except _failures() as error:
             summaries.append({"job": name, "status": "failed", "error": _short(error)})
+            recorder.failed(name, _short(error), time.monotonic() - begun_s)
         finally:
             progress.end()
         if not arguments.json:
