@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         if arguments.continuous:
             return _run_continuously(new_runner, settings, names, arguments, progress)
         runner = new_runner()
-        runner.prepare()
+        runner.check()
         if arguments.explain:
             return _explain(runner, settings, names)
         return _status(_run_jobs(runner, settings, names, arguments, progress), arguments)
@@ -217,10 +217,12 @@ def _runners(
     conf: Mapping[str, str],
 ) -> Callable[[], Runner]:
     """Starts Spark; each runner opens lake and results anew, with the credentials of the day."""
+    from analytics.executors import send_package
     from analytics.runner import Place, Runner
     from analytics.session import start
 
     spark = start(master, driver_memory=arguments.driver_memory, conf=conf)
+    send_package(spark)
     progress.watch(spark.sparkContext.statusTracker())
     place = Place(
         lake=arguments.lake,
@@ -245,18 +247,18 @@ def _run_continuously(
     arguments: argparse.Namespace,
     progress: _ProgressLine,
 ) -> int:
-    is_prepared = False
+    is_checked = False
 
     def run_round() -> bool:
-        nonlocal is_prepared
+        nonlocal is_checked
         begun_s = time.monotonic()
         try:
             runner = new_runner()
-            if not is_prepared:
-                runner.prepare()
-                is_prepared = True
+            if not is_checked:
+                runner.check()
+                is_checked = True
         except _failures() as error:
-            _warn(_short(error))
+            _warn(_short(error, arguments))
             _record_failures(arguments, names, error, time.monotonic() - begun_s)
             return False
         summaries = _run_jobs(runner, settings, names, arguments, progress, stop)
@@ -280,7 +282,7 @@ def _record_failures(
     """As failed as if they had begun: none runs until that is mended."""
     recorder = _recorder(arguments)
     for name in names:
-        recorder.failed(name, _short(error), seconds)
+        recorder.failed(name, _short(error, arguments), seconds)
 
 
 def _run_jobs(
@@ -305,8 +307,8 @@ def _run_jobs(
             summaries.append(_as_dict(summary))
             recorder.ended(name, summary.counts, summary.seconds, new=summary.new)
         except _failures() as error:
-            summaries.append({"job": name, "status": "failed", "error": _short(error)})
-            recorder.failed(name, _short(error), time.monotonic() - begun_s)
+            summaries.append({"job": name, "status": "failed", "error": _short(error, arguments)})
+            recorder.failed(name, _short(error, arguments), time.monotonic() - begun_s)
         finally:
             progress.end()
         if not arguments.json:
@@ -383,22 +385,23 @@ def _warn(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _short(error: Exception) -> str:
+def _short(error: Exception, arguments: argparse.Namespace) -> str:
     """Of a failure's stack what matters: of the JVM's the beginning, of Python's the end.
 
-    Where a store is known to say why, what to do about it comes first.
+    What Spark says of a store is told as what it means, where that is known.
     """
-    from analytics.storage.store_access import trouble
+    from analytics.storage.places import explained, is_folder
 
     said = str(error)
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("\tat ")]
-    causes = [n for n, line in enumerate(lines) if _PYTHON_STACK in line]
-    for begin in causes[-1:]:
+    for begin in [n for n, line in enumerate(lines) if _PYTHON_STACK in line][-1:]:
         after = (line for line in lines[begin + 1 :] if not line.startswith((" ", "\t")))
         lines = [next(after, lines[begin])]
     text = " ".join(lines[:3])[:1_000] or type(error).__name__
-    advice = trouble(said)
-    return f"{advice} ({text})" if advice else text
+    stores = [url for url in (arguments.output, arguments.lake) if not is_folder(url)]
+    if not stores or isinstance(error, AnalyticsError):
+        return text
+    return explained(text, *stores)
 
 
 class _ProgressLine:

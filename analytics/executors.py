@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 import analytics
 from analytics.errors import AnalyticsError
 from analytics.session import is_local
+from analytics.storage.places import is_folder
 from analytics.storage.storage import SparkError, Storage, write_text
-from analytics.storage.store_access import is_folder
 from dynatops.lake.fields import SUFFIX
 
 # What is imported there.
@@ -30,9 +30,8 @@ _NEEDED = ("numpy", "pandas", "pyarrow")
 _QUESTIONS_MIN = 8
 
 
-def prepare_executors(spark: SparkSession, lake: Storage, output: Storage) -> None:
-    """Raises AnalyticsError."""
-    send_package(spark)
+def check_executors(spark: SparkSession, lake: Storage, output: Storage) -> None:
+    """That machines of a cluster have what jobs need there. Raises AnalyticsError."""
     if not is_local(spark.sparkContext.master):
         check_python(spark)
         check_folders(spark, lake, output)
@@ -45,7 +44,8 @@ def alive(spark: SparkSession) -> set[str]:
 
 
 def send_package(spark: SparkSession) -> None:
-    """To all executors, those that come later too."""
+    """To all executors, those that come later too; before anything of ours is registered in Spark,
+    which then goes by what was sent."""
     home = Path(analytics.__file__).parent
     if not home.is_dir():
         # It came in an archive itself (`spark-submit --py-files`), and so it will to executors.

@@ -90,6 +90,12 @@ _SIGNS = (
         "the pod a service account",
     ),
     _sign(
+        r"Unable to locate credentials|NoAuthWithAWS|NoAwsCredentials",
+        Trouble.NO_CREDENTIALS,
+        "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+        "AWS_PROFILE, or give this machine a role",
+    ),
+    _sign(
         r"PermanentRedirect|MovedPermanently|HTTP status 30[17]|AuthorizationHeaderMalformed"
         r"|IllegalLocationConstraint|configured region is|INCORRECT_REGION|PERMANENT_REDIRECT",
         Trouble.REGION,
@@ -100,8 +106,9 @@ _SIGNS = (
         r"ACCESS_DENIED|AccessDenied|PERMISSION_DENIED|does not have storage|HTTP status 403"
         r"|AccessControlException",
         Trouble.NOT_ALLOWED,
-        "the credentials do not allow that: brokers need to write objects below {path}, and "
-        "`lake describe` to list and read them (S3: s3:PutObject; s3:ListBucket, s3:GetObject). "
+        "the credentials do not allow that: brokers need to write objects below {path}, "
+        "`lake describe` and jobs to list and read them, jobs to write and delete results (S3: "
+        "s3:PutObject; s3:ListBucket, s3:GetObject; s3:DeleteObject). "
         "Without any credentials (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role) stores say the same",
     ),
     _sign(

@@ -15,8 +15,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from analytics.errors import AnalyticsError
 from analytics.storage.arrow import ArrowStorage
 from analytics.storage.opening import open_storage
+from analytics.storage.places import explained
 from analytics.storage.storage import AlreadyThereError, Storage, packed, read_text, write_text
-from analytics.storage.store_access import explained
 from tests.support.object_store import (
     ObjectStore,
     ignoring_conditions,
@@ -168,9 +168,9 @@ def use(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("code", "advice"),
     [
-        ("AccessDenied", "no permission"),
-        ("RequestTimeTooSkewed", "clock is wrong"),
-        ("InvalidAccessKeyId", "does not know these credentials"),
+        ("AccessDenied", "do not allow that"),
+        ("RequestTimeTooSkewed", "the clock of this machine"),
+        ("InvalidAccessKeyId", "does not know this access key"),
         ("AuthorizationHeaderMalformed", "set AWS_REGION"),
     ],
 )
@@ -187,11 +187,11 @@ def test_no_bucket_and_no_store(
     spark: SparkSession, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(store, monkeypatch)
-    with pytest.raises(AnalyticsError, match="no such bucket"):
+    with pytest.raises(AnalyticsError, match="there is no bucket nobodys"):
         open_storage(spark, "s3://nobodys/lake", for_results=False)
     (nobody,) = free_addresses(1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{nobody}")
-    with pytest.raises(AnalyticsError, match="cannot be reached"):
+    with pytest.raises(AnalyticsError, match="nobody listens at"):
         open_storage(spark, "s3://bucket/lake", for_results=False)
 
 
@@ -207,7 +207,10 @@ def test_a_store_that_would_lose_a_commit_is_refused(
 
 
 def test_what_is_not_known_is_said_as_it_is() -> None:
-    assert explained("s3://b", "odd\nmore") == "s3://b: odd"
+    assert explained("odd", "s3://b/c") == "odd"
+    assert explained("AWS Error ACCESS_DENIED at d/e", "s3://b/c", "s3a://d/e").startswith(
+        "the credentials do not allow that: brokers need to write objects below d/e"
+    )
 
 
 def test_secrets_are_in_no_plan(
