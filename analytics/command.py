@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from pyspark import StatusTracker
 
     from analytics.commits import Counts
+    from analytics.recording import JobRecorder
     from analytics.runner import Runner, Summary
 
 ALL = "all"
 DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
 _PROGRESS_PERIOD_S = 10.0
+_PYTHON_STACK = "Traceback (most recent call last)"
 _SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 _LINE = 79
 _EVERY_S = 60.0
@@ -50,8 +52,8 @@ EPILOG = """\
 Exit code 0: done. 3: nothing new. 1: failed; run it again. 2: the command line is wrong.
 
 Where there is no --master, spark-submit decides: spark-submit analytics/main.py run all --lake ...
-URLs are folders, s3://bucket/prefix, gs://bucket/prefix, hdfs://…; for S3 the usual variables count:
-$AWS_ENDPOINT_URL, $AWS_REGION, $AWS_ACCESS_KEY_ID and so on.
+URLs are folders, s3://bucket/prefix, gs://bucket/prefix, hdfs://…; for S3 the usual variables
+count: $AWS_ENDPOINT_URL, $AWS_REGION, $AWS_ACCESS_KEY_ID and so on.
 """
 
 
@@ -149,10 +151,13 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         if arguments.continuous:
             return _run_continuously(new_runner, settings, names, arguments, progress)
         runner = new_runner()
-        runner.prepare()
+        runner.check()
         if arguments.explain:
             return _explain(runner, settings, names)
         return _status(_run_jobs(runner, settings, names, arguments, progress), arguments)
+    except AnalyticsError as error:
+        _record_failures(arguments, names, error, time.monotonic() - started_s)
+        raise
     finally:
         progress.close()
 
@@ -212,10 +217,12 @@ def _runners(
     conf: Mapping[str, str],
 ) -> Callable[[], Runner]:
     """Starts Spark; each runner opens lake and results anew, with the credentials of the day."""
+    from analytics.executors import send_package
     from analytics.runner import Place, Runner
     from analytics.session import start
 
     spark = start(master, driver_memory=arguments.driver_memory, conf=conf)
+    send_package(spark)
     progress.watch(spark.sparkContext.statusTracker())
     place = Place(
         lake=arguments.lake,
@@ -240,17 +247,19 @@ def _run_continuously(
     arguments: argparse.Namespace,
     progress: _ProgressLine,
 ) -> int:
-    is_prepared = False
+    is_checked = False
 
     def run_round() -> bool:
-        nonlocal is_prepared
+        nonlocal is_checked
+        begun_s = time.monotonic()
         try:
             runner = new_runner()
-            if not is_prepared:
-                runner.prepare()
-                is_prepared = True
+            if not is_checked:
+                runner.check()
+                is_checked = True
         except _failures() as error:
-            _warn(_short(error))
+            _warn(_short(error, arguments))
+            _record_failures(arguments, names, error, time.monotonic() - begun_s)
             return False
         summaries = _run_jobs(runner, settings, names, arguments, progress, stop)
         return _status(summaries, arguments) != FAILED
@@ -258,6 +267,22 @@ def _run_continuously(
     with StopSignal() as stop:
         is_well = run_rounds(run_round, every_s=arguments.every, wait=stop.wait, say=_warn)
     return DONE if is_well else FAILED
+
+
+def _recorder(arguments: argparse.Namespace) -> JobRecorder:
+    from analytics.recording import JobRecorder
+
+    redis = "" if arguments.explain else arguments.redis
+    return JobRecorder(redis, arguments.redis_password_file)
+
+
+def _record_failures(
+    arguments: argparse.Namespace, names: tuple[str, ...], error: Exception, seconds: float
+) -> None:
+    """As failed as if they had begun: none runs until that is mended."""
+    recorder = _recorder(arguments)
+    for name in names:
+        recorder.failed(name, _short(error, arguments), seconds)
 
 
 def _run_jobs(
@@ -270,15 +295,20 @@ def _run_jobs(
 ) -> list[dict[str, Any]]:
     """What each has done."""
     catalogue = jobs(settings)
+    recorder = _recorder(arguments)
     summaries: list[dict[str, Any]] = []
     for name in names:
         if stop is not None and stop.is_given:
             break
         progress.begin(name)
+        begun_s = time.monotonic()
         try:
-            summaries.append(_as_dict(runner.run(catalogue[name])))
+            summary = runner.run(catalogue[name])
+            summaries.append(_as_dict(summary))
+            recorder.ended(name, summary.counts, summary.seconds, new=summary.new)
         except _failures() as error:
-            summaries.append({"job": name, "status": "failed", "error": _short(error)})
+            summaries.append({"job": name, "status": "failed", "error": _short(error, arguments)})
+            recorder.failed(name, _short(error, arguments), time.monotonic() - begun_s)
         finally:
             progress.end()
         if not arguments.json:
@@ -355,10 +385,23 @@ def _warn(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _short(error: Exception) -> str:
-    """A failure of the JVM brings its stack: what matters is at its beginning."""
-    lines = [line for line in str(error).splitlines() if line and not line.startswith("\tat ")]
-    return " ".join(lines[:3])[:1_000] or type(error).__name__
+def _short(error: Exception, arguments: argparse.Namespace) -> str:
+    """Of a failure's stack what matters: of the JVM's the beginning, of Python's the end.
+
+    What Spark says of a store is told as what it means, where that is known.
+    """
+    from analytics.storage.places import explained, is_folder
+
+    said = str(error)
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("\tat ")]
+    for begin in [n for n, line in enumerate(lines) if _PYTHON_STACK in line][-1:]:
+        after = (line for line in lines[begin + 1 :] if not line.startswith((" ", "\t")))
+        lines = [next(after, lines[begin])]
+    text = " ".join(lines[:3])[:1_000] or type(error).__name__
+    stores = [url for url in (arguments.output, arguments.lake) if not is_folder(url)]
+    if not stores or isinstance(error, AnalyticsError):
+        return text
+    return explained(text, *stores)
 
 
 class _ProgressLine:

@@ -6,10 +6,13 @@ and the like cannot be sent, an image has them or not.
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -17,32 +20,39 @@ from pyspark.sql import SparkSession
 import analytics
 from analytics.errors import AnalyticsError
 from analytics.session import is_local
+from analytics.storage.places import is_folder
 from analytics.storage.storage import SparkError, Storage, write_text
-from analytics.storage.store_access import is_folder
 from dynatops.lake.fields import SUFFIX
 
-# What is imported there, and what to install for it.
-_NEEDED = {name: name for name in ("numpy", "pandas", "pyarrow")}
+# What is imported there.
+_NEEDED = ("numpy", "pandas", "pyarrow")
 # More than there are cores, as a rule, so that every machine is asked.
 _QUESTIONS_MIN = 8
 
 
-def prepare_executors(spark: SparkSession, lake: Storage, output: Storage) -> None:
-    """On a cluster; nothing on one machine. Raises AnalyticsError."""
-    if is_local(spark.sparkContext.master):
-        return
-    send_package(spark)
-    check_python(spark)
-    check_folders(spark, lake, output)
+def check_executors(spark: SparkSession, lake: Storage, output: Storage) -> None:
+    """That machines of a cluster have what jobs need there. Raises AnalyticsError."""
+    if not is_local(spark.sparkContext.master):
+        check_python(spark)
+        check_folders(spark, lake, output)
+
+
+def alive(spark: SparkSession) -> set[str]:
+    """Executors that the driver knows, the driver among them."""
+    context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - there is no public name for it
+    return set(context.getExecutorMemoryStatus().keySet().mkString(" ").split())
 
 
 def send_package(spark: SparkSession) -> None:
-    """To all executors, those that come later too."""
+    """To all executors, those that come later too; before anything of ours is registered in Spark,
+    which then goes by what was sent."""
     home = Path(analytics.__file__).parent
     if not home.is_dir():
         # It came in an archive itself (`spark-submit --py-files`), and so it will to executors.
         return
     folder = Path(tempfile.mkdtemp(prefix="dynatops-"))
+    # Executors fetch it from there, for as long as there is a session.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     spark.sparkContext.addPyFile(str(archive_of(home, folder / f"analytics-{uuid4().hex[:8]}.zip")))
 
 
@@ -55,16 +65,19 @@ def archive_of(home: Path, archive: Path) -> Path:
 
 def check_python(spark: SparkSession) -> None:
     """That executors can run what we have in Python. Raises AnalyticsError."""
-    needed = tuple(_NEEDED)
+    needed = _NEEDED
 
-    def missing(_: Iterable[int]) -> Iterator[tuple[str, str, str]]:
+    def missing(_: Iterable[int]) -> Iterator[tuple[str, str, str, str]]:
         # By value: the package need not be there to say what is missing.
-        import importlib.util  # noqa: PLC0415
+        import importlib  # noqa: PLC0415
         import socket  # noqa: PLC0415
         import sys  # noqa: PLC0415
 
-        packages = [name for name in needed if importlib.util.find_spec(name) is None]
-        yield socket.gethostname(), sys.executable, " ".join(packages)
+        for name in needed:
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                yield socket.gethostname(), sys.executable, name, " ".join(str(error).split())
 
     context = spark.sparkContext
     questions = max(_QUESTIONS_MIN, context.defaultParallelism * 2)
@@ -72,14 +85,11 @@ def check_python(spark: SparkSession) -> None:
         answers = context.parallelize(range(questions), questions).mapPartitions(missing).collect()
     except SparkError as error:
         raise AnalyticsError(_why_no_python(str(error))) from None
-    lacking = sorted({answer for answer in answers if answer[2]})
-    if lacking:
-        host, python, packages = lacking[0]
-        install = " ".join(_NEEDED[name] for name in packages.split())
+    for host, python, package, why in sorted(answers)[:1]:
         raise AnalyticsError(
-            f"{python} on {host} has no {packages}, which jobs need on every machine: "
-            f"have `pip install {install}` in the image of executors, or choose another "
-            "Python there (--conf spark.pyspark.python=…)"
+            f"{python} on {host} has no {package} ({why}), which jobs need on every machine: have "
+            f"`pip install {' '.join(needed)}` in the image of executors, or choose another Python "
+            "there (--conf spark.pyspark.python=…)"
         )
 
 

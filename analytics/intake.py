@@ -15,11 +15,12 @@ from itertools import islice
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as fn
 
 from analytics.analytics_settings import RunSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
+from analytics.executors import alive
 from analytics.job import Fold
 from analytics.ledger import SEGMENTS_MAX, Ledger
 from analytics.quarantine import FILE_COLUMN, Quarantine
@@ -167,23 +168,37 @@ class TableIntake:
             return {}
         observation = Observation()
         rows = judged(self._lake.rows_of(paths, self._schema), self._fold.table, self._latest_us)
-        self._output.save(self._fold.part(observed(rows, self._fold, before, observation)), part)
-        return dict(observation.get)
+        counts = _counts(self._fold, before)
+        counted = rows.observe(observation, *counts)
+        executors = alive(self._spark)
+        self._output.save(self._fold.part(_used(counted, self._fold, before)), part)
+        if executors <= alive(self._spark):
+            return dict(observation.get)
+        # What one had was read again, and observed again: rows are what they are, counts are not.
+        return rows.agg(*counts).collect()[0].asDict()
 
 
-def observed(
-    rows: DataFrame, fold: Fold, before: TableProgress, observation: Observation
-) -> DataFrame:
-    """Good rows that are not too late; `observation` gets the counts of all kinds."""
+def _used(rows: DataFrame, fold: Fold, before: TableProgress) -> DataFrame:
+    """Good rows that are not too late."""
+    is_good, is_dropped, _ = _kinds(fold, before)
+    return rows.filter(is_good & ~is_dropped).drop(REASON)
+
+
+def _counts(fold: Fold, before: TableProgress) -> tuple[Column, ...]:
+    """How many rows of which kind there are, and the time of the newest."""
+    is_good, is_dropped, is_late = _kinds(fold, before)
+    return (
+        fn.count(fn.lit(1)).alias("rows"),
+        fn.count_if(~is_good).alias("bad"),
+        fn.count_if(is_dropped).alias("dropped"),
+        fn.count_if(is_late & ~is_dropped).alias("late"),
+        fn.max(fn.when(is_good, time_us(fold.table))).alias("seen_us"),
+    )
+
+
+def _kinds(fold: Fold, before: TableProgress) -> tuple[Column, Column, Column]:
+    """Of a row: whether it is good, comes too late, comes late."""
     when, good = time_us(fold.table), fn.col(REASON).isNull()
     is_dropped = good & (when < fn.lit(before.closed_us)) if before.closed_us else fn.lit(False)
     is_late = good & (when < fn.lit(before.settled_us)) if before.settled_us else fn.lit(False)
-    counted = rows.observe(
-        observation,
-        fn.count(fn.lit(1)).alias("rows"),
-        fn.count_if(~good).alias("bad"),
-        fn.count_if(is_dropped).alias("dropped"),
-        fn.count_if(is_late & ~is_dropped).alias("late"),
-        fn.max(fn.when(good, when)).alias("seen_us"),
-    )
-    return counted.filter(good & ~is_dropped).drop(REASON)
+    return good, is_dropped, is_late

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from analytics.analytics_settings import AnalyticsSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
-from analytics.executors import prepare_executors
+from analytics.executors import check_executors
 from analytics.intake import Progress, Step, TableIntake
 from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResult
 from analytics.publishing import Published, publish
@@ -90,9 +90,9 @@ class Runner:
         self._step = step
         self._now_s = now_s
 
-    def prepare(self) -> None:
-        """What machines of a cluster need, before any job."""
-        prepare_executors(self._spark, self._lake, self._output)
+    def check(self) -> None:
+        """Before any job: that machines of a cluster have what they need."""
+        check_executors(self._spark, self._lake, self._output)
 
     def run(self, job: Job) -> Summary:
         started_s = time.monotonic()

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from analytics.errors import AnalyticsError
-from analytics.storage.store_access import current_environment, s3a_settings
+from analytics.storage.hadoop import s3a_settings
 
 # Adaptive plans divide a shuffle into many parts at first, one for so many bytes of what is read
 # (a row takes 5 to 20), and merge small ones. Too few, and each task has a hundred million
@@ -81,7 +81,7 @@ def start(
         .config("spark.sql.files.openCostInBytes", _OPEN_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
-    for name, value in {**s3a_settings(current_environment()), **wanted}.items():
+    for name, value in {**s3a_settings(), **wanted}.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()

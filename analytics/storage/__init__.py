@@ -6,7 +6,8 @@ frames. `opening.py` chooses an implementation by the URL and by what Spark can 
     hadoop.py          what Spark opens: folders, hdfs://, and s3a:// and gs:// with their jars
     arrow.py           stores of objects without any jar, over pyarrow's file systems
     parquet_source.py  what executors run of that: a data source of Spark's in Python
-    store_access.py    how S3 is reached: endpoint, region, credentials; what goes wrong there
+    store_access.py    how executors open it
+    places.py          kinds of URLs, and what errors of stores mean
 
 None of them renames what it wrote, but for files of commits where renaming is one step. Data counts
 when a commit names it (`analytics.commits`); the one promise that needs a store's help is `create`:

@@ -8,6 +8,7 @@ tried out before anything is written that counts. Frames: `parquet_source`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.sql.types import StringType, StructType
 from analytics.errors import AnalyticsError
 from analytics.storage import parquet_source
 from analytics.storage.parquet_source import ParquetSource, access_option
+from analytics.storage.places import explained
 from analytics.storage.storage import (
     BLOCK_BYTES,
     AlreadyThereError,
@@ -27,13 +29,8 @@ from analytics.storage.storage import (
     packed,
     read_text,
 )
-from analytics.storage.store_access import (
-    StoreAccess,
-    current_environment,
-    endpoint_of,
-    explained,
-    s3_access,
-)
+from analytics.storage.store_access import StoreAccess
+from dynatops.lake.stores import s3_endpoint, s3_region
 
 # A task reads about so much, and to open a file takes as long as to read so much.
 _TASK_BYTES = 16 << 20
@@ -201,20 +198,24 @@ class S3Bucket:
         import botocore.session  # noqa: PLC0415 - takes half a second, and only S3 needs it
         from botocore.config import Config  # noqa: PLC0415
 
-        environment = current_environment()
         self._url = url
         self._name, _, self._prefix = url.partition("://")[2].partition("/")
         session = botocore.session.get_session()
-        endpoint = endpoint_of(environment) or None
+        profile = session.get_scoped_config()
+        endpoint, region = s3_endpoint(profile), s3_region(profile)
         settings = Config(
             retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
             s3={"addressing_style": "path"} if endpoint else {},
         )
         self._client: Any = session.create_client(
-            "s3", endpoint_url=endpoint, region_name=_region(session), config=settings
+            "s3", endpoint_url=endpoint or None, region_name=region, config=settings
         )
-        region = self._client.meta.region_name or ""
-        self.access = s3_access(environment, region, _credentials(session))
+        options = {"region": region, **_credentials(session)}
+        if endpoint:
+            options["endpoint_override"] = endpoint
+        if certificates := os.environ.get("AWS_CA_BUNDLE"):
+            options["tls_ca_file_path"] = certificates
+        self.access = StoreAccess("s3", options)
 
     def check(self) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
@@ -222,8 +223,7 @@ class S3Bucket:
         try:
             self._client.list_objects_v2(Bucket=self._name, Prefix=self._prefix, MaxKeys=1)
         except (BotoCoreError, ClientError) as error:
-            said = f"{type(error).__name__}: {error}"
-            raise AnalyticsError(explained(self._url, said)) from None
+            raise self._failed(error) from None
 
     def put_new(self, url: str, content: bytes) -> bool:
         """Whether it was not there, and is now."""
@@ -240,17 +240,15 @@ class S3Bucket:
                 if code == _CONFLICT:
                     # Somebody else's write, or deletion, is under way: ask again.
                     continue
-                raise AnalyticsError(explained(url, f"{code}: {error}")) from None
+                raise self._failed(error) from None
             except BotoCoreError as error:
-                raise AnalyticsError(explained(url, f"{type(error).__name__}: {error}")) from None
+                raise self._failed(error) from None
             else:
                 return True
         raise AnalyticsError(f"{url}: others write it all the time; run it again")
 
-
-def _region(session: Any) -> str | None:
-    # The name that botocore looks for itself, and the one that everybody else does.
-    return session.get_config_variable("region") or current_environment().get("AWS_REGION")
+    def _failed(self, error: Exception) -> AnalyticsError:
+        return AnalyticsError(f"{self._url}: {explained(str(error), self._url)}")
 
 
 def _credentials(session: Any) -> dict[str, str]:

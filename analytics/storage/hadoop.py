@@ -20,6 +20,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from analytics.errors import AnalyticsError
+from analytics.storage.places import S3A, explained, scheme_of
 from analytics.storage.storage import (
     BLOCK_BYTES,
     AlreadyThereError,
@@ -28,15 +29,24 @@ from analytics.storage.storage import (
     SparkError,
     is_hidden,
 )
-from analytics.storage.store_access import explained
+from dynatops.lake.stores import s3_endpoint, s3_region
 
 # What Spark says of a file that cannot be read, as opposed to a machine that cannot go on.
 _FILE_CONDITIONS = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 _REASON_CHARACTERS_MAX = 500
 # Stores that write a file in one step and cannot rename one in one, but refuse to replace.
-_S3A = "s3a"
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 _GCS = "gs"
+
+
+def s3a_settings() -> dict[str, str]:
+    """What the usual variables say of S3, for Hadoop's s3a; credentials Spark looks for itself."""
+    settings = {"spark.hadoop.fs.s3a.endpoint.region": s3_region({})}
+    if endpoint := s3_endpoint({}):
+        settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        # Stores that are not Amazon's have no name of their own for each bucket, as a rule.
+        settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return settings
 
 
 class HadoopStorage:
@@ -54,8 +64,9 @@ class HadoopStorage:
         try:
             self.exists(self.root)
         except Py4JJavaError as error:
-            raise AnalyticsError(explained(self.root, str(error.java_exception))) from None
-        if for_results and _scheme(self.root) == _S3A and not self._can_refuse_to_replace():
+            said = str(error.java_exception).partition("\n")[0]
+            raise AnalyticsError(f"{self.root}: {explained(said, self.root)}") from None
+        if for_results and scheme_of(self.root) == S3A and not self._can_refuse_to_replace():
             raise AnalyticsError(
                 f"{self.root}: this hadoop-aws cannot create a file only where there is none, so "
                 "that two runs at once could both count: use that of Hadoop 3.4.2 or newer, with "
@@ -118,8 +129,8 @@ class HadoopStorage:
             stream.close()
 
     def create(self, path: str, text: str) -> None:
-        scheme = _scheme(path)
-        if scheme == _S3A:
+        scheme = scheme_of(path)
+        if scheme == S3A:
             builder = self._system(path).createFile(self._path(path)).must(_CONDITIONAL, True)
             self._finish(path, builder.build(), text)
         elif scheme == _GCS:
@@ -206,10 +217,6 @@ class HadoopStorage:
                 raise
             return error
         return None
-
-
-def _scheme(url: str) -> str:
-    return url.partition("://")[0] if "://" in url else ""
 
 
 def _local_path(url: str) -> str | None:

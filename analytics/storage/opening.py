@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from analytics.errors import AnalyticsError
 from analytics.storage.arrow import ArrowStorage
 from analytics.storage.hadoop import HadoopStorage
+from analytics.storage.places import S3A, scheme_of
 from analytics.storage.storage import Storage
-from analytics.storage.store_access import scheme_of
 
 # The scheme that Hadoop knows a store by, and the class that must be there for it.
 _CONNECTORS: Mapping[str, tuple[str, str]] = {
-    "s3": ("s3a", "org.apache.hadoop.fs.s3a.S3AFileSystem"),
-    "s3a": ("s3a", "org.apache.hadoop.fs.s3a.S3AFileSystem"),
+    "s3": (S3A, "org.apache.hadoop.fs.s3a.S3AFileSystem"),
+    S3A: (S3A, "org.apache.hadoop.fs.s3a.S3AFileSystem"),
     "gs": ("gs", "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"),
 }
 
@@ -41,7 +41,7 @@ def _chosen(spark: SparkSession, url: str) -> Storage:
     place = url.partition("://")[2]
     if _has_class(spark, connector):
         return HadoopStorage(spark, f"{hadoop_scheme}://{place}")
-    return ArrowStorage(spark, f"{'s3' if hadoop_scheme == 's3a' else hadoop_scheme}://{place}")
+    return ArrowStorage(spark, f"{'s3' if hadoop_scheme == S3A else hadoop_scheme}://{place}")
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:

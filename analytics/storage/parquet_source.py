@@ -205,7 +205,7 @@ class _Writer(DataSourceArrowWriter):
         name, rows = f"part-{uuid4().hex}.parquet", first.num_rows
         filesystem = self._access.filesystem()
         path = f"{self._folder}/{name}"
-        # A store shows a file when it is whole; what is not closed it forgets.
+        # If it breaks off, half of it may be there all the same: no manifest names it.
         with (
             filesystem.open_output_stream(path) as file,
             pq.ParquetWriter(file, first.schema, compression="zstd", store_schema=False) as parquet,
