@@ -2,8 +2,14 @@
 
 A commit names everything that counts: the state as of the last time the job was finished, and the
 parts that batches have added since. Data that no commit names does not exist: whatever a crash left
-half written is never read, and swept away later. Two runs of one job at once meet at the next
-commit, and the second fails.
+half written is never read, and swept away later.
+
+Nothing relies on renaming, which no store of objects does in one step. All that a commit names was
+written before it, under a name with the commit's number that nobody else has; so it makes no
+difference who writes beside it. The commit itself is created where there is none (`Storage.create`,
+which the store decides): of two runs that went on from the same commit one makes the next, the
+other fails, and what it wrote nobody names. Sweeping leaves alone whatever has a number that has no
+commit yet: another run may be about to make it.
 
     batch ... batch  finish  batch ... batch  finish
     (a part each)    (parts and state -> state, results; the clock moves on)
@@ -15,9 +21,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
 from analytics.errors import AnalyticsError
-from analytics.files import AlreadyThereError, Files
+from analytics.storage.storage import AlreadyThereError, Storage, read_text
 
 _KEPT = 20
 
@@ -40,9 +47,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    # The last batch that counts, of the stream that has this id.
-    stream: str = ""
-    batch: int = -1
+    # Files with names of what was taken in, and when the newest of it was written.
+    taken: tuple[str, ...] = ()
+    newest_us: int | None = None
     # Folders of what batches have added.
     parts: tuple[str, ...] = ()
     # The newest row so far; and as of the last finish, before which rows are late.
@@ -60,6 +67,12 @@ class Commit:
     # Folder of the state; and the version of the results, which is the number of a finish.
     state: str = ""
     version: int = 0
+    # Names of versions of the results that are there, the newest first.
+    results: tuple[str, ...] = ()
+    # Folder in quarantine of rows of the batch that this is the commit of.
+    quarantined: str = ""
+    # Nobody else's.
+    id: str = ""
 
     def progress(self, table: str) -> TableProgress:
         return self.tables.get(table, TableProgress())
@@ -70,24 +83,29 @@ class Commit:
     @property
     def folders(self) -> set[str]:
         """All that counts."""
-        named = {part for progress in self.tables.values() for part in progress.parts}
+        tables = self.tables.values()
+        named = {path for progress in tables for path in (*progress.parts, *progress.taken)}
         return named | {self.state} if self.state else named
 
 
 class CommitLog:
-    def __init__(self, files: Files, folder: str) -> None:
-        self._files = files
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage = storage
         self._folder = folder
 
     def latest(self) -> Commit:
         numbers = self._numbers()
-        return _from_json(self._files.read(self._path(numbers[-1]))) if numbers else Commit()
+        return self._read(numbers[-1]) if numbers else Commit()
+
+    def find(self, number: int) -> Commit | None:
+        """One of the last; None if it was swept away, or never was."""
+        return self._read(number) if number in self._numbers() else None
 
     def append(self, commit: Commit) -> Commit:
         """It is the next one after that which it was made from."""
-        commit = replace(commit, number=commit.number + 1)
+        commit = replace(commit, number=commit.number + 1, id=uuid4().hex)
         try:
-            self._files.create(self._path(commit.number), json.dumps(asdict(commit), indent=1))
+            self._storage.create(self._path(commit.number), json.dumps(asdict(commit), indent=1))
         except AlreadyThereError:
             raise AnalyticsError("another run of this job is under way; nothing is lost") from None
         return commit
@@ -95,20 +113,26 @@ class CommitLog:
     def sweep(self) -> None:
         """Remove the oldest commits: only the last one is ever read."""
         for number in self._numbers()[:-_KEPT]:
-            self._files.delete(self._path(number))
+            self._storage.delete(self._path(number))
+
+    def _read(self, number: int) -> Commit:
+        return _from_json(read_text(self._storage, self._path(number)))
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:012}.json"
 
     def _numbers(self) -> list[int]:
-        names = self._files.names(self._folder)
+        names = self._storage.names(self._folder)
         return [int(name[:12]) for name in names if name[:12].isdigit() and name.endswith(".json")]
 
 
 def _from_json(text: str) -> Commit:
     raw: dict[str, Any] = json.loads(text)
     tables = {
-        name: TableProgress(**{**values, "parts": tuple(values["parts"])})
+        name: TableProgress(
+            **{**values, "parts": tuple(values["parts"]), "taken": tuple(values["taken"])}
+        )
         for name, values in raw.pop("tables").items()
     }
-    return Commit(**{**raw, "tables": tables, "counts": Counts(**raw["counts"])})
+    counts, results = Counts(**raw.pop("counts")), tuple(raw.pop("results"))
+    return Commit(**raw, tables=tables, counts=counts, results=results)

@@ -63,8 +63,6 @@ class JobOutcome:
     state: Frames
     # Newest results of other jobs, as `JobKind.uses` names them; None of a job that never ran.
     others: Mapping[str, DataFrame | None]
-    # Into how many a large shuffle is divided.
-    partitions: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def publish(
     version = f"{number}-{uuid4().hex[:8]}"
     kind = advice.kind
     head_name = head_key(kind.name)
-    redis = _connect(redis_url, password_file)
+    redis = connect(redis_url, password_file)
     try:
         counts: dict[str, str] = {}
         left_out = 0
@@ -81,7 +81,7 @@ def publish(
     return Published(version, sum(int(count) for count in counts.values()), left_out)
 
 
-def _connect(url: str, password_file: str) -> Redis:
+def connect(url: str, password_file: str) -> Redis:
     try:
         return Redis.from_url(
             url,

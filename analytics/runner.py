@@ -1,7 +1,7 @@
 """Runs a job: takes in what is new, settles it, writes results, advises.
 
     OUTPUT/JOB/TABLE/version=N/    results; OUTPUT/JOB/latest.json names the newest version
-    OUTPUT/state/JOB/              commits, parts, states and checkpoints: the job's own
+    OUTPUT/state/JOB/              commits, parts, states, and what was taken in: the job's own
     OUTPUT/quarantine/JOB/         what could not be used, and why
 
 Each step can be cut off and repeated: what counts is what the last commit names (`commits`).
@@ -17,18 +17,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from analytics.analytics_settings import AnalyticsSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.errors import AnalyticsError
-from analytics.files import Files, spark_url
+from analytics.executors import check_executors
 from analytics.intake import Progress, Step, TableIntake
 from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResult
 from analytics.publishing import Published, publish
 from analytics.quarantine import Quarantine
 from analytics.schemas import lake_schema
+from analytics.session import divide_for
+from analytics.storage.opening import open_storage
+from analytics.storage.storage import SparkError, Storage, read_text, write_text
+from dynatops.lake.fields import SUFFIX
+
+# A machine that is lost takes along what Spark had only there; from the last commit on it is the
+# same work again.
+_ATTEMPTS = 3
+_LOST = ("CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND", "Checkpoint block", "checkpoint block")
+# Of a version's name the number of its commit; the rest nobody else has.
+_VERSION = "version="
+# Plans are the same however many files there are.
+_EXPLAINED_FILES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +81,8 @@ class Runner:
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._spark = spark
-        self._files = Files(spark)
-        self._lake = spark_url(place.lake)
-        self._output = spark_url(place.output)
+        self._lake: Storage = open_storage(spark, place.lake, for_results=False)
+        self._output: Storage = open_storage(spark, place.output, for_results=True)
         self._redis = place.redis
         self._redis_password_file = place.redis_password_file
         self._settings = settings
@@ -77,22 +90,25 @@ class Runner:
         self._step = step
         self._now_s = now_s
 
+    def check(self) -> None:
+        """Before any job: that machines of a cluster have what they need."""
+        check_executors(self._spark, self._lake, self._output)
+
     def run(self, job: Job) -> Summary:
         started_s = time.monotonic()
-        if not self._files.exists(self._lake):
+        if not self._lake.exists(self._lake.root):
             raise AnalyticsError(
-                f"there is no lake at {self._lake}: is that where brokers write to (--lake), and "
-                "have they written anything yet (every lake.file_age_max_s)?"
+                f"there is no lake at {self._lake.root}: is that where brokers write to (--lake), "
+                "and have they written anything yet (every lake.file_age_max_s)?"
             )
-        log = CommitLog(self._files, f"{self._folder(job)}/commits")
+        log = CommitLog(self._output, f"{self._folder(job)}/commits")
         commit = self._take_in(job, log.latest(), log)
         counts = commit.counts
         rows_out: Mapping[str, int] = {}
         is_new = counts.files > 0
         if is_new:
-            commit = self._finish(job, commit, log)
-            rows_out = self._count_out(job, commit.version)
-        published = self._advise(job, commit)
+            commit, rows_out = self._finish_whatever_is_lost(job, commit, log)
+        published = self._advise(job, commit, log)
         self._sweep(job, commit, log)
         return Summary(
             job=job.name,
@@ -104,14 +120,11 @@ class Runner:
             published=published,
         )
 
-    def results(self, job: Job, version: int) -> Frames:
+    def results(self, job: Job, version: str) -> Frames:
         """The results of a version, as they were written."""
-        tables = self._files.names(f"{self._output}/{job.name}")
-        paths = {name: self._result(job, name, version) for name in tables}
         return {
-            name: self._spark.read.parquet(path)
-            for name, path in paths.items()
-            if self._files.exists(path)
+            name: self._output.saved([self._result(job, name, version)])
+            for name in job.kind.results
         }
 
     # ---- the steps ------------------------------------------------------------------------------
@@ -120,12 +133,12 @@ class Runner:
         for fold in job.folds:
             intake = TableIntake(
                 self._spark,
-                self._files,
+                self._lake,
+                self._output,
                 fold,
                 log,
-                lake=self._lake,
                 folder=self._folder(job),
-                quarantine=Quarantine(self._spark, self._files, self._quarantine(job)),
+                quarantine=self._quarantine(job),
                 settings=self._settings.run,
                 now_us=round(self._now_s() * 1e6),
                 progress=self._progress,
@@ -134,8 +147,24 @@ class Runner:
             commit = intake.run(commit)
         return commit
 
-    def _finish(self, job: Job, commit: Commit, log: CommitLog) -> Commit:
-        """Parts and state become a new state and results, and the clock moves on."""
+    def _finish_whatever_is_lost(
+        self, job: Job, commit: Commit, log: CommitLog
+    ) -> tuple[Commit, Mapping[str, int]]:
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._finish(job, commit, log)
+            except SparkError as error:
+                if not any(text in str(error) for text in _LOST):
+                    raise
+                self._spark.catalog.clearCache()
+        return self._finish(job, commit, log)
+
+    def _finish(self, job: Job, commit: Commit, log: CommitLog) -> tuple[Commit, Mapping[str, int]]:
+        """Parts and state become a new state and results, and the clock moves on.
+
+        The commit, and how many rows results have.
+        """
+        divide_for(self._spark, self._bytes_in(commit))
         clocks = {fold.table.name: clock_of(fold, commit) for fold in job.folds}
         parts = {
             fold.table.name: self._read(commit.progress(fold.table.name).parts, fold.schema)
@@ -147,38 +176,55 @@ class Runner:
         }
         folder = f"{self._folder(job)}/states/{commit.number + 1:012}-{uuid4().hex[:12]}"
         for name, frame in job.settle(Intake(parts, former, clocks)).items():
-            frame.write.mode("overwrite").parquet(f"{folder}/{name}")
+            self._output.save(frame, f"{folder}/{name}")
         self._step("state")
-        version = commit.number + 1
+        number = commit.number + 1
+        version = f"{number}-{uuid4().hex[:8]}"
         state = {
             name: self._read((f"{folder}/{name}",), schema) for name, schema in job.state.items()
         }
-        outcome = JobOutcome(state, self._others(job), self._partitions())
+        outcome = JobOutcome(state, self._others(job))
+        rows_out: dict[str, int] = {}
         for name, frame in job.results(outcome).items():
-            # Of an earlier attempt that did not come to its commit there may be one already.
-            frame.write.mode("overwrite").parquet(self._result(job, name, version))
+            written = Observation()
+            counted = frame.observe(written, fn.count(fn.lit(1)).alias("rows"))
+            self._output.save(counted, self._result(job, name, version))
+            rows_out[name] = written.get["rows"]
         self._spark.catalog.clearCache()
         self._step("results")
         tables = {name: _settled(commit.progress(name), clock) for name, clock in clocks.items()}
-        finished = replace(commit, tables=tables, counts=Counts(), state=folder, version=version)
-        finished = log.append(finished)
+        finished = log.append(
+            replace(
+                commit,
+                tables=tables,
+                counts=Counts(),
+                state=folder,
+                version=number,
+                results=(version, *commit.results[: self._settings.run.versions_kept - 1]),
+                quarantined="",
+            )
+        )
         self._step("finish")
-        return finished
+        return finished, rows_out
 
-    def _advise(self, job: Job, commit: Commit) -> Published | None:
+    def _advise(self, job: Job, commit: Commit, log: CommitLog) -> Published | None:
         """Point at the newest results; advise, if that was not done."""
         if not commit.version:
             return None
-        latest = f"{self._output}/{job.name}/latest.json"
-        known = json.loads(self._files.read(latest)) if self._files.exists(latest) else {}
-        if known.get("version") != commit.version:
-            known = {"version": commit.version, "advised": ""}
-            self._files.write(latest, json.dumps(known))
+        version = commit.results[0]
+        latest = f"{self._output.root}/{job.name}/latest.json"
+        known = json.loads(read_text(self._output, latest)) if self._output.exists(latest) else {}
+        if known.get("version") != version:
+            if log.latest().version != commit.version:
+                # Another run was quicker, and has newer ones.
+                return None
+            known = {"version": version, "advised": ""}
+            write_text(self._output, latest, json.dumps(known))
             self._step("latest")
         if not self._redis or known.get("advised"):
             return None
         clocks = {fold.table.name: clock_of(fold, commit) for fold in job.folds}
-        advice = job.advice(self.results(job, commit.version), clocks)
+        advice = job.advice(self.results(job, version), clocks)
         published = publish(
             advice,
             self._redis,
@@ -187,72 +233,85 @@ class Runner:
             password_file=self._redis_password_file,
         )
         self._step("advice")
-        self._files.write(latest, json.dumps({**known, "advised": published.version}))
+        write_text(self._output, latest, json.dumps({**known, "advised": published.version}))
         return published
 
     def _sweep(self, job: Job, commit: Commit, log: CommitLog) -> None:
-        """Remove what no commit names: old states and parts, and what crashes have left."""
-        for kind in ("parts", "states"):
+        """Remove what no commit names: old states and parts, and what crashes have left.
+
+        What has the number of a commit that is still to come is another run's, perhaps.
+        """
+        for kind in ("parts", "states", "taken"):
             folder = f"{self._folder(job)}/{kind}"
-            for name in self._files.names(folder):
-                if f"{folder}/{name}" not in commit.folders:
-                    self._files.delete(f"{folder}/{name}")
-        kept = self._settings.run.versions_kept
-        for table in self._files.names(f"{self._output}/{job.name}"):
-            versions = self._files.names(f"{self._output}/{job.name}/{table}")
-            older = [
-                v for v in versions if v.startswith("version=") and _number(v) < commit.version
-            ]
-            for name in sorted(older, key=_number)[: max(0, len(older) - kept + 1)]:
-                self._files.delete(f"{self._output}/{job.name}/{table}/{name}")
+            for name in self._output.names(folder):
+                path = f"{folder}/{name}"
+                if int(name.partition("-")[0]) <= commit.number and path not in commit.folders:
+                    self._output.delete(path)
+        for table in job.kind.results:
+            folder = f"{self._output.root}/{job.name}/{table}"
+            for name in self._output.names(folder):
+                version = name.removeprefix(_VERSION)
+                number = int(version.partition("-")[0])
+                if number <= commit.version and version not in commit.results:
+                    self._output.delete(f"{folder}/{name}")
+
+        def quarantined_by(number: int) -> str | None:
+            found = log.find(number)
+            return found.quarantined if found else None
+
+        self._quarantine(job).sweep(commit.number, quarantined_by)
         log.sweep()
 
     # ---- where things are -----------------------------------------------------------------------
 
     def _folder(self, job: Job) -> str:
-        return f"{self._output}/state/{job.name}"
+        return f"{self._output.root}/state/{job.name}"
 
-    def _quarantine(self, job: Job) -> str:
-        return f"{self._output}/quarantine/{job.name}"
+    def _quarantine(self, job: Job) -> Quarantine:
+        return Quarantine(self._lake, self._output, f"{self._output.root}/quarantine/{job.name}")
 
-    def _result(self, job: Job, table: str, version: int) -> str:
-        return f"{self._output}/{job.name}/{table}/version={version}"
+    def _result(self, job: Job, table: str, version: str) -> str:
+        return f"{self._output.root}/{job.name}/{table}/{_VERSION}{version}"
 
-    def _read(self, paths: tuple[str, ...], schema: StructType) -> DataFrame:
-        if not paths:
-            return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*paths)
+    def _read(self, folders: tuple[str, ...], schema: StructType) -> DataFrame:
+        return self._output.saved(folders, schema) if folders else self._nothing(schema)
+
+    def _nothing(self, schema: StructType) -> DataFrame:
+        """No rows, which Spark knows: what is made of them it leaves out of its plans."""
+        columns = (fn.lit(None).cast(f.dataType).alias(f.name) for f in schema)
+        return self._spark.sql("select 1 where false").select(*columns)
+
+    def _bytes_in(self, commit: Commit) -> int:
+        """Of parts and state."""
+        folders = [part for progress in commit.tables.values() for part in progress.parts]
+        folders += [commit.state] if commit.state else []
+        return sum(file.size for f in folders for file in self._output.found(f, SUFFIX))
 
     def _others(self, job: Job) -> Mapping[str, DataFrame | None]:
         return {name: self._newest(used) for name, used in job.kind.uses.items()}
 
     def _newest(self, used: UsedResult) -> DataFrame | None:
-        folder = f"{self._output}/{used.job}"
-        if not self._files.exists(f"{folder}/latest.json"):
+        folder = f"{self._output.root}/{used.job}"
+        latest = f"{folder}/latest.json"
+        if not self._output.exists(latest):
             return None
-        version = json.loads(self._files.read(f"{folder}/latest.json"))["version"]
-        return self._read((f"{folder}/{used.table}/version={version}",), used.schema)
-
-    def _count_out(self, job: Job, version: int) -> Mapping[str, int]:
-        return {name: frame.count() for name, frame in self.results(job, version).items()}
-
-    def _partitions(self) -> int:
-        return int(self._spark.conf.get("spark.sql.shuffle.partitions") or 8)
+        version = json.loads(read_text(self._output, latest))["version"]
+        return self._read((f"{folder}/{used.table}/{_VERSION}{version}",), used.schema)
 
     def explained(self, job: Job) -> str:
         """The plans: how rows are taken in, and how they become state. Nothing is run."""
         parts: dict[str, DataFrame] = {}
         plans: list[str] = []
         for fold in job.folds:
-            source = f"{self._lake}/{fold.table.name}"
-            schema = lake_schema(fold.table)
-            rows = self._read((source,) if self._files.exists(source) else (), schema)
-            parts[fold.table.name] = fold.part(rows.select(*schema.names))
+            found = self._lake.found(f"{self._lake.root}/{fold.table.name}", SUFFIX)
+            paths = [file.path for file in found[:_EXPLAINED_FILES]]
+            rows = self._lake.rows_of(paths, lake_schema(fold.table))
             plans += [f"== {job.name}: rows of {fold.table.name} become a part =="]
-            plans += [_plan(parts[fold.table.name])]
+            plans += [_plan(fold.part(rows))]
+            parts[fold.table.name] = self._spark.createDataFrame([], fold.schema)
         now_us = round(self._now_s() * 1e6)
         clocks = {fold.table.name: Clock(None, now_us, now_us) for fold in job.folds}
-        empty = {name: self._read((), schema) for name, schema in job.state.items()}
+        empty = {n: self._spark.createDataFrame([], schema) for n, schema in job.state.items()}
         for name, frame in job.settle(Intake(parts, empty, clocks)).items():
             plans += [f"== {job.name}: parts become the state {name!r} ==", _plan(frame)]
         self._spark.catalog.clearCache()
@@ -279,7 +338,3 @@ def clock_of(fold: Fold, commit: Commit) -> Clock:
 
 def _settled(progress: TableProgress, clock: Clock) -> TableProgress:
     return replace(progress, parts=(), settled_us=progress.seen_us, closed_us=clock.closed_us)
-
-
-def _number(version: str) -> int:
-    return int(version.removeprefix("version="))

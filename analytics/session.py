@@ -1,8 +1,10 @@
-"""The Spark session that jobs run in: UTC, adaptive plans, as many shuffle partitions as suit."""
+"""The Spark session that jobs run in: UTC, adaptive plans, as many tasks as there is work for."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -10,27 +12,53 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from analytics.errors import AnalyticsError
+from analytics.storage.hadoop import s3a_settings
 
-# Parts of a shuffle for each core: enough for adaptive plans to merge, few enough to be cheap.
-_PARTITIONS_PER_CORE = 4
-_PARTITIONS_MIN = 8
-# Adaptive plans divide a shuffle into so many times as many, and merge those that are small: of a
-# hundred million keys each task still has them in memory.
-_FIRST_PARTITIONS = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
-_FIRST_PER_PARTITION = 8
+# Adaptive plans divide a shuffle into many parts at first, one for so many bytes of what is read
+# (a row takes 5 to 20), and merge small ones. Too few, and each task has a hundred million
+# keys in memory; too many, and tasks that have nothing to do cost most of the time.
+_BYTES_PER_PARTITION = 1_000_000
+_PARTITIONS_MAX = 1_000
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 # Names that repeat take next to nothing in the lake's files: this is some million rows.
 _TASK_BYTES = "16m"
+# To open a file costs as much as to read so much of it.
+_OPEN_BYTES = "1m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
-    """A session; `master` None leaves that to `spark-submit`. What it was given before stays."""
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
+# The JVM's second compiler is for what is called a hundred times as often as it usually waits for:
+# loops over rows, after a second or so of them. Else half of a short run is spent on compiling what
+# is planned once.
+_COMPILER_OPTIONS = (
+    "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
+    "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
+)
+_PYTHON = "spark.pyspark.python"
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+
+
+def is_local(master: str | None) -> bool:
+    return master is not None and master.startswith("local")
+
+
+def start(
+    master: str | None, *, driver_memory: str = "", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session; `master` None leaves that to `spark-submit`. What it was given before stays.
+
+    `conf` are settings of Spark's, before which ours give way.
+    """
+    wanted = dict(conf or {})
+    _choose_python(master, wanted)
     builder = SparkSession.builder.appName("dynatops analytics")
     if master:
         builder = builder.master(master)
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
-    if master and master.startswith("local"):
+    if is_local(master):
         # One machine: nobody else needs to reach it.
         builder = (
             builder.config("spark.ui.enabled", "false")
@@ -38,19 +66,23 @@ def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
             .config("spark.driver.bindAddress", "127.0.0.1")
         )
     # What goes wrong comes as an exception; the log would repeat it for every task.
-    builder = builder.config("spark.log.level", "FATAL").config(
-        "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    )
-    partitions = _partitions(master)
+    builder = builder.config("spark.log.level", "FATAL")
+    log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    for name, options in (
+        (_DRIVER_OPTIONS, f"{log_options} {_COMPILER_OPTIONS}"),
+        (_EXECUTOR_OPTIONS, _COMPILER_OPTIONS),
+    ):
+        wanted[name] = f"{options} {wanted.get(name, '')}".strip()
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.adaptive.enabled", "true")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", str(partitions))
-        .config(_FIRST_PARTITIONS, str(partitions * _FIRST_PER_PARTITION))
         .config("spark.sql.files.maxPartitionBytes", _TASK_BYTES)
+        .config("spark.sql.files.openCostInBytes", _OPEN_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
+    for name, value in {**s3a_settings(), **wanted}.items():
+        builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
@@ -68,10 +100,24 @@ def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
         ) from None
 
 
-def _partitions(master: str | None) -> int:
-    """On a cluster its size is not known yet; there adaptive plans begin with many."""
-    if master is None or not master.startswith("local"):
-        return 200
-    inside = master.removeprefix("local").strip("[]").partition(",")[0]
-    cores = int(inside) if inside.isdigit() else 1 if not inside else os.cpu_count() or 1
-    return max(_PARTITIONS_MIN, cores * _PARTITIONS_PER_CORE)
+def _choose_python(master: str | None, conf: Mapping[str, str]) -> None:
+    """Which Python runs what Spark has in Python: on this machine this one.
+
+    The setting's name is that of `spark-submit`; where that is not what starts Spark, nobody else
+    looks at it.
+    """
+    if python := conf.get(_PYTHON):
+        os.environ[_PYTHON_VARIABLE] = python
+    elif is_local(master):
+        os.environ.setdefault(_PYTHON_VARIABLE, sys.executable)
+
+
+def divide_for(spark: SparkSession, read_bytes: int) -> None:
+    """What is planned from here on is divided as suits so much that is read, on every master.
+
+    Not if whoever started Spark has said into how many parts.
+    """
+    if _SHUFFLE_PARTITIONS in dict(spark.sparkContext.getConf().getAll()):
+        return
+    partitions = min(_PARTITIONS_MAX, 1 + read_bytes // _BYTES_PER_PARTITION)
+    spark.conf.set(_SHUFFLE_PARTITIONS, str(partitions))

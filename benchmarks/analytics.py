@@ -1,13 +1,16 @@
 """How fast the analytics jobs are on two cores, how they grow, and DuckDB beside them.
 
-    python -m benchmarks.analytics [--json] [--scale X] [--folder DIR] [--jobs rates,...]
+    python -m benchmarks.analytics [--json] [--scale X] [--folder DIR] [--jobs all,rates,...]
 
 Lakes are made up, once and twice as large: 100 million rows of publications for `rates`, 20 million
 of subscriptions and 1,000 brokers for `selection`, 20 million sessions at as many for `mobility`.
-Each job runs as a cron would start it, in a process of its own (local[2], a driver of 4 GB), from
-an empty state to its results; seconds are those of the job, without the start of Spark. DuckDB
+Each job runs as a cron would start it, in a process of its own, from an empty state to its results:
+on `local[2]`, with a driver of 4 GB, and on a standalone cluster of this machine, a master and two
+workers of one core and 2 GB each that share no folder but lake and results. Seconds are those of
+the job, without the start of Spark; memory is the most that each process had of its own. `all` is
+all jobs one after the other on a small lake, with the start of Spark: 2,000 users and a day. DuckDB
 computes the estimates of `rates` from the same files with two threads: the reference of what one
-machine can do, without increments, quarantine or late rows. Both must come to the same.
+machine can do, without increments, quarantine or late rows. All must come to the same.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,12 +37,31 @@ from analytics.jobs.rates import RatesSettings
 from dynatops.lake.files import Lake
 from dynatops.local.made_up_lake.generate import generate
 from dynatops.local.made_up_lake.world import LakeSpec
+from tests.support.spark_cluster import spark_cluster
 
 BROKERS = 1_000
 CORES = 2
 DRIVER_MEMORY = "4g"
+EXECUTOR_MEMORY = "2g"
 RATIO_MAX = 2.2
 TIMES = (1, 2)
+LOCAL, CLUSTER = f"local[{CORES}]", "cluster"
+ALL = "all"
+# Seconds for `all`, and how many files the cluster may write for one of local[2].
+ALL_SECONDS_MAX = {LOCAL: 25.0, CLUSTER: 40.0}
+FILES_RATIO_MAX = 2.0
+_LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """Where jobs run: its name, its URL, and what Spark is told."""
+
+    name: str
+    url: str
+    options: tuple[str, ...] = ()
+    # Ids of processes that are there already.
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,89 +109,226 @@ CASES = (
 )
 
 
+_EVERY_CASE = ",".join((ALL, *(case.job for case in CASES)))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times the sizes")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where lakes are made")
-    parser.add_argument("--jobs", default=",".join(case.job for case in CASES), metavar="NAMES")
+    parser.add_argument("--jobs", default=_EVERY_CASE, metavar="NAMES")
     arguments = parser.parse_args(argv)
     wanted = set(arguments.jobs.split(","))
-    measured = []
-    for case in CASES:
-        if case.job in wanted:
-            with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-                measured.append(measure(case, arguments.scale, Path(folder)))
-            if not arguments.json:
-                print(_sentence(measured[-1]), flush=True)
-    missed = [entry["job"] for entry in measured if entry["ratio"] > RATIO_MAX]
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = Path(name)
+        with _masters(folder / "cluster") as masters:
+            measured = []
+            for case in CASES:
+                if case.job in wanted:
+                    measured.append(measure(case, arguments.scale, folder / case.job, masters))
+                    if not arguments.json:
+                        print(_sentence(measured[-1]), flush=True)
+            small = measure_all(folder / ALL, masters) if ALL in wanted else None
+    missed = [
+        f"{entry['job']} on {master}"
+        for entry in measured
+        for master, run in entry["masters"].items()
+        if run["ratio"] > RATIO_MAX
+    ]
+    if small is not None:
+        missed += _missed_by_all(small)
     if arguments.json:
         machine = {"cores": os.cpu_count(), "python": platform.python_version()}
-        found = {"machine": machine, "master": f"local[{CORES}]", "jobs": measured}
+        found = {"machine": machine, "jobs": measured, "all": small}
         print(json.dumps({**found, "ratio_max": RATIO_MAX, "missed": missed}))
+    elif small is not None:
+        for master, run in small.items():
+            print(f"all on {master}: {run['seconds']:.1f} s, {run['files']} files")
+    for what in missed:
+        _say(f"missed: {what}")
     return 1 if missed else 0
 
 
-def measure(case: AnalyticsCase, scale: float, folder: Path) -> dict[str, Any]:
-    runs = [_measure_one(case, scale, times, folder) for times in TIMES]
-    once, twice = runs
-    entry: dict[str, Any] = {
-        "job": case.job,
-        "rows": once["rows"],
-        "seconds": once["seconds"],
-        "rows_per_s": round(once["rows"] / once["seconds"]),
-        "twice_rows": twice["rows"],
-        "twice_seconds": twice["seconds"],
-        "ratio": round(twice["seconds"] / once["seconds"] / (twice["rows"] / once["rows"] / 2), 3),
-        "rows_out": once["rows_out"],
+@contextmanager
+def _masters(folder: Path) -> Iterator[tuple[Master, ...]]:
+    with spark_cluster(folder, workers=CORES, memory=EXECUTOR_MEMORY) as cluster:
+        told = {
+            "spark.pyspark.python": sys.executable,
+            "spark.executor.memory": EXECUTOR_MEMORY,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+        }
+        options = tuple(part for pair in told.items() for part in ("--conf", "=".join(pair)))
+        workers = tuple(worker.pid for worker in cluster.workers)
+        yield Master(LOCAL, LOCAL), Master(CLUSTER, cluster.url, options, workers)
+
+
+def measure(
+    case: AnalyticsCase, scale: float, folder: Path, masters: Sequence[Master]
+) -> dict[str, Any]:
+    once, twice = (_measure_one(case, scale, times, folder, masters) for times in TIMES)
+    entry: dict[str, Any] = {"job": case.job, "rows": once["rows"], "twice_rows": twice["rows"]}
+    more = twice["rows"] / once["rows"] / 2
+    entry["masters"] = {
+        name: {
+            **run,
+            "rows_per_s": round(once["rows"] / run["seconds"]),
+            "twice_seconds": twice["masters"][name]["seconds"],
+            "twice_memory_mb": twice["masters"][name]["memory_mb"],
+            "ratio": round(twice["masters"][name]["seconds"] / run["seconds"] / more, 3),
+        }
+        for name, run in once["masters"].items()
     }
     if case.job == "rates":
         entry["duckdb_seconds"] = once["duckdb_seconds"]
-        entry["duckdb_rows_per_s"] = round(once["rows"] / once["duckdb_seconds"])
-        entry["times_duckdb"] = round(once["seconds"] / once["duckdb_seconds"], 2)
+        for run in entry["masters"].values():
+            run["times_duckdb"] = round(run["seconds"] / once["duckdb_seconds"], 2)
     return entry
 
 
-def _measure_one(case: AnalyticsCase, scale: float, times: int, folder: Path) -> dict[str, Any]:
-    lake, output = folder / "lake", folder / "output"
+def _measure_one(
+    case: AnalyticsCase, scale: float, times: int, folder: Path, masters: Sequence[Master]
+) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    lake = folder / "lake"
     made = generate(Lake.open(str(lake)), case.lake(scale, times))
     _say(f"{case.job}: a lake of {made[case.table]:,} rows of {case.table}")
-    for job in case.after:
-        _run(job, lake, output)
-    summary = _run(case.job, lake, output)
-    if summary["rows_in"] != made[case.table] or summary["quarantined_rows"]:
-        raise SystemExit(f"{case.job} took in {summary['rows_in']:,} of {made[case.table]:,} rows")
-    _say(f"{case.job}: {summary['seconds']:.1f} s")
-    run = {
-        "rows": made[case.table],
-        "seconds": summary["seconds"],
-        "rows_out": summary["rows_out"],
-    }
-    if case.job == "rates" and times == 1:
-        run["duckdb_seconds"] = _rates_by_duckdb(lake, output, summary["version"], folder)
-    shutil.rmtree(lake)
-    shutil.rmtree(output)
+    run: dict[str, Any] = {"rows": made[case.table], "masters": {}}
+    rows_out = []
+    for master in masters:
+        output = folder / f"output-{master.name}"
+        for job in case.after:
+            _run(job, lake, output, master)
+        (summary,), memory_mb = _run(case.job, lake, output, master)
+        if summary["rows_in"] != made[case.table] or summary["quarantined_rows"]:
+            raise SystemExit(f"{case.job} took in {summary['rows_in']:,} rows of what there is")
+        rows_out.append(summary["rows_out"])
+        _say(f"{case.job} on {master.name}: {summary['seconds']:.1f} s, MB: {memory_mb}")
+        run["masters"][master.name] = {"seconds": summary["seconds"], "memory_mb": memory_mb}
+        if case.job == "rates" and times == 1 and "duckdb_seconds" not in run:
+            run["duckdb_seconds"] = _rates_by_duckdb(lake, output, folder)
+            _say(f"DuckDB: {run['duckdb_seconds']:.1f} s")
+    if any(rows != rows_out[0] for rows in rows_out):
+        raise SystemExit(f"{case.job}: results differ by where it ran: {rows_out}")
+    shutil.rmtree(folder)
     return run
 
 
-def _run(job: str, lake: Path, output: Path) -> dict[str, Any]:
-    """The job's summary."""
+def measure_all(folder: Path, masters: Sequence[Master]) -> dict[str, Any]:
+    """All jobs on a small lake: what Spark costs when there is hardly any work."""
+    lake = folder / "lake"
+    generate(Lake.open(str(lake)), replace(LakeSpec(), users=2_000, days=1))
+    found = {}
+    for master in masters:
+        output = folder / f"output-{master.name}"
+        started_s = time.perf_counter()
+        summaries, memory_mb = _run(ALL, lake, output, master)
+        found[master.name] = {
+            "seconds": round(time.perf_counter() - started_s, 3),
+            "files": len(list(output.rglob("*.parquet"))),
+            "jobs": {summary["job"]: summary["seconds"] for summary in summaries},
+            "memory_mb": memory_mb,
+        }
+    return found
+
+
+def _missed_by_all(small: Mapping[str, Any]) -> list[str]:
+    missed = [
+        f"all on {name}: {run['seconds']:.1f} s"
+        for name, run in small.items()
+        if run["seconds"] > ALL_SECONDS_MAX[name]
+    ]
+    files = {name: run["files"] for name, run in small.items()}
+    if files[CLUSTER] > FILES_RATIO_MAX * files[LOCAL]:
+        missed.append(f"all: {files} files")
+    return missed
+
+
+def _run(
+    job: str, lake: Path, output: Path, master: Master
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """What jobs say of themselves, and the most memory that processes had, in MB."""
     command = [
         *(sys.executable, "-m", "analytics.main", "run", job, "--json"),
         *("--lake", str(lake), "--output", str(output)),
-        *("--master", f"local[{CORES}]", "--driver-memory", DRIVER_MEMORY),
+        *("--master", master.url, "--driver-memory", DRIVER_MEMORY, *master.options),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stdout}")
-    summary: dict[str, Any] = json.loads(done.stdout)["jobs"][0]
-    return summary
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    watch = _MemoryWatch((process.pid, *master.others))
+    watch.start()
+    try:
+        said, _ = process.communicate()
+    finally:
+        watch.stop()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {said}")
+    summaries: list[dict[str, Any]] = json.loads(said)["jobs"]
+    return summaries, watch.most_mb()
+
+
+class _MemoryWatch(threading.Thread):
+    """Looks at memory of processes and all that they have started, now and then."""
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        super().__init__(daemon=True)
+        self._roots = roots
+        self._most: dict[str, int] = {}
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(_LOOK_EVERY_S):
+            for kind, kilobytes in self._sums().items():
+                self._most[kind] = max(self._most.get(kind, 0), kilobytes)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+    def most_mb(self) -> dict[str, int]:
+        return {kind: kilobytes // 1024 for kind, kilobytes in sorted(self._most.items())}
+
+    def _sums(self) -> dict[str, int]:
+        """By kind of process: of executors, the largest; of their Python workers, all."""
+        parents: dict[int, int] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        family = set(self._roots)
+        while more := {pid for pid, of in parents.items() if of in family} - family:
+            family |= more
+        sums: dict[str, int] = {}
+        for pid in family:
+            with suppress(OSError):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                kilobytes = _own_kilobytes(pid)
+                kind = next((kind for mark, kind in _KINDS.items() if mark in line), None)
+                if kind in ("driver", "executor"):
+                    sums[kind] = max(sums.get(kind, 0), kilobytes)
+                elif kind:
+                    sums[kind] = sums.get(kind, 0) + kilobytes
+        return sums
+
+
+# By what the command line of a process has in it.
+_KINDS = {
+    "CoarseGrainedExecutorBackend": "executor",
+    "org.apache.spark.deploy.SparkSubmit": "driver",
+    "pyspark.daemon": "python",
+}
+
+
+def _own_kilobytes(pid: int) -> int:
+    """Memory that nobody shares, or a part of what is shared."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
 
 
 # ---- the reference -------------------------------------------------------------------------------
 
 
-def _rates_by_duckdb(lake: Path, output: Path, version: int, folder: Path) -> float:
+def _rates_by_duckdb(lake: Path, output: Path, folder: Path) -> float:
     """Seconds; and a complaint if it does not come to what Spark has found."""
     settings = RatesSettings()
     results = folder / "duckdb"
@@ -189,7 +350,7 @@ def _rates_by_duckdb(lake: Path, output: Path, version: int, folder: Path) -> fl
         for name, keys in (("topics", "topic"), ("brokers", "topic, broker_id")):
             database.execute(_estimates(keys, until, settings, results / f"{name}.parquet"))
         seconds = time.perf_counter() - started_s
-        spark = f"read_parquet('{output}/rates/topics/version={version}/*.parquet')"
+        spark = f"read_parquet('{output}/rates/topics/version=*/*.parquet')"
         (differing,) = database.execute(
             f"select count(*) from '{results}/topics.parquet' a full join {spark} b using (topic) "
             f"where coalesce(a.rate, b.rate) >= {settings.forget_rate} and ("
@@ -216,14 +377,20 @@ def _estimates(keys: str, until: int, settings: RatesSettings, path: Path) -> st
 
 
 def _sentence(entry: Mapping[str, Any]) -> str:
-    text = (
-        f"{entry['job']}: {entry['rows']:,} rows in {entry['seconds']:.1f} s, "
-        f"{entry['rows_per_s']:,} a second; {entry['twice_rows']:,} in "
-        f"{entry['twice_seconds']:.1f} s, {entry['ratio']:.2f} times as long for twice as many"
-    )
-    if "duckdb_seconds" in entry:
-        text += f"; DuckDB {entry['duckdb_seconds']:.1f} s: {entry['times_duckdb']:.2f} times that"
-    return text
+    lines = []
+    for name, run in entry["masters"].items():
+        text = (
+            f"{entry['job']} on {name}: {entry['rows']:,} rows in {run['seconds']:.1f} s, "
+            f"{run['rows_per_s']:,} a second; {entry['twice_rows']:,} in "
+            f"{run['twice_seconds']:.1f} s, {run['ratio']:.2f} times as long for twice as many; "
+            f"MB: {run['memory_mb']}, {run['twice_memory_mb']}"
+        )
+        if "times_duckdb" in run:
+            text += (
+                f"; DuckDB {entry['duckdb_seconds']:.1f} s: {run['times_duckdb']:.2f} times that"
+            )
+        lines.append(text)
+    return "\n".join(lines)
 
 
 def _say(text: str) -> None:

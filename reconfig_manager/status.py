@@ -9,9 +9,10 @@ long on large networks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
+from dynatops.kit.advice.job_records import JobRecord
 from reconfig_manager.execution.plan_executor import PlanExecutor
 from reconfig_manager.leader.leader_state import LeaderState
 from reconfig_manager.model.notices import ProcessChecked
@@ -171,3 +172,23 @@ class TopicsStatus:
             completeness=monitor.completeness(leader.members, now_s),
             periods=monitor.periods,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceStatus:
+    """What a job of analytics said of the advice that it left."""
+
+    computed_s: float
+    # By table.
+    entries: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job of analytics, as it has left word of itself."""
+
+    job: str
+    # None of one that never ran, or has not for a month.
+    record: JobRecord | None = None
+    # None if there is none that readers would take.
+    advice: AdviceStatus | None = None

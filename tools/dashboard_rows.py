@@ -22,6 +22,12 @@ LOSSES = " + ".join(
 )
 PAUSES = f"increase(dynatops_pause_seconds_bucket{PICK}[1h])"
 
+
+def job_rows(kind: str) -> str:
+    """All managers tell the same."""
+    return f"max by (advice) (increase(dynatops_job_rows_{kind}_total{PICK}[1h]))"
+
+
 ROWS = (
     Row(
         "At a glance",
@@ -389,6 +395,32 @@ ROWS = (
                 ),
             ),
             Panel("Files into the lake", "ops", each_rate("dynatops_broker_lake_files_total")),
+            Panel(
+                "Since jobs ended well",
+                "s",
+                ((f"min by (advice) (dynatops_job_success_age_seconds{PICK})", "{{advice}}"),),
+                "Also with nothing new.",
+            ),
+            Panel(
+                "Jobs that fail",
+                "none",
+                ((f"max by (advice) (dynatops_job_failing{PICK})", "{{advice}}"),),
+                "1: the last run failed; dynatops analytics status says why.",
+            ),
+            Panel(
+                "Seconds of the last run",
+                "s",
+                ((f"max by (advice) (dynatops_job_seconds{PICK})", "{{advice}}"),),
+            ),
+            Panel(
+                "Rows that jobs could not use",
+                "short",
+                (
+                    (job_rows("quarantined"), "{{advice}} quarantined"),
+                    (job_rows("dropped"), "{{advice}} too late"),
+                ),
+                "In an hour.",
+            ),
         ),
     ),
 )

@@ -41,7 +41,8 @@ def clusters_job(settings: ClustersSettings) -> Job:
         return {"places": places.filter(fn.col("seen_us") >= since_us)}
 
     def results(outcome: JobOutcome) -> Frames:
-        brokers = clusters.clustered(outcome.state["places"], settings.size)
+        # Both tables need it.
+        brokers = clusters.clustered(outcome.state["places"], settings.size).persist()
         return {"brokers": brokers, "clusters": clusters.cluster_sizes(brokers)}
 
     return Job(

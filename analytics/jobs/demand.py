@@ -43,7 +43,8 @@ def demand_job(settings: DemandSettings) -> Job:
         return {"hours": hours.filter(fn.col("hour") >= since_us // demand.HOUR_US)}
 
     def results(outcome: JobOutcome) -> Frames:
-        brokers = demand.broker_demand(outcome.state["hours"])
+        # Both tables need it.
+        brokers = demand.broker_demand(outcome.state["hours"]).persist()
         return {"brokers": brokers, "topics": demand.topic_demand(brokers)}
 
     def advice(results: Frames, clocks: Mapping[str, Clock]) -> Advice:

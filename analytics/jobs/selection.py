@@ -10,6 +10,7 @@ from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, Job
 from analytics.jobs.clusters import CLUSTERED
 from analytics.schemas import DOUBLE, INT, LONG, STRING, schema_of
 from analytics.transforms import selection
+from analytics.transforms.selection_settings import SelectionJobSettings
 from dynatops.lake.fields import SUBSCRIPTIONS
 
 # Of a topic's SHA-1: its key, 64 bits.
@@ -42,7 +43,7 @@ BROKER_LOADS = schema_of(
 )
 
 
-def selection_job(settings: selection.SelectionJobSettings) -> Job:
+def selection_job(settings: SelectionJobSettings) -> Job:
     def settle(intake: Intake) -> Frames:
         ops = intake.state["ops"].unionByName(intake.parts[SUBSCRIPTIONS.name])
         seen_us = intake.clocks[SUBSCRIPTIONS.name].seen_us or 0
@@ -55,7 +56,7 @@ def selection_job(settings: selection.SelectionJobSettings) -> Job:
             clusters = ops.sparkSession.createDataFrame([], CLUSTERED)
         clusters = clusters.select(*BROKER_CLUSTERS.names)
         followed = selection.followed(ops)
-        chosen = selection.selected(followed, clusters, settings, outcome.partitions)
+        chosen = selection.selected(followed, clusters, settings)
         return {"users": chosen.users, "topics": chosen.topics, "brokers": chosen.brokers}
 
     return Job(
@@ -87,7 +88,7 @@ def _advice(results: Frames, clocks: Mapping[str, Clock]) -> Advice:
 JOB = JobKind(
     name="selection",
     says="the best broker for each user, and where to gather for each topic",
-    settings=selection.SelectionJobSettings,
+    settings=SelectionJobSettings,
     make=selection_job,
     results=("users", "topics", "brokers"),
     keeps="user, topic, broker",

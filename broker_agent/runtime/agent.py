@@ -137,7 +137,7 @@ class Agent:
         """Listen, and become a member of the ring. Raises StartError."""
         settings = self.settings
         access, credentials = self._read_access()
-        lake = open_lake(settings.lake.url)
+        lake = open_lake(settings.lake)
         await self.listeners.bind(settings, credentials)
         self.address = settings.advertise or self.listeners.address
         _, port = split_address(self.listeners.address)
@@ -229,6 +229,12 @@ class Agent:
     @property
     def lake_writer(self) -> LakeWriter | None:
         return self._feed.writer if self._feed is not None else None
+
+    @property
+    def lake_hangs(self) -> bool:
+        """Whether there is a thread that waits for the lake; once the broker has stopped, for
+        nobody any more."""
+        return self._feed is not None and self._feed.writer.is_alive
 
     @property
     def lake_counters(self) -> LakeCounters:

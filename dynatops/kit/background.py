@@ -113,9 +113,9 @@ def finish(name: str, work: Work) -> None:
     task.add_done_callback(_finishing.discard)
 
 
-def end_within(seconds: float) -> None:
-    """Whatever still waits in the way, this process ends by then: it has failed."""
-    timer = threading.Timer(seconds, os._exit, (EXIT_CODE,))
+def end_within(seconds: float, code: int = EXIT_CODE) -> None:
+    """Whatever still waits in the way, this process ends by then; as a rule it has failed."""
+    timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()
 

@@ -13,6 +13,7 @@ from pyarrow import fs as pafs
 
 from dynatops.lake.fields import SUFFIX, TABLES, Table
 from dynatops.lake.files import Lake, arrow_schema
+from dynatops.lake.store_errors import explained, store_error
 
 _READERS = 8
 
@@ -41,14 +42,19 @@ class _DescribedFile:
 
 def describe(lake: Lake) -> list[TableSummary]:
     """All tables, in their order. Raises OSError if the lake cannot be read."""
-    return [_summary(lake, table) for table in TABLES.values()]
+    tables = [_summary(lake, table) for table in TABLES.values()]
+    if not any(table.files or table.bad for table in tables):
+        lake.must_be()
+    return tables
 
 
 def _summary(lake: Lake, table: Table) -> TableSummary:
     selector = pafs.FileSelector(lake.path(table.name), allow_not_found=True, recursive=True)
+    with explained(lake.location):
+        there = lake.filesystem.get_file_info(selector)
     found = [
         info
-        for info in lake.filesystem.get_file_info(selector)
+        for info in there
         if info.type == pafs.FileType.File
         and info.path.endswith(SUFFIX)
         and not info.base_name.startswith(("_", "."))
@@ -79,6 +85,9 @@ def _read(lake: Lake, table: Table, info: pafs.FileInfo) -> _DescribedFile:
         with lake.filesystem.open_input_file(info.path) as source:
             metadata = pq.read_metadata(source)
     except (OSError, pa.ArrowException) as error:
+        if not lake.store.renames and (trouble := store_error(error, lake.location)).is_known:
+            # It is the store that failed, and not this file that is bad.
+            raise trouble from error
         return _DescribedFile(info.path, problem=str(error).splitlines()[0])
     schema = metadata.schema.to_arrow_schema()
     if missing := [f.name for f in arrow_schema(table) if f.name not in schema.names]:

@@ -2,9 +2,9 @@
 
     LAKE/TABLE/date=YYYY-MM-DD/hour=HH/BROKER-INCARNATION-NUMBER.parquet
 
-A file holds rows of one hour (UTC). Files are written below `LAKE/_tmp` and then renamed: readers
-pass over names that begin with `_` or `.`. Partition columns are in the path only. This module
-knows neither pyarrow nor Spark: both derive their schemas from it.
+A file holds rows of one hour (UTC). Where a store can rename, files are written below `LAKE/_tmp`
+first: readers pass over names that begin with `_` or `.`. Partition columns are in the path only.
+This module knows neither pyarrow nor Spark: both derive their schemas from it.
 """
 
 from __future__ import annotations
@@ -129,6 +129,11 @@ def partition_path(time_s: float) -> str:
 def file_name(broker_id: str, incarnation: int, number: int) -> str:
     """Never used before: an incarnation is one life of a broker, and counts its files."""
     return f"{owner_name(broker_id)}-{incarnation:x}-{number:06}{SUFFIX}"
+
+
+def part_name(name: str, number: int) -> str:
+    """Of a file that had to be divided."""
+    return f"{name.removesuffix(SUFFIX)}.{number}{SUFFIX}"
 
 
 def owner_name(broker_id: str) -> str:

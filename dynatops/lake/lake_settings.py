@@ -16,8 +16,8 @@ class LakeSettings(BaseModel):
 
     url: str = Field(
         "",
-        description="Folder of the lake (`--lake`): a path, or any URL that pyarrow opens, such as "
-        "s3://bucket/lake. Empty: nothing is written.",
+        description="Where the lake is (`--lake`): a folder, s3://bucket/lake, gs://bucket/lake or "
+        "hdfs://namenode:8020/lake. Empty: nothing is written.",
     )
     window_s: float = Field(
         10.0,
@@ -41,8 +41,23 @@ class LakeSettings(BaseModel):
         description="Rows that wait to be written, about 250 bytes each; further ones are dropped "
         "and counted.",
     )
+    timeout_s: float = Field(
+        5.0,
+        ge=1,
+        le=HOUR_S,
+        description="A store that says nothing for so long has failed; of an upload that has begun "
+        "it may be 6 s more. Each call is tried twice.",
+    )
     retry_s: float = Field(
-        5.0, gt=0, description="If the lake cannot be written to, it is tried again after this."
+        5.0,
+        gt=0,
+        description="If the lake cannot be written to, it is tried again after this, and then "
+        "after twice as long each time.",
+    )
+    retry_max_s: float = Field(
+        60.0,
+        gt=0,
+        description="But after so long at most; brokers do not come all at once when it is back.",
     )
     close_timeout_s: float = Field(
         10.0,
@@ -56,5 +71,9 @@ class LakeSettings(BaseModel):
             raise ValueError(
                 f"buffer_rows_max, {self.buffer_rows_max:,}, must not be below file_rows_max, "
                 f"{self.file_rows_max:,}: no file would ever be full"
+            )
+        if self.retry_max_s < self.retry_s:
+            raise ValueError(
+                f"retry_max_s, {self.retry_max_s:g}, must not be below retry_s, {self.retry_s:g}"
             )
         return self

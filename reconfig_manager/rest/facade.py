@@ -21,7 +21,7 @@ from reconfig_manager.model.refusals import RefusalError
 from reconfig_manager.ports import AuditEntry, Page
 from reconfig_manager.rest.bodies import ProposalBody
 from reconfig_manager.rest.broadcast import Watcher
-from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
+from reconfig_manager.status import JobStatus, LeaderStatus, ManagerStatus, TopicsStatus
 
 Answer = TypeVar("Answer")
 
@@ -163,6 +163,10 @@ class Facade(Protocol):
 
     async def unready(self) -> dict[str, str]:
         """What keeps this manager from its work, by part; empty if nothing does."""
+        ...
+
+    def jobs(self) -> tuple[JobStatus, ...] | None:
+        """Jobs of analytics, some seconds old; None if this manager has nowhere to look."""
         ...
 
     async def metrics(self) -> list[Family]: ...

@@ -40,13 +40,14 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.service.agents import AgentServer
-from reconfig_manager.service.observing.advice_ages import AdviceAges
+from reconfig_manager.service.observing.job_health import JobHealth
 from reconfig_manager.service.observing.operation_log import log_command, log_notice
 from reconfig_manager.service.observing.plan_metrics import PlanMetrics
 from reconfig_manager.service.observing.process_metrics import METRICS
 from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.service.rate_advice import AdvisedRates
 from reconfig_manager.service.solving import SolverProcess
+from reconfig_manager.status import JobStatus
 from reconfig_manager.store.leadership import Leadership
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class ManagerDriver:
     manager: Manager
     # None if there is no Redis to read advice from.
     rates: AdviceReader[AdvisedRates] | None = None
-    ages: AdviceAges | None = None
+    job_health: JobHealth | None = None
 
     def __init__(
         self,
@@ -358,6 +359,9 @@ class ManagerDriver:
     def problems(self) -> dict[str, str]:
         problem = self.leadership.problem
         return {"store": problem} if problem else {}
+
+    def jobs(self) -> tuple[JobStatus, ...] | None:
+        return self.job_health.jobs if self.job_health is not None else None
 
     def metrics(self) -> list[Family]:
         """Those of the process."""

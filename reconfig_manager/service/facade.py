@@ -53,7 +53,7 @@ from reconfig_manager.rest.facade import (
 from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.service.observing.metrics import ManagerReadings, families_of
 from reconfig_manager.service.observing.operation_log import log_command
-from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
+from reconfig_manager.status import JobStatus, LeaderStatus, ManagerStatus, TopicsStatus
 
 _KEY_HASH_DIGITS = 16
 # Topics, and what takes long to compute, are not put together more often.
@@ -84,6 +84,10 @@ class CoreDriver(Protocol):
 
     def problems(self) -> dict[str, str]:
         """What keeps this manager from its work, by part."""
+        ...
+
+    def jobs(self) -> tuple[JobStatus, ...] | None:
+        """Jobs of analytics; None if there is nowhere to look."""
         ...
 
     def metrics(self) -> list[Family]:
@@ -322,6 +326,9 @@ class ManagerFacade:
         if not (self._manager.leads or self._driver.leader_url):
             problems.setdefault("leader", "nobody leads")
         return problems
+
+    def jobs(self) -> tuple[JobStatus, ...] | None:
+        return self._driver.jobs()
 
     async def metrics(self) -> list[Family]:
         status = self.status()

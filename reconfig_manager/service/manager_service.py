@@ -33,7 +33,7 @@ from reconfig_manager.rest.serving.server import RestServer, ServeError
 from reconfig_manager.service.agents import AgentServer
 from reconfig_manager.service.driving import ManagerDriver
 from reconfig_manager.service.facade import ManagerFacade
-from reconfig_manager.service.observing.advice_ages import AdviceAges
+from reconfig_manager.service.observing.job_health import JobHealth
 from reconfig_manager.service.process_settings import ManagerProcessSettings, default_manager_id
 from reconfig_manager.service.rate_advice import rate_reader
 from reconfig_manager.solvers.warm_up import warm_up_model
@@ -106,8 +106,8 @@ class ManagerService:
         start("asking about durability", _look_at_durability(self.opened), may_end=True)
         if self.driver.rates is not None:
             start("reading rates", self.driver.rates.run())
-        if self.driver.ages is not None:
-            start("looking at advice", self.driver.ages.run())
+        if self.driver.job_health is not None:
+            start("looking at jobs", self.driver.job_health.run())
         log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
 
     def _make_driver(self, opened: OpenedStore) -> None:
@@ -134,7 +134,7 @@ class ManagerService:
         if advice.redis_url:
             store = store.model_copy(update={"password": advice.password})
         driver.rates = rate_reader(connect(store, url), advice, driver.advise)
-        driver.ages = AdviceAges(connect(store, url), advice.period_s)
+        driver.job_health = JobHealth(connect(store, url), advice.period_s)
 
     async def _listen(self, opened: OpenedStore, credentials: LinkCredentials) -> None:
         settings, driver = self.settings, self.driver

@@ -120,6 +120,7 @@ def test_from_what_brokers_log_to_where_users_and_brokers_go(tmp_path: Path) -> 
             where = ("--lake", str(lake), "--output", str(output), "--redis", redis)
             done = await command("analytics", "run", "all", *where, *ANALYTICS)
             check_jobs(done["jobs"])
+            await the_manager_knows_the_jobs(cluster, done["jobs"])
             await the_next_user_is_sent(cluster)
             await the_manager_plans(cluster, output)
 
@@ -136,6 +137,24 @@ def check_jobs(jobs: list[dict[str, Any]]) -> None:
     advised = {job["job"]: job["advice"]["entries"] for job in jobs if job["advice"]}
     # Every fan, and every topic.
     assert advised["selection"] >= len(FANS) + len(TOPICS)
+
+
+async def the_manager_knows_the_jobs(cluster: ProcessCluster, jobs: list[dict[str, Any]]) -> None:
+    (manager,) = cluster.managers.managers
+
+    async def known() -> dict[str, dict[str, Any]]:
+        found = await command("analytics", "status", "--manager", manager.url)
+        return {job["job"]: job for job in found["jobs"]}
+
+    async def are_all_there() -> bool:
+        return all(job["last_run"] for job in (await known()).values())
+
+    await until(are_all_there, timeout_s=60, what="the manager has looked")
+    for told in jobs:
+        job = (await known())[told["job"]]
+        assert job["last_run"] == told["status"].replace(" ", "_")
+        assert job["counts"]["rows"] == told["rows_in"]
+        assert (job["advice"] is None) == (told["advice"] is None)
 
 
 async def the_next_user_is_sent(cluster: ProcessCluster) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from dynatops.cli.main import main
 from dynatops.cli.managers.manager_client import ManagerClient
 from dynatops.cli.managers.watch import Happening, picture
+from dynatops.kit.advice.job_records import JobCounts, JobEnd, JobRecord
 from reconfig_manager.rest.rest_settings import RestSettings
+from reconfig_manager.status import AdviceStatus, JobStatus
 from tests.support.manager_driver import ManagerDriver, leading
 from tests.support.rest_server import Served, served
 from tests.support.security import ENCRYPTED, pem, table
@@ -58,6 +62,33 @@ def test_status_and_cost(terminal: Terminal) -> None:
     assert terminal.json("status")["brokers"] == 8
     assert "worth looking" in terminal.type("cost")
     assert terminal.json("cost")["reconfigurable"]
+
+
+def test_jobs_of_analytics(terminal: Terminal) -> None:
+    terminal.type("analytics", "status", code=1)
+    assert "no Redis to look into" in terminal.errors
+    now_s = time.time()
+    well = JobRecord(
+        end=JobEnd.DONE,
+        ended_s=now_s - 100,
+        seconds=12.0,
+        reason="",
+        succeeded_s=now_s - 100,
+        runs={JobEnd.DONE: 3},
+        counts=JobCounts(rows=12_345, late=6, quarantined=2, quarantined_files=1),
+    )
+    advice = AdviceStatus(now_s - 7_300, {"topics": 9})
+    driver = terminal.manager.driver
+    driver.analytics_jobs = (JobStatus("demand"), JobStatus("rates", well, advice))
+    never, rates = terminal.type("analytics", "status").splitlines()[2:]
+    assert never.split() == ["demand", "never", "-", "-", "-", "0", "0", "0", "0", "-"]
+    for part in ("rates", "done", "1m 40s ago", "12s", "12,345", "2, 1 files", "2h 1m ago"):
+        assert part in rates
+    failed = replace(well, end=JobEnd.FAILED, reason="there is no lake at s3a://b/lake")
+    driver.analytics_jobs = (JobStatus("rates", failed, advice),)
+    assert "rates failed: there is no lake at" in terminal.type("analytics", "status", code=1)
+    (rates,) = terminal.json("analytics", "status", code=1)["jobs"]
+    assert (rates["last_run"], rates["runs"]["done"]) == ("failed", 3)
 
 
 def test_a_plan_from_proposal_to_history(terminal: Terminal) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -14,7 +15,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics.analytics_settings import SettingsError, with_values
-from analytics.command import DONE, FAILED, NOTHING_NEW, USAGE
+from analytics.command import (
+    DONE,
+    FAILED,
+    NOTHING_NEW,
+    USAGE,
+    add_options,
+    spark_settings,
+)
+from analytics.errors import AnalyticsUsageError
 from analytics.jobs.catalogue import default_settings
 from analytics.main import main
 from dynatops.lake.fields import PUBLICATIONS
@@ -115,3 +124,38 @@ def test_killed_at_random_moments_it_comes_to_the_same(spark: SparkSession, tmp_
     assert done.returncode in {DONE, NOTHING_NEW}, done.stderr
     whole.run("rates")
     assert close(running.results("rates"), whole.results("rates"))
+
+
+# ---- settings of Spark ---------------------------------------------------------------------------
+
+
+def parsed(*more: str) -> dict[str, str]:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return spark_settings(parser.parse_args(["all", "--lake", "l", "--output", "o", *more]))
+
+
+def test_settings_of_spark_pass_through(tmp_path: Path) -> None:
+    file = tmp_path / "spark.conf"
+    file.write_text("# ours\n\nspark.a=1\nspark.b 2\nspark.c : x=y z\nspark.d\t4\n")
+    settings = parsed(
+        *("--properties-file", str(file), "--conf", "spark.a=9", "--conf", "spark.e=k=v"),
+        *("--packages", "org:name:1", "--jars", "a.jar,b.jar"),
+    )
+    assert settings == {
+        "spark.a": "9", "spark.b": "2", "spark.c": "x=y z", "spark.d": "4", "spark.e": "k=v",
+        "spark.jars.packages": "org:name:1", "spark.jars": "a.jar,b.jar",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--conf", "spark.a"), "no spark.KEY=VALUE"),
+        (("--conf", "master=x"), "no spark.KEY=VALUE"),
+        (("--properties-file", "/nowhere"), "--properties-file"),
+    ],
+)
+def test_settings_that_are_none_of_spark(options: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(AnalyticsUsageError, match=complaint):
+        parsed(*options)

@@ -46,7 +46,7 @@ def test_managers_look_for_what_jobs_advise() -> None:
 def test_tables_are_those_declared(spark: SparkSession, name: str) -> None:
     job = JOBS[name]
     state = {table: spark.createDataFrame([], schema) for table, schema in job.state.items()}
-    outcome = JobOutcome(state, dict.fromkeys(job.kind.uses), partitions=2)
+    outcome = JobOutcome(state, dict.fromkeys(job.kind.uses))
     results = job.results(outcome)
     assert set(results) == set(job.kind.results)
     clocks = {fold.table.name: Clock(None, None, None) for fold in job.folds}

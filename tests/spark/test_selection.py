@@ -15,13 +15,13 @@ from pyspark.sql import functions as fn
 from analytics.jobs.selection import BROKER_CLUSTERS, FOLLOWED, SUBSCRIPTION_OPS
 from analytics.transforms.selection import (
     Selected,
-    SelectionJobSettings,
     _numbered,
     followed,
     latest_ops,
     selected,
     subscription_ops,
 )
+from analytics.transforms.selection_settings import SelectionJobSettings
 from dynatops.lake.fields import SUBSCRIPTIONS
 from tests.support.analytics_reference import BILLION, Placing, User, place
 from tests.support.spark_frames import SLOW, at, frame, lake_frame, tuples
@@ -42,7 +42,6 @@ def select(
         frame(spark, FOLLOWED, rows),
         frame(spark, BROKER_CLUSTERS, (clusters or {}).items()),
         settings,
-        partitions=2,
     )
 
 
@@ -191,7 +190,7 @@ def test_users_and_brokers_are_never_paired_but_by_topics(spark: SparkSession) -
         "'u' || id as user_id", "'b' || id % 400 as broker_id", "'t' || id % 400 as topic"
     )
     clusters = rows.select("broker_id", fn.lit("one").alias("cluster")).distinct()
-    found = selected(rows, clusters, replace(PLAIN, rounds_max=1), partitions=2)
+    found = selected(rows, clusters, replace(PLAIN, rounds_max=1))
     assert found.users.count() == 4_000
     assert found.users.filter("best != broker_id").count() == 0
 

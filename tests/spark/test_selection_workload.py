@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from analytics.jobs.selection import BROKER_CLUSTERS
 from analytics.transforms.selection import (
     Selected,
-    SelectionJobSettings,
     followed,
     latest_ops,
     selected,
     subscription_ops,
 )
+from analytics.transforms.selection_settings import SelectionJobSettings
 from broker_agent.core.selection.selection_settings import SelectionSettings as OnlineSettings
 from dynatops.lake.fields import SUBSCRIPTIONS
 from simulator.experiments.churn_workload import ChurnSpec
@@ -31,7 +31,7 @@ ONLINE = OnlineSettings()
 def place(spark: SparkSession, day: Day, settings: SelectionJobSettings) -> Selected:
     ops = latest_ops(subscription_ops(lake_frame(spark, SUBSCRIPTIONS, day.log)), 0)
     clusters = frame(spark, BROKER_CLUSTERS, [(name, "all") for name in day.names])
-    return selected(followed(ops).localCheckpoint(), clusters, settings, partitions=2)
+    return selected(followed(ops).localCheckpoint(), clusters, settings)
 
 
 @pytest.mark.timeout(600)

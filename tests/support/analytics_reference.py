@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from analytics.transforms.selection import SelectionJobSettings
+from analytics.transforms.selection_settings import SelectionJobSettings
 
 Event = tuple[str, str, int, int]  # topic, broker, period, events
 Visit = tuple[str, int, str]  # user, time, broker

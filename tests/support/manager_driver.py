@@ -43,6 +43,7 @@ from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.rest.rest_settings import RestSettings
 from reconfig_manager.service.facade import ManagerFacade
 from reconfig_manager.solvers import SOLVERS
+from reconfig_manager.status import JobStatus
 from reconfig_manager.store.memory import MemoryStore
 from tests.support.managed import FakeBroker
 
@@ -96,9 +97,13 @@ class ManagerDriver:
         return self.clock_s
 
     late_s = 0.0
+    analytics_jobs: tuple[JobStatus, ...] | None = None
 
     def problems(self) -> dict[str, str]:
         return {"store": "no answer"} if self.store.away else {}
+
+    def jobs(self) -> tuple[JobStatus, ...] | None:
+        return self.analytics_jobs
 
     def metrics(self) -> list[Family]:
         up = Sample(float(not self.store.away))

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from analytics.analytics_settings import with_values
 from analytics.jobs.catalogue import default_settings, jobs
 from analytics.runner import Place, Runner, Summary
+from tests.support.object_store import ObjectStore
 from tests.support.spark_frames import START_S, tuples
 
 
@@ -31,10 +32,13 @@ class Running:
         self._redis = redis
 
     def runner(self, step: Callable[[str], None] = lambda name: None) -> Runner:
-        place = Place(lake=str(self.lake), output=str(self.output), redis=self._redis)
+        place = self.place()
         return Runner(
             self._spark, place, self.settings, step=step, now_s=lambda: START_S + 86_400.0
         )
+
+    def place(self) -> Place:
+        return Place(lake=str(self.lake), output=str(self.output), redis=self._redis)
 
     def run(self, job: str, step: Callable[[str], None] = lambda name: None) -> Summary:
         return self.runner(step).run(jobs(self.settings)[job])
@@ -42,7 +46,7 @@ class Running:
     def results(self, job: str) -> dict[str, list[tuple[Any, ...]]]:
         """Tables of the newest version."""
         versions = {
-            table: max(table.glob("version=*"), key=lambda path: int(path.name[8:]))
+            table: max(table.glob("version=*"), key=_number)
             for table in (self.output / job).iterdir()
             if table.is_dir()
         }
@@ -70,6 +74,40 @@ class Running:
 
     def _commits(self) -> int:
         return len(list(self.output.glob("state/*/commits/[0-9]*.json")))
+
+
+class RunningOnStore(Running):
+    """The same in a bucket: what is in the folder is brought there before each run."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        *values: str,
+        store: ObjectStore,
+        bucket: str,
+        name: str = "out",
+    ) -> None:
+        super().__init__(spark, folder, *values, name=name)
+        self._store = store
+        self._bucket = bucket
+
+    def place(self) -> Place:
+        self._store.upload(self.lake, f"{self._bucket}/lake")
+        return Place(lake=f"{self._bucket}/lake", output=f"{self._bucket}/{self.output.name}")
+
+    def results(self, job: str) -> dict[str, list[tuple[Any, ...]]]:
+        """Of what is there as a whole, brought here."""
+        self._store.download(f"{self._bucket}/{self.output.name}", self.output)
+        return super().results(job)
+
+    def _commits(self) -> int:
+        paths = self._store.paths(f"{self._bucket}/{self.output.name}")
+        return sum("/commits/" in path for path in paths)
+
+
+def _number(version: Path) -> int:
+    return int(version.name.removeprefix("version=").partition("-")[0])
 
 
 def close(some: dict[str, list[tuple[Any, ...]]], others: dict[str, list[tuple[Any, ...]]]) -> bool:

@@ -11,6 +11,7 @@ from broker_agent.core.selection.selection_settings import AdviceSettings
 from broker_agent.process_settings import BrokerSettings
 from dynatops.kit.redis_access import RedisPasswordError
 from dynatops.kit.serving.start_errors import StartError
+from dynatops.lake.lake_settings import LakeSettings
 
 if TYPE_CHECKING:
     from broker_agent.runtime.analytics.advice import SelectionTables
@@ -42,9 +43,9 @@ def advice_reader(
         ) from None
 
 
-def open_lake(url: str) -> Lake | None:
+def open_lake(settings: LakeSettings) -> Lake | None:
     """Raises StartError."""
-    if not url:
+    if not settings.url:
         return None
     try:
         from dynatops.lake.files import Lake, LakeError  # noqa: PLC0415  # an extra
@@ -53,7 +54,7 @@ def open_lake(url: str) -> Lake | None:
             "lake.url is set, but pyarrow is missing: pip install 'dynatops[lake]'"
         ) from None
     try:
-        return Lake.open(url)
+        return Lake.open(settings.url, timeout_s=settings.timeout_s)
     except LakeError as error:
         raise StartError(f"lake.url: {error}") from None
 

@@ -66,6 +66,7 @@ class LakeFeed:
             # Perhaps the last one was ended too soon, as clocks differ.
             await asyncio.sleep(left_s if left_s > _SLIVER * self._window_s else self._window_s)
             self.take()
+            self.writer.look()
             if not self.writer.is_alive:
                 raise LakeThreadError
 

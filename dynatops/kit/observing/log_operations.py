@@ -41,7 +41,8 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "count": "How many.",
         "delivered": "Events that the session was given, in all.",
         "detail": "More about the outcome.",
-        "dropped": "Events that it was not given, for want of room or because they were too old.",
+        "dropped": "Events that it was not given, or rows that the lake was not, for want of room "
+        "or because they were too old.",
         "epoch": "Of the placement in use now.",
         "error": "What went wrong.",
         "fence": "The leader's fencing number.",
@@ -71,6 +72,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "sessions": "Sessions at that moment.",
         "state": "Of a plan: `PROPOSED`, `EXECUTING`, `COMMITTED`, …",
         "subject": "What was commanded about: a plan, or `policy`.",
+        "trouble": "Of a store: `no_bucket`, `not_allowed`, `clock`, `silent`, … (docs/lake.md).",
         "version": "The program's version; of a policy, its number.",
     }
 )
@@ -166,14 +168,27 @@ MANAGER_LOST = BROKER_OPERATIONS.declare(
 )
 LAKE_FAILED = BROKER_OPERATIONS.declare(
     "lake_failed",
-    "A file could not be written to the lake; it is tried again. Said once.",
-    ("broker", "lake", "error", "rows"),
+    "The lake cannot be written to; it is tried again. Said once for each kind of trouble.",
+    ("broker", "lake", "trouble", "error", "rows"),
+    Level.ERROR,
+)
+LAKE_STALLED = BROKER_OPERATIONS.declare(
+    "lake_stalled",
+    "A call to the lake's store does not come back. Said once for each.",
+    ("broker", "lake", "seconds", "rows"),
+    Level.ERROR,
+)
+LAKE_ROWS_DROPPED = BROKER_OPERATIONS.declare(
+    "lake_rows_dropped",
+    "More rows wait for the lake than may: further ones are dropped from now on. Said once, until "
+    "half of them are written.",
+    ("broker", "lake", "rows"),
     Level.ERROR,
 )
 LAKE_RECOVERED = BROKER_OPERATIONS.declare(
     "lake_recovered",
     "The lake can be written to again.",
-    ("broker", "lake", "files", "rows"),
+    ("broker", "lake", "files", "rows", "dropped"),
     Level.WARNING,
 )
 LAKE_ROWS_LOST = BROKER_OPERATIONS.declare(

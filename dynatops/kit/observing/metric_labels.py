@@ -11,6 +11,7 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "advice": "analytics jobs",
         "broker": "the broker's own id, one value in a process",
         "build": "`pure Python`, `compiled`; one value in a process",
+        "end": "of a run of an analytics job `done`, `nothing_new`, `failed`",
         "le": "upper bound, of histograms' `_bucket`",
         "manager": "the manager's own id, one value in a process",
         "method": "HTTP methods that exist, and `other`",

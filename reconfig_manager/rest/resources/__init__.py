@@ -6,6 +6,7 @@ This is their registry: a resource is a module here and its name below.
 from __future__ import annotations
 
 from reconfig_manager.rest.resources import (
+    analytics,
     audit,
     brokers,
     cluster,
@@ -28,6 +29,7 @@ RESOURCES = (
     placement,
     reconfigurations,
     policy,
+    analytics,
     audit,
     metrics,
 )

@@ -1,5 +1,5 @@
 """What a manager's process counts: its store, its solver, brokers' streams, plans that have run
-here, and the advice that analytics left.
+here, and what analytics left: advice, and word of its runs.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.advice.advising_jobs import JOB_TABLES
+from dynatops.kit.advice.job_records import JobEnd, JobRecord
 from dynatops.kit.observing.metrics import Metric, Reading, counter, counters_of, gauge, histogram
 from dynatops.kit.observing.process_metrics import process_metrics
 from dynatops.version import VERSION
 from reconfig_manager.model.plan import PlanState
 from reconfig_manager.service.agents import AgentCounters
-from reconfig_manager.service.observing.advice_ages import Head
+from reconfig_manager.status import AdviceStatus, JobStatus
 
 if TYPE_CHECKING:
     from reconfig_manager.service.driving import ManagerDriver
@@ -40,8 +41,32 @@ def _if_known(value: float | None) -> Reading:
     return value if value is not None else dict[str, float]()
 
 
-def _heads(driver: ManagerDriver) -> Mapping[str, Head]:
-    return driver.ages.heads if driver.ages is not None else {}
+def _jobs(driver: ManagerDriver) -> tuple[JobStatus, ...]:
+    return driver.job_health.jobs if driver.job_health is not None else ()
+
+
+def _heads(driver: ManagerDriver) -> Mapping[str, AdviceStatus]:
+    return {status.job: status.advice for status in _jobs(driver) if status.advice is not None}
+
+
+def _of_records(
+    read: Callable[[JobRecord], float | None],
+) -> Callable[[ManagerDriver], Reading]:
+    """By job; of those that have ended a run, and of which there is something to tell."""
+
+    def reading(driver: ManagerDriver) -> Reading:
+        told: dict[str, float] = {}
+        for status in _jobs(driver):
+            value = read(status.record) if status.record is not None else None
+            if value is not None:
+                told[status.job] = float(value)
+        return told
+
+    return reading
+
+
+def _since(at_s: float | None) -> float | None:
+    return max(time.time() - at_s, 0.0) if at_s is not None else None
 
 
 def _counters(driver: ManagerDriver) -> AdviceCounters:
@@ -130,8 +155,8 @@ ADVICE: Metrics = [
     ),
     _c(
         "advice_failures",
-        "Times that Redis could not be asked for it.",
-        lambda d: d.ages.failures if d.ages is not None else 0,
+        "Times that Redis could not be asked for it, nor for what jobs say of their runs.",
+        lambda d: d.job_health.failures if d.job_health is not None else 0,
     ),
     _c(
         "rates_versions",
@@ -142,6 +167,81 @@ ADVICE: Metrics = [
         "rates_failures",
         "Times that advised rates could not be read.",
         lambda d: _counters(d).advice_refused + _counters(d).advice_failures,
+    ),
+]
+
+JOBS: Metrics = [
+    _g(
+        "job_failing",
+        "Whether the last run of an analytics job failed; none if it never ran, like all below.",
+        _of_records(lambda record: record.end is JobEnd.FAILED),
+        "advice",
+    ),
+    _g(
+        "job_run_age_seconds",
+        "Since a run ended, well or not.",
+        _of_records(lambda record: _since(record.ended_s)),
+        "advice",
+    ),
+    _g(
+        "job_success_age_seconds",
+        "Since a run ended well, also with nothing new; none if none ever did.",
+        _of_records(lambda record: _since(record.succeeded_s)),
+        "advice",
+    ),
+    _g(
+        "job_seconds",
+        "How long the last run took.",
+        _of_records(lambda record: record.seconds),
+        "advice",
+    ),
+    _c(
+        "job_runs",
+        "Runs, by how they ended.",
+        lambda d: {
+            (status.job, str(end)): float(count)
+            for status in _jobs(d)
+            if status.record is not None
+            for end, count in status.record.runs.items()
+        },
+        "advice",
+        "end",
+    ),
+    _c(
+        "job_files",
+        "Files of the lake that were taken in.",
+        _of_records(lambda record: record.counts.files),
+        "advice",
+    ),
+    _c(
+        "job_rows",
+        "Rows of the lake that were taken in.",
+        _of_records(lambda record: record.counts.rows),
+        "advice",
+    ),
+    _c(
+        "job_rows_late",
+        "Rows that came late, and count.",
+        _of_records(lambda record: record.counts.late),
+        "advice",
+    ),
+    _c(
+        "job_rows_dropped",
+        "Rows that came too late to count.",
+        _of_records(lambda record: record.counts.dropped),
+        "advice",
+    ),
+    _c(
+        "job_rows_quarantined",
+        "Rows that could not be used, and lie in quarantine.",
+        _of_records(lambda record: record.counts.quarantined),
+        "advice",
+    ),
+    _c(
+        "job_files_quarantined",
+        "Files that nobody can read, and lie in quarantine.",
+        _of_records(lambda record: record.counts.quarantined_files),
+        "advice",
     ),
 ]
 
@@ -165,6 +265,7 @@ PROCESS: Metrics = [
 SECTIONS: tuple[tuple[str, Metrics], ...] = (
     ("Execution and solver", EXECUTION),
     ("Advice of analytics jobs", ADVICE),
+    ("Runs of analytics jobs", JOBS),
     ("Brokers' streams", AGENTS),
     ("Store", STORE),
     ("Process", PROCESS),

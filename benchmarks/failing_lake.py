@@ -1,0 +1,201 @@
+"""The bucket of a lake fails: is any publication slowed, and do the counts agree?
+
+    python -m benchmarks.failing_lake [--json] [--seconds 60]
+
+Two networks of two brokers, all processes: one writes a lake in a bucket, one has none. A client of
+each publishes events one after the other, in turns, each event on a topic of its own: an event is a
+row of the lake. The bucket (S3 by moto, behind a proxy) is well, then answers 503, then says
+nothing for 30 s, then is well again. Latencies until acknowledged, of both networks in the same
+moments; and what is in the lake, with what was counted as dropped, beside what was published. Exit
+code 1 if the 99th percentile with the lake is more than 10 % above that without, or if counts
+differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import dynatops
+from dynatops.lake.describe import describe
+from dynatops.lake.fields import PUBLICATIONS
+from dynatops.lake.files import Lake
+from dynatops.lake.lake_settings import LakeSettings
+from dynatops.local.cluster import BrokerProcess, ProcessCluster
+from tests.support.failing_store import (
+    BUCKET,
+    STALL,
+    Answer,
+    Fault,
+    StoreProxy,
+    make_bucket,
+    s3_server,
+    s3_variables,
+)
+
+URL = f"s3://{BUCKET}/lake"
+# Small, so that an outage of 30 s is longer than they have room for.
+LAKE = LakeSettings(
+    url=URL,
+    window_s=0.5,
+    file_age_max_s=1.0,
+    file_rows_max=500,
+    buffer_rows_max=500,
+    timeout_s=5.0,
+    retry_s=1.0,
+    retry_max_s=2.0,
+)
+STALL_S = 30.0
+PAUSE_S = 0.004
+SLOWER_MAX = 1.10
+DRAINED_S = 60.0
+BUSY = Answer(503, "SlowDown", "Please reduce your request rate.")
+WITH, WITHOUT = "with a lake", "without"
+
+
+@dataclass(slots=True)
+class Latencies:
+    """Seconds until acknowledged, by phase."""
+
+    of: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, phase: str, seconds: float) -> None:
+        self.of.setdefault(phase, []).append(seconds)
+
+    def all(self) -> list[float]:
+        return [seconds for found in self.of.values() for seconds in found]
+
+
+def percentile(found: list[float], share: float) -> float:
+    return float(np.percentile(found, share)) if found else 0.0
+
+
+@dataclass(slots=True)
+class Run:
+    latencies: dict[str, Latencies] = field(
+        default_factory=lambda: {WITH: Latencies(), WITHOUT: Latencies()}
+    )
+    # On each network.
+    published: int = 0
+    counted: dict[str, int] = field(default_factory=dict)
+    in_lake: int = 0
+
+    def result(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"published": self.published, "rows": self.counted}
+        told["events_in_lake"] = self.in_lake
+        told["counts_agree"] = self.in_lake + self.counted["dropped"] == self.published
+        for phase in (*self.latencies[WITH].of, "all"):
+            told[phase] = self._compared(phase)
+        told["p99_ratio"] = told["all"]["p99_ratio"]
+        return told
+
+    def _compared(self, phase: str) -> dict[str, float]:
+        compared: dict[str, float] = {}
+        for who, latencies in self.latencies.items():
+            found = latencies.all() if phase == "all" else latencies.of[phase]
+            for share in (50, 99):
+                compared[f"{who}, p{share}_ms"] = round(percentile(found, share) * 1e3, 3)
+        for share in (50, 99):
+            ratio = compared[f"{WITH}, p{share}_ms"] / compared[f"{WITHOUT}, p{share}_ms"]
+            compared[f"p{share}_ratio"] = round(ratio, 3)
+        compared["events"] = len(found)
+        return compared
+
+
+def counters(broker: BrokerProcess) -> Mapping[str, float]:
+    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    told = [line.rsplit(" ", 1) for line in lines if line.startswith("dynatops_broker_lake_rows")]
+    return {name.removeprefix("dynatops_broker_lake_rows"): float(value) for name, value in told}
+
+
+async def counted(brokers: list[BrokerProcess], name: str) -> int:
+    found = [await asyncio.to_thread(counters, broker) for broker in brokers]
+    return int(sum(each[name] for each in found))
+
+
+async def publish(
+    run: Run, clients: Mapping[str, dynatops.Client], phase: str, for_s: float
+) -> None:
+    end_s = time.monotonic() + for_s
+    while time.monotonic() < end_s:
+        # Whoever comes first may find the machine colder.
+        order = sorted(clients, reverse=bool(run.published % 2))
+        for who in order:
+            began_s = time.perf_counter()
+            await clients[who].publish(f"t/{run.published}", b"x" * 100)
+            run.latencies[who].add(phase, time.perf_counter() - began_s)
+        run.published += 1
+        await asyncio.sleep(PAUSE_S)
+
+
+async def measure(store: StoreProxy, seconds: float) -> Run:
+    run = Run()
+    options = ["--http", "127.0.0.1:0"]
+    async with (
+        ProcessCluster(2, lake=LAKE, options=options) as lake,
+        ProcessCluster(2) as plain,
+        dynatops.connect(lake.addresses, client_id="ann", stay=True) as one,
+        dynatops.connect(plain.addresses, client_id="ann", stay=True) as other,
+    ):
+        clients = {WITH: one, WITHOUT: other}
+        phases: tuple[tuple[str, Fault | None, float], ...] = (
+            ("well", None, seconds / 3),
+            ("503", BUSY, seconds / 3),
+            ("stalled", STALL, STALL_S),
+            ("well again", None, seconds / 3),
+        )
+        # Of what happens at the start, nothing is measured, nor is it an event of the lake's.
+        await publish(Run(), {WITHOUT: other}, "warm", 2.0)
+        for phase, fault, for_s in phases:
+            store.fault = fault
+            await publish(run, clients, phase, for_s)
+        async with asyncio.timeout(DRAINED_S):
+            # A window may not have ended yet.
+            await asyncio.sleep(2 * LAKE.window_s)
+            while await counted(lake.brokers, "_waiting"):  # noqa: ASYNC110  # no event says so
+                await asyncio.sleep(0.5)
+        for name in ("", "_written", "_dropped", "_lost"):
+            key = name.removeprefix("_") or "handed_over"
+            run.counted[key] = await counted(lake.brokers, f"{name}_total")
+    run.in_lake = await asyncio.to_thread(events_in_lake)
+    return run
+
+
+def events_in_lake() -> int:
+    """Each row of publications is an event, as each has a topic of its own."""
+    tables = describe(Lake.open(URL))
+    return next(table.rows for table in tables if table.name == PUBLICATIONS.name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="beside the 30 in which the store says nothing"
+    )
+    arguments = parser.parse_args()
+    with s3_server() as s3, StoreProxy(s3.address) as store:
+        make_bucket(s3)
+        os.environ.update(s3_variables(store.url))
+        told = asyncio.run(measure(store, arguments.seconds)).result()
+    if arguments.json:
+        print(json.dumps(told, indent=2))
+    else:
+        for name, value in told.items():
+            print(f"{name:16} {value}")
+    return 0 if told["counts_agree"] and told["p99_ratio"] <= SLOWER_MAX else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""How jobs are: what they leave in a real store, and what managers make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from analytics.commits import Counts
+from analytics.recording import JobRecorder
+from dynatops.kit.advice.advising_jobs import JOB_TABLES
+from dynatops.kit.advice.job_records import KEPT_S, JobCounts, JobEnd, record_key
+from dynatops.kit.advice.keys import head_key
+from reconfig_manager.service.observing.job_health import JobHealth
+from reconfig_manager.status import AdviceStatus, JobStatus
+from tests.support.manager_store import storing
+
+pytestmark = pytest.mark.xdist_group("redis")
+
+
+def statuses(health: JobHealth) -> dict[str, JobStatus]:
+    return {status.job: status for status in health.jobs}
+
+
+def advice(health: JobHealth) -> dict[str, AdviceStatus]:
+    return {status.job: status.advice for status in health.jobs if status.advice is not None}
+
+
+def test_advice_that_is_there_and_that_is_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with storing(tmp_path) as (server, _):
+            redis = Redis.from_url(server.url)
+            health = JobHealth(Redis.from_url(server.url), 15.0)
+            assert list(statuses(health)) == list(JOB_TABLES)
+            await health.read_once()
+            assert advice(health) == {}
+            computed_s = time.time() - 100
+            await redis.hset(
+                head_key("rates"),
+                mapping={
+                    "version": "v",
+                    "computed_s": f"{computed_s:.3f}",
+                    "topics": "12",
+                    "x": "9",
+                },
+            )
+            await redis.hset(
+                head_key("selection"),
+                mapping={"computed_s": "7", "clients": "many", "topics": "9" * 30},
+            )
+            await redis.hset(head_key("clusters"), mapping={"computed_s": "soon"})
+            await redis.hset(head_key("demand"), mapping={"computed_s": "inf"})
+            await health.read_once()
+            assert set(advice(health)) == {"rates", "selection"}
+            assert advice(health)["rates"].computed_s == pytest.approx(computed_s, abs=0.001)
+            assert advice(health)["rates"].entries == {"topics": 12}
+            assert advice(health)["selection"] == AdviceStatus(7.0, {})
+            # A head that runs out is advice no more.
+            await redis.delete(head_key("rates"))
+            await health.read_once()
+            assert set(advice(health)) == {"selection"}
+            await server.stop()
+            await health.read_once()
+            assert health.failures == 1
+            assert set(advice(health)) == {"selection"}
+            await redis.aclose()
+            await health.close()
+
+    asyncio.run(scenario())
+
+
+def test_runs_that_end_well_and_that_do_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with storing(tmp_path) as (server, _):
+            clock_s = 1_000.0
+            recorder = JobRecorder(server.url, now_s=lambda: clock_s)
+            health = JobHealth(Redis.from_url(server.url), 15.0)
+
+            async def rates() -> JobStatus:
+                await health.read_once()
+                return statuses(health)["rates"]
+
+            counts = Counts(files=3, rows=100, late=5, dropped=2, quarantined=1)
+            await asyncio.to_thread(recorder.ended, "rates", counts, 12.5, new=True)
+            record = (await rates()).record
+            assert record is not None
+            assert (record.end, record.ended_s, record.seconds) == (JobEnd.DONE, 1_000.0, 12.5)
+            assert record.succeeded_s == 1_000.0
+            clock_s = 2_000.0
+            await asyncio.to_thread(
+                recorder.failed, "rates", "no lake at redis://x:hush@h/ " + "x" * 900, 1.0
+            )
+            record = (await rates()).record
+            assert record is not None
+            assert (record.end, record.ended_s) == (JobEnd.FAILED, 2_000.0)
+            # When it was well is not forgotten, nor what was counted.
+            assert (record.succeeded_s, record.counts.rows) == (1_000.0, 100)
+            assert record.reason.startswith("no lake at redis://x:***@h/")
+            assert len(record.reason) == 500
+            clock_s = 3_000.0
+            await asyncio.to_thread(recorder.ended, "rates", Counts(), 0.5, new=False)
+            await asyncio.to_thread(recorder.ended, "rates", counts, 2.0, new=True)
+            record = (await rates()).record
+            assert record is not None
+            assert (record.end, record.reason, record.succeeded_s) == (JobEnd.DONE, "", 3_000.0)
+            assert record.counts == JobCounts(
+                files=6, rows=200, late=10, dropped=4, quarantined=2, quarantined_files=0
+            )
+            runs = {JobEnd.DONE: 2, JobEnd.NOTHING_NEW: 1, JobEnd.FAILED: 1}
+            assert record.runs == runs
+            assert statuses(health)["demand"].record is None
+            redis = Redis.from_url(server.url)
+            assert 0 < await redis.ttl(record_key("rates")) <= KEPT_S
+            # What somebody else wrote there is as if the job had never run.
+            await redis.hset(record_key("rates"), "rows", "many")
+            await redis.set(record_key("demand"), "x")
+            assert (await rates()).record is None
+            await redis.aclose()
+            await health.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_record_that_cannot_be_written_fails_no_run() -> None:
+    said: list[str] = []
+    recorder = JobRecorder("redis://x:hush@127.0.0.1:1/0", complain=said.append)
+    recorder.ended("rates", Counts(), 1.0, new=True)
+    assert len(said) == 1
+    assert "how rates ended could not be written to redis://x:***@127.0.0.1:1/0" in said[0]
+    JobRecorder("", complain=said.append).failed("rates", "whatever", 1.0)
+    assert len(said) == 1
