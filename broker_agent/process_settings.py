@@ -21,6 +21,8 @@ from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 
 DEFAULT_PORT = 7400
+# What is listened on, and cannot be connected to from elsewhere.
+_ANY_HOST = ("0.0.0.0", "::")  # noqa: S104
 
 
 class RuntimeSettings(BaseModel):
@@ -252,6 +254,11 @@ class BrokerSettings(BaseModel):
         default_factory=dict,
         description="Further ways in for clients, by name, and the address that each listens on.",
     )
+    advertised: dict[str, str] = Field(
+        default_factory=dict,
+        description="Of those, the addresses that clients who come in there reach this broker at; by "
+        "default the one listened on.",
+    )
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -271,7 +278,7 @@ class BrokerSettings(BaseModel):
             split_address(value)
         return value
 
-    @field_validator("doors")
+    @field_validator("doors", "advertised")
     @classmethod
     def _have_addresses(cls, value: dict[str, str]) -> dict[str, str]:
         for address in value.values():
@@ -300,6 +307,19 @@ class BrokerSettings(BaseModel):
         danger = "publish and subscribe"
         for address in (self.listen, *self.doors.values()):
             self.security.check_listening(address, insecure=self.insecure, danger=danger)
+        return self
+
+    @model_validator(mode="after")
+    def _is_reached_by_its_doors(self) -> Self:
+        for name in self.advertised:
+            if name not in self.doors:
+                raise ValueError(f"advertised.{name} needs doors.{name}: where that listens")
+        for name, address in self.doors.items():
+            if name not in self.advertised and split_address(address)[0] in _ANY_HOST:
+                raise ValueError(
+                    f"doors.{name} listens on {address}, which is nobody's address: set "
+                    f"advertised.{name} to the one that its clients reach this broker at"
+                )
         return self
 
 
