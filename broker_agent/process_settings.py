@@ -256,8 +256,8 @@ class BrokerSettings(BaseModel):
     )
     advertised: dict[str, str] = Field(
         default_factory=dict,
-        description="Of those, the addresses that clients who come in there reach this broker at; by "
-        "default the one listened on.",
+        description="Of those, the addresses that clients who come in there reach this broker at; "
+        "by default the one listened on.",
     )
     labels: dict[str, str] = Field(
         default_factory=dict,

@@ -36,8 +36,8 @@ class OtherBrokers:
         return [*near, *named.values()][: self._alternatives_max]
 
     def former(self, broker_id: str, address: str) -> str:
-        """Where the broker is that a client comes from, as brokers know it; empty if it is this one,
-        or none of this ring: a client could name anyone. Clients of before say no id."""
+        """Where the broker is that a client comes from, as brokers know it. Empty if it is this
+        one, or none of this ring: a client could name anyone. Clients of before say no id."""
         if self._identity.broker_id == broker_id or self._identity.address == address:
             return ""
         known = self._hosting.address_of(broker_id) or self._neighbours.address_of(broker_id)

@@ -21,9 +21,9 @@ LISTENERS: Final[Mapping[str, ListenerKind]] = MappingProxyType(
         KNOWN_BY: ListenerKind(RpcServer, "Clients, brokers and commands, with gRPC."),
         OUTSIDE: ListenerKind(
             lambda agent: RpcServer(agent, OUTSIDE),
-            "Address to listen on for clients with gRPC that know brokers by other names than brokers "
-            "know each other by, such as those outside a cluster; neither brokers nor commands come in "
-            "there. By default there is none.",
+            "Address to listen on for clients with gRPC that know brokers by other names than "
+            "brokers know each other by, such as those outside a cluster; neither brokers nor "
+            "commands come in there. By default there is none.",
         ),
     }
 )
@@ -34,9 +34,8 @@ def describe_doors() -> Iterator[tuple[str, object, str]]:
     for name, kind in LISTENERS.items():
         if name != KNOWN_BY:
             yield f"doors.{name}", "", kind.meaning
-            yield (
-                f"advertised.{name}",
-                "",
+            advertised = (
                 f"Address that clients who come in by `doors.{name}` reach this broker at, and are "
-                "told by other brokers; by default the one listened on.",
+                "told by other brokers; by default the one listened on."
             )
+            yield f"advertised.{name}", "", advertised
