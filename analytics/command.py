@@ -10,6 +10,7 @@ import argparse
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--driver-memory", metavar="SIZE", default="", help="such as 4g (default: Spark's)"
     )
     parser.add_argument(
+        "--conf",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of Spark, such as spark.executor.memory=4g",
+    )
+    parser.add_argument(
         "--set",
         metavar="NAME=VALUE",
         action="append",
@@ -98,14 +106,14 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         print(f"warning: {warning}", file=sys.stderr)
     _check_password(arguments)
     names = JOBS if arguments.job == ALL else (arguments.job,)
+    conf = _spark_conf(arguments.conf)
     progress = _ProgressLine()
     started_s = time.monotonic()
-    try:
-        runner = _runner(arguments, settings, progress, default_master)
+    with ExitStack() as ending:
+        ending.callback(progress.close)
+        runner = _runner(arguments, settings, conf, progress, default_master, ending)
         progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
         return _run_jobs(runner, settings, names, arguments, progress)
-    finally:
-        progress.close()
 
 
 def _check_password(arguments: argparse.Namespace) -> None:
@@ -125,13 +133,25 @@ def _require(*packages: str) -> None:
 def _runner(
     arguments: argparse.Namespace,
     settings: AnalyticsSettings,
+    conf: dict[str, str],
     progress: _ProgressLine,
     default_master: str | None,
+    ending: ExitStack,
 ) -> Runner:
+    from pyspark.sql import SparkSession
+
     from analytics.runner import Place, Runner
     from analytics.session import start
 
-    spark = start(arguments.master or default_master, driver_memory=arguments.driver_memory)
+    is_begun_here = SparkSession.getActiveSession() is None
+    spark = start(
+        arguments.master or default_master,
+        driver_memory=arguments.driver_memory,
+        conf=conf,
+    )
+    if is_begun_here:
+        # Executors elsewhere are told to end, and what they were asked of is given back.
+        ending.callback(spark.stop)
     progress.watch(spark.sparkContext.statusTracker())
     place = Place(
         lake=arguments.lake,
@@ -140,6 +160,16 @@ def _runner(
         redis_password_file=arguments.redis_password_file,
     )
     return Runner(spark, place, settings, progress=progress.taken_in)
+
+
+def _spark_conf(assignments: list[str]) -> dict[str, str]:
+    conf: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise AnalyticsUsageError(f"--conf {assignment}: write spark.NAME=VALUE")
+        conf[name] = value
+    return conf
 
 
 def _run_jobs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
@@ -23,8 +24,11 @@ _TASK_BYTES = "16m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
-def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
-    """A session; `master` None leaves that to `spark-submit`. What it was given before stays."""
+def start(
+    master: str | None, *, driver_memory: str = "", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session; `master` None leaves that to `spark-submit`. What it was given before stays.
+    `conf` are settings of Spark's own, and weigh more than those that are made here."""
     builder = SparkSession.builder.appName("dynatops analytics")
     if master:
         builder = builder.master(master)
@@ -51,6 +55,8 @@ def start(master: str | None, *, driver_memory: str = "") -> SparkSession:
         .config("spark.sql.files.maxPartitionBytes", _TASK_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:

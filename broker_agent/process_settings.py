@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import fields
@@ -21,6 +22,7 @@ from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 
 DEFAULT_PORT = 7400
+_SUM = re.compile(r"(.+:)(\d+)\+(\d+)")
 # What is listened on, and cannot be connected to from elsewhere.
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104
 
@@ -257,7 +259,7 @@ class BrokerSettings(BaseModel):
     advertised: dict[str, str] = Field(
         default_factory=dict,
         description="Of those, the addresses that clients who come in there reach this broker at; "
-        "by default the one listened on.",
+        "by default the one listened on. A port may be a sum, such as 31400+2.",
     )
     labels: dict[str, str] = Field(
         default_factory=dict,
@@ -277,6 +279,14 @@ class BrokerSettings(BaseModel):
         if value:
             split_address(value)
         return value
+
+    @field_validator("advertised", mode="before")
+    @classmethod
+    def _have_sums(cls, value: object) -> object:
+        """A pod that knows its number has a port of its own: host:31400+2."""
+        if not isinstance(value, dict):
+            return value
+        return {name: _with_sum(address) for name, address in value.items()}
 
     @field_validator("doors", "advertised")
     @classmethod
@@ -330,6 +340,11 @@ SETTING_GROUPS: Final = tuple(
     # Labels have an option of their own.
     if field.default_factory is not None and name != "labels"
 )
+
+
+def _with_sum(address: object) -> object:
+    found = _SUM.fullmatch(address) if isinstance(address, str) else None
+    return f"{found[1]}{int(found[2]) + int(found[3])}" if found is not None else address
 
 
 def default_broker_id(port: int) -> str:

@@ -114,6 +114,11 @@ def test_what_cannot_be_advertised(values: dict[str, Any], message: str) -> None
         BrokerSettings(**values, insecure=True)
 
 
+def test_a_port_may_be_a_sum() -> None:
+    values = {"doors": {"outside": "127.0.0.1:0"}, "advertised": {"outside": "node:31401+12"}}
+    assert BrokerSettings.model_validate(values).advertised == {"outside": "node:31413"}
+
+
 def test_what_can_be_set_is_of_a_group() -> None:
     described: list[tuple[str, Any, str]] = [*describe_settings(), *describe_doors()]
     assert {name.partition(".")[0] for name, _, _ in described} <= set(SETTING_GROUPS)

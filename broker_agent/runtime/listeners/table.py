@@ -36,6 +36,7 @@ def describe_doors() -> Iterator[tuple[str, object, str]]:
             yield f"doors.{name}", "", kind.meaning
             advertised = (
                 f"Address that clients who come in by `doors.{name}` reach this broker at, and are "
-                "told by other brokers; by default the one listened on."
+                "told by other brokers; by default the one listened on. Its port may be a sum, "
+                "such as 31400+2, for pods that know their number."
             )
             yield f"advertised.{name}", "", advertised
