@@ -7,12 +7,14 @@ could not be done (what was done counts, and the next run goes on), 2 the comman
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 ALL = "all"
 DONE, FAILED, USAGE, NOTHING_NEW = 0, 1, 2, 3
 _PROGRESS_PERIOD_S = 10.0
+_SEPARATOR = re.compile(r"\s*[=:]\s*|\s+")
 _LINE = 79
 
 DESCRIPTION = (
@@ -68,14 +71,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--master", metavar="URL", help="local[*], spark://…, k8s://… (default: local[*])"
     )
     parser.add_argument(
-        "--driver-memory", metavar="SIZE", default="", help="such as 4g (default: Spark's)"
-    )
-    parser.add_argument(
         "--conf",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a setting of Spark, such as spark.executor.memory=4g",
+        help="a setting of Spark, such as spark.executor.memory=2g",
+    )
+    parser.add_argument(
+        "--properties-file",
+        metavar="FILE",
+        default="",
+        help="with such settings, a line each, as spark-submit reads it",
+    )
+    parser.add_argument(
+        "--packages", metavar="NAMES", default="", help="Maven packages for Spark, with commas"
+    )
+    parser.add_argument("--jars", metavar="FILES", default="", help="jars for Spark, with commas")
+    parser.add_argument(
+        "--driver-memory", metavar="SIZE", default="", help="such as 4g (default: Spark's)"
     )
     parser.add_argument(
         "--set",
@@ -102,18 +115,52 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         settings = with_values(default_settings(), arguments.assignments)
     except SettingsError as error:
         raise AnalyticsUsageError(str(error)) from None
+    conf = spark_settings(arguments)
     if warning := exposed_password([arguments.redis], "--redis-password-file"):
         print(f"warning: {warning}", file=sys.stderr)
     _check_password(arguments)
     names = JOBS if arguments.job == ALL else (arguments.job,)
-    conf = _spark_conf(arguments.conf)
     progress = _ProgressLine()
     started_s = time.monotonic()
-    with ExitStack() as ending:
-        ending.callback(progress.close)
-        runner = _runner(arguments, settings, conf, progress, default_master, ending)
+    try:
+        runner = _runner(arguments, settings, progress, arguments.master or default_master, conf)
         progress.say(f"Spark is there after {time.monotonic() - started_s:.1f} s")
         return _run_jobs(runner, settings, names, arguments, progress)
+    finally:
+        progress.close()
+
+
+def spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
+    """Of the properties file, then of the options: what is said last counts."""
+    settings = _properties(arguments.properties_file) if arguments.properties_file else {}
+    for assignment in arguments.conf:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise AnalyticsUsageError(f"--conf: {assignment!r} is no spark.KEY=VALUE")
+        settings[name] = value
+    for name, value in (
+        ("spark.jars.packages", arguments.packages),
+        ("spark.jars", arguments.jars),
+    ):
+        if value:
+            settings[name] = value
+    return settings
+
+
+def _properties(path: str) -> dict[str, str]:
+    """As Spark reads it: a name, and after `=`, `:` or a space its value; `#` begins a remark."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise AnalyticsUsageError(f"--properties-file: {error}") from None
+    settings: dict[str, str] = {}
+    for line in map(str.strip, text.splitlines()):
+        if line and not line.startswith(("#", "!")):
+            name, _, value = _SEPARATOR.sub("=", line, count=1).partition("=")
+            if not name.startswith("spark."):
+                raise AnalyticsUsageError(f"--properties-file: {line!r} is no setting of Spark")
+            settings[name] = value
+    return settings
 
 
 def _check_password(arguments: argparse.Namespace) -> None:
@@ -133,25 +180,14 @@ def _require(*packages: str) -> None:
 def _runner(
     arguments: argparse.Namespace,
     settings: AnalyticsSettings,
-    conf: dict[str, str],
     progress: _ProgressLine,
-    default_master: str | None,
-    ending: ExitStack,
+    master: str | None,
+    conf: Mapping[str, str],
 ) -> Runner:
-    from pyspark.sql import SparkSession
-
     from analytics.runner import Place, Runner
     from analytics.session import start
 
-    is_begun_here = SparkSession.getActiveSession() is None
-    spark = start(
-        arguments.master or default_master,
-        driver_memory=arguments.driver_memory,
-        conf=conf,
-    )
-    if is_begun_here:
-        # Executors elsewhere are told to end, and what they were asked of is given back.
-        ending.callback(spark.stop)
+    spark = start(master, driver_memory=arguments.driver_memory, conf=conf)
     progress.watch(spark.sparkContext.statusTracker())
     place = Place(
         lake=arguments.lake,
@@ -160,16 +196,6 @@ def _runner(
         redis_password_file=arguments.redis_password_file,
     )
     return Runner(spark, place, settings, progress=progress.taken_in)
-
-
-def _spark_conf(assignments: list[str]) -> dict[str, str]:
-    conf: dict[str, str] = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not name.startswith("spark."):
-            raise AnalyticsUsageError(f"--conf {assignment}: write spark.NAME=VALUE")
-        conf[name] = value
-    return conf
 
 
 def _run_jobs(
@@ -331,3 +357,14 @@ class _ProgressLine:
         elif now_s - self._said_s >= _PROGRESS_PERIOD_S:
             print(text, file=sys.stderr, flush=True)
             self._said_s = now_s
+
+
+def end_spark() -> None:
+    """What there is of it in this process: executors elsewhere are told to end, and what a cluster
+    was asked for is given back."""
+    if "pyspark.sql" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,17 +25,30 @@ _TASK_BYTES = "16m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+
+
+def is_local(master: str | None) -> bool:
+    return master is not None and master.startswith("local")
+
+
 def start(
     master: str | None, *, driver_memory: str = "", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
     """A session; `master` None leaves that to `spark-submit`. What it was given before stays.
-    `conf` are settings of Spark's own, and weigh more than those that are made here."""
+
+    `conf` are settings of Spark's, before which ours give way.
+    """
+    wanted = dict(conf or {})
+    _choose_python(master, wanted)
     builder = SparkSession.builder.appName("dynatops analytics")
     if master:
         builder = builder.master(master)
     if driver_memory:
         builder = builder.config("spark.driver.memory", driver_memory)
-    if master and master.startswith("local"):
+    if is_local(master):
         # One machine: nobody else needs to reach it.
         builder = (
             builder.config("spark.ui.enabled", "false")
@@ -42,9 +56,9 @@ def start(
             .config("spark.driver.bindAddress", "127.0.0.1")
         )
     # What goes wrong comes as an exception; the log would repeat it for every task.
-    builder = builder.config("spark.log.level", "FATAL").config(
-        "spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    )
+    builder = builder.config("spark.log.level", "FATAL")
+    log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    wanted[_DRIVER_OPTIONS] = f"{log_options} {wanted.get(_DRIVER_OPTIONS, '')}".strip()
     partitions = _partitions(master)
     builder = (
         builder.config("spark.sql.session.timeZone", "UTC")
@@ -55,7 +69,7 @@ def start(
         .config("spark.sql.files.maxPartitionBytes", _TASK_BYTES)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
-    for name, value in (conf or {}).items():
+    for name, value in wanted.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
@@ -72,6 +86,18 @@ def start(
             f"there is no Spark to be had at {master or 'the master of spark-submit'}: check that "
             f"it runs and that it can reach this host ({cause})"
         ) from None
+
+
+def _choose_python(master: str | None, conf: Mapping[str, str]) -> None:
+    """Which Python runs what Spark has in Python: on this machine this one.
+
+    The setting's name is that of `spark-submit`; where that is not what starts Spark, nobody else
+    looks at it.
+    """
+    if python := conf.get(_PYTHON):
+        os.environ[_PYTHON_VARIABLE] = python
+    elif is_local(master):
+        os.environ.setdefault(_PYTHON_VARIABLE, sys.executable)
 
 
 def _partitions(master: str | None) -> int:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import kubernetes_validate
+import pyarrow as pa
 import pytest
 
+from dynatops.lake.fields import PUBLICATIONS, file_name
+from dynatops.lake.files import Lake, arrow_schema
 from tests.helm.test_chart import VERSIONS
 from tests.support.kubernetes.api_server import ApiServer, Request
 from tests.support.kubernetes.chart import NAMESPACE, Object, of_kind, rendered
@@ -25,7 +30,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
-EXECUTORS = 2
+EXECUTORS, ROWS = 2, 500
 WAITING = r"spark\.scheduler\.maxRegisteredResourcesWaitingTime"
 WAIT_S = 200.0
 EXECUTOR = "spark-role=executor"
@@ -38,6 +43,26 @@ FAILED: Object = {
 }
 
 
+def write_publications(folder: Path, rows: int) -> None:
+    """A lake with one file, if anything is to be in it."""
+    folder.mkdir()
+    if not rows:
+        return
+    start = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    values = {
+        "window_start": start,
+        "window_s": 10.0,
+        "broker_id": "b0",
+        "topic": "quake/ca",
+        "events": 3,
+        "bytes": 300,
+    }
+    schema = arrow_schema(PUBLICATIONS)
+    columns = {name: [values[name]] * rows for name in schema.names}
+    table = pa.table(columns, schema=schema)
+    Lake.open(str(folder)).write(PUBLICATIONS, start.timestamp(), file_name("b0", 1, 1), table)
+
+
 @dataclass(slots=True)
 class Driver:
     """A job's pod, and the API that it asks."""
@@ -45,6 +70,8 @@ class Driver:
     api: ApiServer
     cluster: Kubelet
     pod: Pod
+    # With the exit code of the job's pod.
+    ending: asyncio.Task[int]
 
     def executors(self) -> list[Object]:
         return self.api.objects("pods", EXECUTOR)
@@ -61,8 +88,8 @@ class Driver:
 
 
 @contextlib.asynccontextmanager
-async def driver(folder: Path, *options: str) -> AsyncIterator[Driver]:
-    """Of the job `rates`, which has begun."""
+async def driver(folder: Path, *options: str, rows: int = 0) -> AsyncIterator[Driver]:
+    """Of the job `rates`, which has begun; so many rows are in its lake."""
     with ApiServer(NAMESPACE, ()) as api:
         objects = rendered(
             "spark",
@@ -71,6 +98,8 @@ async def driver(folder: Path, *options: str) -> AsyncIterator[Driver]:
             # A folder in place of the bucket.
             *("--set", "lake.existingClaim=lake,lake.url=file:///lake/events"),
             *("--set", "analytics.output=file:///lake/analytics"),
+            # Nobody to advise.
+            *("--set", "manager.enabled=false,manager.policy=null,redis.internal.enabled=false"),
             # It begins without them, and sooner than it would.
             *("--set", f"analytics.spark.conf.{WAITING}=20s"),
             *options,
@@ -79,14 +108,14 @@ async def driver(folder: Path, *options: str) -> AsyncIterator[Driver]:
         api.rules = role["rules"]
         secrets = {"dynatops-bucket": {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3"}}
         cluster = Kubelet(objects, folder, secrets=secrets)
-        (cluster.claim("lake") / "events").mkdir()
+        write_publications(cluster.claim("lake") / "events", rows)
         pod = cluster.job_pod("net-dynatops-rates")
         running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         found = {"name": pod.name, "labels": dict(pod.labels)}
         api.add("pods", {"metadata": found, "spec": pod.spec, "status": running})
         ending = asyncio.create_task(pod.run())
         try:
-            yield Driver(api, cluster, pod)
+            yield Driver(api, cluster, pod, ending)
         finally:
             await pod.kill()
             await ending
@@ -158,3 +187,33 @@ def check_executor(running: Driver, executor: Object) -> None:
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert sorted(mounts) == ["/lake", "/spill", "/tmp"]  # noqa: S108  # in the container
     assert said["SPARK_LOCAL_DIRS"] == "/spill"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_executors_that_are_asked_for_do_the_work(tmp_path: Path) -> None:
+    """The pods are run, too: what Spark asked for, as processes with the image's command."""
+
+    async def scenario() -> None:
+        async with driver(tmp_path, rows=ROWS) as running:
+            await running.until(lambda: len(running.executors()) == EXECUTORS)
+            pods = [running.cluster.requested_pod(pod) for pod in running.api.created]
+            runs = [asyncio.create_task(pod.run()) for pod in pods]
+            for requested, pod in zip(running.api.created, pods, strict=True):
+                status = {"phase": "Running", "podIP": pod.address}
+                running.api.add("pods", {**requested, "status": status})
+            try:
+                code = await running.ending
+                logs = "\n".join(pod.log() for pod in (running.pod, *pods))
+                assert code == 0, logs
+                (line,) = (x for x in running.pod.log().splitlines() if x.startswith('{"jobs"'))
+                (summary,) = json.loads(line)["jobs"]
+                assert (summary["status"], summary["rows_in"]) == ("done", ROWS)
+                assert list(running.cluster.claim("lake").glob("analytics/rates/**/*.parquet"))
+                # They were told to end, and did.
+                assert running.executors() == []
+                await asyncio.gather(*runs)
+            finally:
+                await asyncio.gather(*(pod.kill() for pod in pods))
+
+    asyncio.run(scenario())

