@@ -482,3 +482,14 @@ class _ProgressLine:
         elif now_s - self._said_s >= _PROGRESS_PERIOD_S:
             print(text, file=sys.stderr, flush=True)
             self._said_s = now_s
+
+
+def end_spark() -> None:
+    """What there is of it in this process: executors elsewhere are told to end, and what a cluster
+    was asked for is given back."""
+    if "pyspark.sql" in sys.modules:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is not None:
+            session.stop()

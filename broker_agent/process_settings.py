@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import fields
@@ -21,6 +22,9 @@ from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 
 DEFAULT_PORT = 7400
+_SUM = re.compile(r"(.+:)(\d+)\+(\d+)")
+# What is listened on, and cannot be connected to from elsewhere.
+_ANY_HOST = ("0.0.0.0", "::")  # noqa: S104
 
 
 class RuntimeSettings(BaseModel):
@@ -252,6 +256,11 @@ class BrokerSettings(BaseModel):
         default_factory=dict,
         description="Further ways in for clients, by name, and the address that each listens on.",
     )
+    advertised: dict[str, str] = Field(
+        default_factory=dict,
+        description="Of those, the addresses that clients who come in there reach this broker at; "
+        "by default the one listened on. A port may be a sum, such as 31400+2.",
+    )
     labels: dict[str, str] = Field(
         default_factory=dict,
         description="What is known of the broker, such as region, latitude and longitude.",
@@ -271,7 +280,15 @@ class BrokerSettings(BaseModel):
             split_address(value)
         return value
 
-    @field_validator("doors")
+    @field_validator("advertised", mode="before")
+    @classmethod
+    def _have_sums(cls, value: object) -> object:
+        """A pod that knows its number has a port of its own: host:31400+2."""
+        if not isinstance(value, dict):
+            return value
+        return {name: _with_sum(address) for name, address in value.items()}
+
+    @field_validator("doors", "advertised")
     @classmethod
     def _have_addresses(cls, value: dict[str, str]) -> dict[str, str]:
         for address in value.values():
@@ -302,6 +319,19 @@ class BrokerSettings(BaseModel):
             self.security.check_listening(address, insecure=self.insecure, danger=danger)
         return self
 
+    @model_validator(mode="after")
+    def _is_reached_by_its_doors(self) -> Self:
+        for name in self.advertised:
+            if name not in self.doors:
+                raise ValueError(f"advertised.{name} needs doors.{name}: where that listens")
+        for name, address in self.doors.items():
+            if name not in self.advertised and split_address(address)[0] in _ANY_HOST:
+                raise ValueError(
+                    f"doors.{name} listens on {address}, which is nobody's address: set "
+                    f"advertised.{name} to the one that its clients reach this broker at"
+                )
+        return self
+
 
 # What `--set` takes something of.
 SETTING_GROUPS: Final = tuple(
@@ -310,6 +340,11 @@ SETTING_GROUPS: Final = tuple(
     # Labels have an option of their own.
     if field.default_factory is not None and name != "labels"
 )
+
+
+def _with_sum(address: object) -> object:
+    found = _SUM.fullmatch(address) if isinstance(address, str) else None
+    return f"{found[1]}{int(found[2]) + int(found[3])}" if found is not None else address
 
 
 def default_broker_id(port: int) -> str:

@@ -94,6 +94,20 @@ class Manager:
             Notify(LeadershipTaken(self.me, fence, now_s)),
             *led.proposals.left_behind(now_s),
             *led.executor.take_over(now_s),
+            *self._first_policy(leader, now_s),
+        ]
+
+    def _first_policy(self, leader: LeaderState, now_s: float) -> Effects:
+        """Of a network that nobody has set one for. Once it is in the store, it is as a person's:
+        the next leader finds it there, and whatever has been said since."""
+        policy = self.settings.first_policy
+        if policy is None or leader.policy.version:
+            return []
+        record = Record(0, policy=VersionedPolicy(policy=policy, version=1))
+        reason = "nobody has set one: manager.first_policy"
+        return [
+            leader.journal.write(POLICY, record),
+            audit(now_s, self.me, "set_policy", "policy", reason, "accepted"),
         ]
 
     def depose(self, now_s: float) -> Effects:

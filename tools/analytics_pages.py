@@ -1,11 +1,10 @@
 """What is told of the jobs of analytics elsewhere, from what they declare themselves: tables of
-docs/analytics.md, the chart's values and their schema, what managers look for in Redis.
+docs/analytics.md, the chart's values, what managers look for in Redis.
 `generate_reference.py` writes it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from dynatops.kit.advice.keys import head_key
 ROOT = Path(__file__).resolve().parent.parent
 _DOCS = ROOT / "docs" / "analytics.md"
 _VALUES = ROOT / "helm" / "dynatops" / "values.yaml"
-_SCHEMA = ROOT / "helm" / "dynatops" / "values.schema.json"
 
 _ADVISING_JOBS = '''\
 """Jobs of analytics that advise, and the tables that the head of each counts.
@@ -83,14 +81,6 @@ def chart_values() -> Iterator[str]:
     if found != 1:
         raise ValueError(f"{_VALUES.name} has {found} places for jobs")
     yield text.removesuffix("\n")
-
-
-def chart_schema() -> Iterator[str]:
-    """The schema of these as it is, with the jobs made anew."""
-    schema = json.loads(_SCHEMA.read_text())
-    analytics = schema["properties"]["analytics"]["properties"]
-    analytics["jobs"]["properties"] = {name: {"$ref": "#/definitions/job"} for name in kinds()}
-    yield json.dumps(schema, indent=2, ensure_ascii=False)
 
 
 def advising_jobs() -> Iterator[str]:

@@ -14,7 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import cast
 
-from analytics_pages import advising_jobs, analytics_page, chart_schema, chart_values
+from analytics_pages import advising_jobs, analytics_page, chart_values
+from chart_schema import chart_schema
 from dashboard import dashboard
 from metrics_pages import logs_page, metrics_page
 from rights_page import security_page

@@ -55,6 +55,7 @@ from broker_agent.core.reports.reporting import Reporting
 from broker_agent.core.rights.access import Access, Refusal
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.cluster import cluster_for
+from broker_agent.core.selection.other_brokers import OtherBrokers
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.unsaved import Unsaved
@@ -123,7 +124,9 @@ class Broker:
         if options.logged_rows_max:
             self.hosting.begin_tally(_LAKE)
         self.reconfiguration = Reconfiguration(context, self.hosting)
-        self.cluster = cluster_for(context, options.selection, options.labels, self.hosting)
+        self.cluster = cluster_for(
+            context, options.selection, options.labels, options.doors, self.hosting
+        )
         self.registry = Registry(context)
         self.publishing = Publishing(context, self.hosting)
         self.announcing = Announcing(settings, self.counters)
@@ -140,7 +143,12 @@ class Broker:
         )
         gate = self.gate = Gate(context, options.access or Access(settings))
         self.reception = Reception(
-            context, self.registry, gate, self.subscriptions, self.hosting, self.journal
+            context,
+            self.registry,
+            gate,
+            self.subscriptions,
+            OtherBrokers(context, self.hosting, self.cluster.selection.neighbours),
+            self.journal,
         )
         flow = self._flow = Flow(context, self.registry, gate, self.publishing)
         self._subscribing = SubscriptionRequests(
@@ -308,11 +316,12 @@ class Broker:
     # ---- connections and sessions ---------------------------------------------------------------
 
     def open_connection(
-        self, connection: ConnectionId, reading_s: float, host: str = ""
+        self, connection: ConnectionId, reading_s: float, host: str = "", door: str = ""
     ) -> list[BrokerEffect]:
-        """A client has connected, from this host; it must say hello before anything else."""
+        """A client has connected, from this host, by this further door, if it is one; it must say
+        hello before anything else."""
         now_s = self._clock.at(reading_s)
-        self.reception.open(connection, host, now_s)
+        self.reception.open(connection, host, door, now_s)
         return self._settle(now_s)
 
     def close_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:

@@ -24,3 +24,5 @@ class BrokerOptions:
     saving: bool = False
     # What is counted here: given by a driver that counts, too.
     counters: BrokerCounters | None = None
+    # Where clients that come by a further door reach this broker, by the door's name.
+    doors: Mapping[str, str] = field(default_factory=dict)

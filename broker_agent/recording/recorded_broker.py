@@ -164,12 +164,12 @@ class RecordedBroker(Broker):
     # ---- connections and sessions ---------------------------------------------------------------
 
     def open_connection(
-        self, connection: ConnectionId, reading_s: float, host: str = ""
+        self, connection: ConnectionId, reading_s: float, host: str = "", door: str = ""
     ) -> list[BrokerEffect]:
-        opened = Stimulus.ConnectionOpened(connection=connection, host=host)
+        opened = Stimulus.ConnectionOpened(connection=connection, host=host, door=door)
         deal = super().open_connection
         record = Stimulus(connection_opened=opened)
-        return self._take_in(record, reading_s, lambda s: deal(connection, s, host))
+        return self._take_in(record, reading_s, lambda s: deal(connection, s, host, door))
 
     def close_connection(self, connection: ConnectionId, reading_s: float) -> list[BrokerEffect]:
         record = Stimulus(connection_lost=Stimulus.ConnectionLost(connection=connection))

@@ -8,7 +8,7 @@ clients publish under, ids of sessions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -50,6 +50,8 @@ class RecordedOptions:
     logged_rows_max: int
     saving: bool
     tokens: Rules
+    # Logs of before have none.
+    doors: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -68,6 +70,7 @@ class RecordedOptions:
             options.logged_rows_max,
             options.saving,
             blotted_rules(options.access),
+            dict(options.doors),
         )
 
     def options(self, access: Access | None = None) -> BrokerOptions:
@@ -78,6 +81,7 @@ class RecordedOptions:
             self.labels,
             self.logged_rows_max,
             self.saving,
+            doors=self.doors,
         )
 
 

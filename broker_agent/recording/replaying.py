@@ -254,7 +254,8 @@ def _from_client(broker: Broker, stimulus: Stimulus, reading_s: float) -> object
 
 def _connection_opened(broker: Broker, stimulus: Stimulus, reading_s: float) -> object:
     opened = stimulus.connection_opened
-    return broker.open_connection(ConnectionId(opened.connection), reading_s, opened.host)
+    connection = ConnectionId(opened.connection)
+    return broker.open_connection(connection, reading_s, opened.host, opened.door)
 
 
 def _connection_lost(broker: Broker, stimulus: Stimulus, reading_s: float) -> object:

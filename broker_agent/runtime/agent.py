@@ -151,6 +151,7 @@ class Agent:
             logged_rows_max=settings.lake.buffer_rows_max if lake is not None else 0,
             saving=bool(settings.data_dir),
             counters=self.counters,
+            doors=self.listeners.advertised(settings.advertised),
         )
         identity = Identity(self.broker_id, self.address, incarnation)
         try:
@@ -429,11 +430,12 @@ class Agent:
         log.info("nobody listens at %s any more", address)
         self._perform(self.core.unreachable(address, self._now()))
 
-    async def serve_client(self, wire: ClientWire, door: Door) -> None:
-        """Until the client goes or the core ends its session, whichever way the client came in."""
+    async def serve_client(self, wire: ClientWire, door: Door, came_by: str = "") -> None:
+        """Until the client goes or the core ends its session, whichever way the client came in:
+        `came_by` is the name of a further door."""
         core, bytes_max = self.core, self.settings.runtime.session_frame_bytes_max
         connection = ClientConnection(wire)
-        connection_id = self._open_connection(connection)
+        connection_id = self._open_connection(connection, came_by)
         client = f"a client ({connection_id})"
 
         def on_bytes(raw: bytes) -> None:
@@ -456,11 +458,12 @@ class Agent:
             finally:
                 self._close_connection(connection_id)
 
-    def _open_connection(self, connection: ClientConnection) -> ConnectionId:
+    def _open_connection(self, connection: ClientConnection, came_by: str) -> ConnectionId:
         self._connections_opened += 1
         connection_id = ConnectionId(f"{self.broker_id}/{self._connections_opened}")
         self._connections[connection_id] = connection
-        self._perform(self.core.open_connection(connection_id, self._now(), connection.host))
+        host, now_s = connection.host, self._now()
+        self._perform(self.core.open_connection(connection_id, now_s, host, came_by))
         return connection_id
 
     def _close_connection(self, connection_id: ConnectionId) -> None:

@@ -217,6 +217,7 @@ class Hello(_message.Message):
     AVOID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     BUNDLES_FIELD_NUMBER: _builtins.int
+    FORMER_BROKER_ID_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     client_id: _builtins.str
     slow_policy: Global___SlowPolicy.ValueType
@@ -248,6 +249,10 @@ class Hello(_message.Message):
     """
     bundles: _builtins.bool
     """The client understands `ServerMessage.bundle` and `.acknowledgements`."""
+    former_broker_id: _builtins.str
+    """The id of `former_broker`, from its Welcome: brokers find it by that, whatever name the client
+    has for it.
+    """
     @_builtins.property
     def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses where this client failed to connect, or was cut off, lately: it is not sent there.
@@ -273,10 +278,11 @@ class Hello(_message.Message):
         avoid: _abc.Iterable[_builtins.str] | None = ...,
         attempt: _builtins.int = ...,
         bundles: _builtins.bool = ...,
+        former_broker_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "latitude", b"latitude", "longitude", b"longitude"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "attempt", b"attempt", "avoid", b"avoid", "bundles", b"bundles", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_latitude", b"_latitude", "_longitude", b"_longitude", "attempt", b"attempt", "avoid", b"avoid", "bundles", b"bundles", "clean", b"clean", "client_id", b"client_id", "expiry_s", b"expiry_s", "former_broker", b"former_broker", "former_broker_id", b"former_broker_id", "latitude", b"latitude", "longitude", b"longitude", "movable", b"movable", "protocol", b"protocol", "publisher_secret", b"publisher_secret", "redirected", b"redirected", "session_id", b"session_id", "slow_policy", b"slow_policy", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__latitude: _TypeAlias = _typing.Literal["latitude"]  # noqa: Y015
     _WhichOneofArgType__latitude: _TypeAlias = _typing.Literal["_latitude", b"_latitude"]  # noqa: Y015
@@ -667,6 +673,7 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 @_typing.final
 class Redirect(_message.Message):
     """"You would be better off there": the client goes there by itself, and takes its cursors along.
+    The address, and those of alternatives, are for clients that come by the same door as this one.
     Comes in place of Subscribed: the request is to be made again there.
     """
 

@@ -24,13 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ynatops/v1/selection.proto\x12\x0b\x64ynatops.v1\"\xe0\x01\n\rBrokerSummary\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x0e\n\x06number\x18\x04 \x01(\x04\x12\x15\n\rsubscriptions\x18\x05 \x01(\x04\x12\x10\n\x08sessions\x18\x06 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x07 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x06\x12\x0c\n\x04keys\x18\t \x03(\x06\x12\x11\n\ttruncated\x18\n \x01(\x08\x12\r\n\x05wants\x18\x0b \x03(\t\x12\x0f\n\x07leaving\x18\x0c \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ynatops/v1/selection.proto\x12\x0b\x64ynatops.v1\"\xc4\x02\n\rBrokerSummary\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x0e\n\x06number\x18\x04 \x01(\x04\x12\x15\n\rsubscriptions\x18\x05 \x01(\x04\x12\x10\n\x08sessions\x18\x06 \x01(\x04\x12\x0c\n\x04\x66ull\x18\x07 \x01(\x08\x12\x0e\n\x06\x64igest\x18\x08 \x01(\x06\x12\x0c\n\x04keys\x18\t \x03(\x06\x12\x11\n\ttruncated\x18\n \x01(\x08\x12\r\n\x05wants\x18\x0b \x03(\t\x12\x0f\n\x07leaving\x18\x0c \x01(\x08\x12\x34\n\x05\x64oors\x18\r \x03(\x0b\x32%.dynatops.v1.BrokerSummary.DoorsEntry\x1a,\n\nDoorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dynatops.v1.selection_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_BROKERSUMMARY_DOORSENTRY']._loaded_options = None
+  _globals['_BROKERSUMMARY_DOORSENTRY']._serialized_options = b'8\001'
   _globals['_BROKERSUMMARY']._serialized_start=45
-  _globals['_BROKERSUMMARY']._serialized_end=269
+  _globals['_BROKERSUMMARY']._serialized_end=369
+  _globals['_BROKERSUMMARY_DOORSENTRY']._serialized_start=325
+  _globals['_BROKERSUMMARY_DOORSENTRY']._serialized_end=369
 # @@protoc_insertion_point(module_scope)

@@ -26,6 +26,26 @@ class BrokerSummary(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class DoorsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     BROKER_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
@@ -38,6 +58,7 @@ class BrokerSummary(_message.Message):
     TRUNCATED_FIELD_NUMBER: _builtins.int
     WANTS_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    DOORS_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     address: _builtins.str
     incarnation: _builtins.int
@@ -62,6 +83,10 @@ class BrokerSummary(_message.Message):
     def wants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Brokers whose keys the sender lacks: they tell them with their next summary."""
 
+    @_builtins.property
+    def doors(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Where clients that come by a further door reach the broker, by the door's name."""
+
     def __init__(
         self,
         *,
@@ -77,10 +102,11 @@ class BrokerSummary(_message.Message):
         truncated: _builtins.bool = ...,
         wants: _abc.Iterable[_builtins.str] | None = ...,
         leaving: _builtins.bool = ...,
+        doors: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "digest", b"digest", "full", b"full", "incarnation", b"incarnation", "keys", b"keys", "leaving", b"leaving", "number", b"number", "sessions", b"sessions", "subscriptions", b"subscriptions", "truncated", b"truncated", "wants", b"wants"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "digest", b"digest", "doors", b"doors", "full", b"full", "incarnation", b"incarnation", "keys", b"keys", "leaving", b"leaving", "number", b"number", "sessions", b"sessions", "subscriptions", b"subscriptions", "truncated", b"truncated", "wants", b"wants"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,7 @@ from dynatops.v1 import overlay_pb2 as dynatops_dot_v1_dot_overlay__pb2
 from dynatops.v1 import storage_pb2 as dynatops_dot_v1_dot_storage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ynatops/v1/stimulus.proto\x12\x0b\x64ynatops.v1\x1a\x18\x64ynatops/v1/client.proto\x1a\x19\x64ynatops/v1/manager.proto\x1a\x19\x64ynatops/v1/overlay.proto\x1a\x19\x64ynatops/v1/storage.proto\"e\n\x0cLogBeginning\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gan_ms\x18\x03 \x01(\x04\x12\x0e\n\x06\x62roker\x18\x04 \x01(\t\x12\x12\n\nrandom_key\x18\x05 \x01(\x0c\"\x85\x12\n\x08Stimulus\x12\x10\n\x08\x61\x66ter_us\x18\x01 \x01(\x12\x12\x13\n\x06\x64igest\x18\x02 \x01(\x07H\x01\x88\x01\x01\x12.\n\x06ticked\x18\x03 \x01(\x0b\x32\x1c.dynatops.v1.Stimulus.TickedH\x00\x12,\n\npeer_frame\x18\x04 \x01(\x0b\x32\x16.dynatops.v1.PeerFrameH\x00\x12\x37\n\x0b\x66rom_client\x18\x05 \x01(\x0b\x32 .dynatops.v1.Stimulus.FromClientH\x00\x12\x39\n\x0coutput_taken\x18\x06 \x01(\x0b\x32!.dynatops.v1.Stimulus.OutputTakenH\x00\x12;\n\runsaved_asked\x18\x07 \x01(\x0b\x32\".dynatops.v1.Stimulus.UnsavedAskedH\x00\x12\x30\n\x07written\x18\x08 \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.WrittenH\x00\x12\x43\n\x11\x63onnection_opened\x18\t \x01(\x0b\x32&.dynatops.v1.Stimulus.ConnectionOpenedH\x00\x12?\n\x0f\x63onnection_lost\x18\n \x01(\x0b\x32$.dynatops.v1.Stimulus.ConnectionLostH\x00\x12;\n\rlogbook_taken\x18\x0b \x01(\x0b\x32\".dynatops.v1.Stimulus.LogbookTakenH\x00\x12\x39\n\x0creport_taken\x18\x0c \x01(\x0b\x32!.dynatops.v1.Stimulus.ReportTakenH\x00\x12;\n\rrefused_frame\x18\r \x01(\x0b\x32\".dynatops.v1.Stimulus.RefusedFrameH\x00\x12?\n\x0bunreachable\x18\x0e \x01(\x0b\x32(.dynatops.v1.Stimulus.AddressUnreachableH\x00\x12\x30\n\x07started\x18\x0f \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.StartedH\x00\x12\x30\n\x07leaving\x18\x10 \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.LeavingH\x00\x12!\n\x04step\x18\x11 \x01(\x0b\x32\x11.dynatops.v1.StepH\x00\x12\x38\n\x08restored\x18\x12 \x01(\x0b\x32$.dynatops.v1.Stimulus.StoredSessionsH\x00\x12?\n\x0f\x61\x63\x63\x65ss_replaced\x18\x13 \x01(\x0b\x32$.dynatops.v1.Stimulus.AccessReplacedH\x00\x12\x30\n\x07\x61\x64vised\x18\x14 \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.AdvisedH\x00\x12\x32\n\x08\x61ttended\x18\x15 \x01(\x0b\x32\x1e.dynatops.v1.Stimulus.AttendedH\x00\x12\x33\n\x06raised\x18\x1e \x01(\x0b\x32!.dynatops.v1.Stimulus.InputRaisedH\x00\x12/\n\x05\x65nded\x18\x1f \x01(\x0b\x32\x1e.dynatops.v1.Stimulus.LogEndedH\x00\x1a\x08\n\x06Ticked\x1aI\n\nFromClient\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\'\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x18.dynatops.v1.ClientFrame\x1a\x34\n\x0bOutputTaken\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\x11\n\tbytes_max\x18\x02 \x01(\x04\x1a\"\n\x0cUnsavedAsked\x12\x12\n\neverything\x18\x01 \x01(\x08\x1a\x19\n\x07Written\x12\x0e\n\x06\x66\x61iled\x18\x01 \x01(\x08\x1a\x34\n\x10\x43onnectionOpened\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x1a$\n\x0e\x43onnectionLost\x12\x12\n\nconnection\x18\x01 \x01(\t\x1a\x1c\n\x0cLogbookTaken\x12\x0c\n\x04last\x18\x01 \x01(\x08\x1a\x1b\n\x0bReportTaken\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x1a/\n\x0cRefusedFrame\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x1a%\n\x12\x41\x64\x64ressUnreachable\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x1a*\n\x07Started\x12\r\n\x05seeds\x18\x01 \x03(\t\x12\x10\n\x08\x66ounding\x18\x02 \x01(\x08\x1a\t\n\x07Leaving\x1a|\n\x0eStoredSessions\x12\x35\n\x08sessions\x18\x01 \x03(\x0b\x32#.dynatops.v1.Stimulus.StoredSession\x12\x33\n\x07\x63ursors\x18\x02 \x03(\x0b\x32\".dynatops.v1.Stimulus.StoredCursor\x1a\x88\x01\n\rStoredSession\x12\x11\n\torigin_id\x18\x01 \x01(\t\x12*\n\x06record\x18\x02 \x01(\x0b\x32\x1a.dynatops.v1.SessionRecord\x12\x38\n\ndeliveries\x18\x03 \x03(\x0b\x32$.dynatops.v1.Stimulus.StoredDelivery\x1a_\n\x0eStoredDelivery\x12\x0e\n\x06serial\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x10\n\x08queued_s\x18\x05 \x01(\x01\x1aU\n\x0cStoredCursor\x12\x11\n\torigin_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12#\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x13.dynatops.v1.Cursor\x1a \n\x0e\x41\x63\x63\x65ssReplaced\x12\x0e\n\x06tokens\x18\x01 \x01(\t\x1a\x19\n\x07\x41\x64vised\x12\x0e\n\x06\x61\x64vice\x18\x01 \x01(\t\x1a\n\n\x08\x41ttended\x1a\x1c\n\x0bInputRaised\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x1a\x1b\n\x08LogEnded\x12\x0f\n\x07is_full\x18\x01 \x01(\x08\x42\x07\n\x05inputB\t\n\x07_digestb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x64ynatops/v1/stimulus.proto\x12\x0b\x64ynatops.v1\x1a\x18\x64ynatops/v1/client.proto\x1a\x19\x64ynatops/v1/manager.proto\x1a\x19\x64ynatops/v1/overlay.proto\x1a\x19\x64ynatops/v1/storage.proto\"e\n\x0cLogBeginning\x12\x0e\n\x06\x66ormat\x18\x01 \x01(\r\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08\x62\x65gan_ms\x18\x03 \x01(\x04\x12\x0e\n\x06\x62roker\x18\x04 \x01(\t\x12\x12\n\nrandom_key\x18\x05 \x01(\x0c\"\x93\x12\n\x08Stimulus\x12\x10\n\x08\x61\x66ter_us\x18\x01 \x01(\x12\x12\x13\n\x06\x64igest\x18\x02 \x01(\x07H\x01\x88\x01\x01\x12.\n\x06ticked\x18\x03 \x01(\x0b\x32\x1c.dynatops.v1.Stimulus.TickedH\x00\x12,\n\npeer_frame\x18\x04 \x01(\x0b\x32\x16.dynatops.v1.PeerFrameH\x00\x12\x37\n\x0b\x66rom_client\x18\x05 \x01(\x0b\x32 .dynatops.v1.Stimulus.FromClientH\x00\x12\x39\n\x0coutput_taken\x18\x06 \x01(\x0b\x32!.dynatops.v1.Stimulus.OutputTakenH\x00\x12;\n\runsaved_asked\x18\x07 \x01(\x0b\x32\".dynatops.v1.Stimulus.UnsavedAskedH\x00\x12\x30\n\x07written\x18\x08 \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.WrittenH\x00\x12\x43\n\x11\x63onnection_opened\x18\t \x01(\x0b\x32&.dynatops.v1.Stimulus.ConnectionOpenedH\x00\x12?\n\x0f\x63onnection_lost\x18\n \x01(\x0b\x32$.dynatops.v1.Stimulus.ConnectionLostH\x00\x12;\n\rlogbook_taken\x18\x0b \x01(\x0b\x32\".dynatops.v1.Stimulus.LogbookTakenH\x00\x12\x39\n\x0creport_taken\x18\x0c \x01(\x0b\x32!.dynatops.v1.Stimulus.ReportTakenH\x00\x12;\n\rrefused_frame\x18\r \x01(\x0b\x32\".dynatops.v1.Stimulus.RefusedFrameH\x00\x12?\n\x0bunreachable\x18\x0e \x01(\x0b\x32(.dynatops.v1.Stimulus.AddressUnreachableH\x00\x12\x30\n\x07started\x18\x0f \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.StartedH\x00\x12\x30\n\x07leaving\x18\x10 \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.LeavingH\x00\x12!\n\x04step\x18\x11 \x01(\x0b\x32\x11.dynatops.v1.StepH\x00\x12\x38\n\x08restored\x18\x12 \x01(\x0b\x32$.dynatops.v1.Stimulus.StoredSessionsH\x00\x12?\n\x0f\x61\x63\x63\x65ss_replaced\x18\x13 \x01(\x0b\x32$.dynatops.v1.Stimulus.AccessReplacedH\x00\x12\x30\n\x07\x61\x64vised\x18\x14 \x01(\x0b\x32\x1d.dynatops.v1.Stimulus.AdvisedH\x00\x12\x32\n\x08\x61ttended\x18\x15 \x01(\x0b\x32\x1e.dynatops.v1.Stimulus.AttendedH\x00\x12\x33\n\x06raised\x18\x1e \x01(\x0b\x32!.dynatops.v1.Stimulus.InputRaisedH\x00\x12/\n\x05\x65nded\x18\x1f \x01(\x0b\x32\x1e.dynatops.v1.Stimulus.LogEndedH\x00\x1a\x08\n\x06Ticked\x1aI\n\nFromClient\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\'\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x18.dynatops.v1.ClientFrame\x1a\x34\n\x0bOutputTaken\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\x11\n\tbytes_max\x18\x02 \x01(\x04\x1a\"\n\x0cUnsavedAsked\x12\x12\n\neverything\x18\x01 \x01(\x08\x1a\x19\n\x07Written\x12\x0e\n\x06\x66\x61iled\x18\x01 \x01(\x08\x1a\x42\n\x10\x43onnectionOpened\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04\x64oor\x18\x03 \x01(\t\x1a$\n\x0e\x43onnectionLost\x12\x12\n\nconnection\x18\x01 \x01(\t\x1a\x1c\n\x0cLogbookTaken\x12\x0c\n\x04last\x18\x01 \x01(\x08\x1a\x1b\n\x0bReportTaken\x12\x0c\n\x04\x66ull\x18\x01 \x01(\x08\x1a/\n\x0cRefusedFrame\x12\x12\n\nconnection\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x1a%\n\x12\x41\x64\x64ressUnreachable\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x1a*\n\x07Started\x12\r\n\x05seeds\x18\x01 \x03(\t\x12\x10\n\x08\x66ounding\x18\x02 \x01(\x08\x1a\t\n\x07Leaving\x1a|\n\x0eStoredSessions\x12\x35\n\x08sessions\x18\x01 \x03(\x0b\x32#.dynatops.v1.Stimulus.StoredSession\x12\x33\n\x07\x63ursors\x18\x02 \x03(\x0b\x32\".dynatops.v1.Stimulus.StoredCursor\x1a\x88\x01\n\rStoredSession\x12\x11\n\torigin_id\x18\x01 \x01(\t\x12*\n\x06record\x18\x02 \x01(\x0b\x32\x1a.dynatops.v1.SessionRecord\x12\x38\n\ndeliveries\x18\x03 \x03(\x0b\x32$.dynatops.v1.Stimulus.StoredDelivery\x1a_\n\x0eStoredDelivery\x12\x0e\n\x06serial\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\x12\x10\n\x08queued_s\x18\x05 \x01(\x01\x1aU\n\x0cStoredCursor\x12\x11\n\torigin_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12#\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x13.dynatops.v1.Cursor\x1a \n\x0e\x41\x63\x63\x65ssReplaced\x12\x0e\n\x06tokens\x18\x01 \x01(\t\x1a\x19\n\x07\x41\x64vised\x12\x0e\n\x06\x61\x64vice\x18\x01 \x01(\t\x1a\n\n\x08\x41ttended\x1a\x1c\n\x0bInputRaised\x12\r\n\x05\x65rror\x18\x01 \x01(\t\x1a\x1b\n\x08LogEnded\x12\x0f\n\x07is_full\x18\x01 \x01(\x08\x42\x07\n\x05inputB\t\n\x07_digestb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,7 +38,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LOGBEGINNING']._serialized_start=150
   _globals['_LOGBEGINNING']._serialized_end=251
   _globals['_STIMULUS']._serialized_start=254
-  _globals['_STIMULUS']._serialized_end=2563
+  _globals['_STIMULUS']._serialized_end=2577
   _globals['_STIMULUS_TICKED']._serialized_start=1468
   _globals['_STIMULUS_TICKED']._serialized_end=1476
   _globals['_STIMULUS_FROMCLIENT']._serialized_start=1478
@@ -50,37 +50,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STIMULUS_WRITTEN']._serialized_start=1643
   _globals['_STIMULUS_WRITTEN']._serialized_end=1668
   _globals['_STIMULUS_CONNECTIONOPENED']._serialized_start=1670
-  _globals['_STIMULUS_CONNECTIONOPENED']._serialized_end=1722
-  _globals['_STIMULUS_CONNECTIONLOST']._serialized_start=1724
-  _globals['_STIMULUS_CONNECTIONLOST']._serialized_end=1760
-  _globals['_STIMULUS_LOGBOOKTAKEN']._serialized_start=1762
-  _globals['_STIMULUS_LOGBOOKTAKEN']._serialized_end=1790
-  _globals['_STIMULUS_REPORTTAKEN']._serialized_start=1792
-  _globals['_STIMULUS_REPORTTAKEN']._serialized_end=1819
-  _globals['_STIMULUS_REFUSEDFRAME']._serialized_start=1821
-  _globals['_STIMULUS_REFUSEDFRAME']._serialized_end=1868
-  _globals['_STIMULUS_ADDRESSUNREACHABLE']._serialized_start=1870
-  _globals['_STIMULUS_ADDRESSUNREACHABLE']._serialized_end=1907
-  _globals['_STIMULUS_STARTED']._serialized_start=1909
-  _globals['_STIMULUS_STARTED']._serialized_end=1951
-  _globals['_STIMULUS_LEAVING']._serialized_start=1953
-  _globals['_STIMULUS_LEAVING']._serialized_end=1962
-  _globals['_STIMULUS_STOREDSESSIONS']._serialized_start=1964
-  _globals['_STIMULUS_STOREDSESSIONS']._serialized_end=2088
-  _globals['_STIMULUS_STOREDSESSION']._serialized_start=2091
-  _globals['_STIMULUS_STOREDSESSION']._serialized_end=2227
-  _globals['_STIMULUS_STOREDDELIVERY']._serialized_start=2229
-  _globals['_STIMULUS_STOREDDELIVERY']._serialized_end=2324
-  _globals['_STIMULUS_STOREDCURSOR']._serialized_start=2326
-  _globals['_STIMULUS_STOREDCURSOR']._serialized_end=2411
-  _globals['_STIMULUS_ACCESSREPLACED']._serialized_start=2413
-  _globals['_STIMULUS_ACCESSREPLACED']._serialized_end=2445
-  _globals['_STIMULUS_ADVISED']._serialized_start=2447
-  _globals['_STIMULUS_ADVISED']._serialized_end=2472
-  _globals['_STIMULUS_ATTENDED']._serialized_start=2474
-  _globals['_STIMULUS_ATTENDED']._serialized_end=2484
-  _globals['_STIMULUS_INPUTRAISED']._serialized_start=2486
-  _globals['_STIMULUS_INPUTRAISED']._serialized_end=2514
-  _globals['_STIMULUS_LOGENDED']._serialized_start=2516
-  _globals['_STIMULUS_LOGENDED']._serialized_end=2543
+  _globals['_STIMULUS_CONNECTIONOPENED']._serialized_end=1736
+  _globals['_STIMULUS_CONNECTIONLOST']._serialized_start=1738
+  _globals['_STIMULUS_CONNECTIONLOST']._serialized_end=1774
+  _globals['_STIMULUS_LOGBOOKTAKEN']._serialized_start=1776
+  _globals['_STIMULUS_LOGBOOKTAKEN']._serialized_end=1804
+  _globals['_STIMULUS_REPORTTAKEN']._serialized_start=1806
+  _globals['_STIMULUS_REPORTTAKEN']._serialized_end=1833
+  _globals['_STIMULUS_REFUSEDFRAME']._serialized_start=1835
+  _globals['_STIMULUS_REFUSEDFRAME']._serialized_end=1882
+  _globals['_STIMULUS_ADDRESSUNREACHABLE']._serialized_start=1884
+  _globals['_STIMULUS_ADDRESSUNREACHABLE']._serialized_end=1921
+  _globals['_STIMULUS_STARTED']._serialized_start=1923
+  _globals['_STIMULUS_STARTED']._serialized_end=1965
+  _globals['_STIMULUS_LEAVING']._serialized_start=1967
+  _globals['_STIMULUS_LEAVING']._serialized_end=1976
+  _globals['_STIMULUS_STOREDSESSIONS']._serialized_start=1978
+  _globals['_STIMULUS_STOREDSESSIONS']._serialized_end=2102
+  _globals['_STIMULUS_STOREDSESSION']._serialized_start=2105
+  _globals['_STIMULUS_STOREDSESSION']._serialized_end=2241
+  _globals['_STIMULUS_STOREDDELIVERY']._serialized_start=2243
+  _globals['_STIMULUS_STOREDDELIVERY']._serialized_end=2338
+  _globals['_STIMULUS_STOREDCURSOR']._serialized_start=2340
+  _globals['_STIMULUS_STOREDCURSOR']._serialized_end=2425
+  _globals['_STIMULUS_ACCESSREPLACED']._serialized_start=2427
+  _globals['_STIMULUS_ACCESSREPLACED']._serialized_end=2459
+  _globals['_STIMULUS_ADVISED']._serialized_start=2461
+  _globals['_STIMULUS_ADVISED']._serialized_end=2486
+  _globals['_STIMULUS_ATTENDED']._serialized_start=2488
+  _globals['_STIMULUS_ATTENDED']._serialized_end=2498
+  _globals['_STIMULUS_INPUTRAISED']._serialized_start=2500
+  _globals['_STIMULUS_INPUTRAISED']._serialized_end=2528
+  _globals['_STIMULUS_LOGENDED']._serialized_start=2530
+  _globals['_STIMULUS_LOGENDED']._serialized_end=2557
 # @@protoc_insertion_point(module_scope)

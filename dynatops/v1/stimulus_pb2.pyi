@@ -163,17 +163,20 @@ class Stimulus(_message.Message):
 
         CONNECTION_FIELD_NUMBER: _builtins.int
         HOST_FIELD_NUMBER: _builtins.int
+        DOOR_FIELD_NUMBER: _builtins.int
         connection: _builtins.str
         host: _builtins.str
+        door: _builtins.str
         def __init__(
             self,
             *,
             connection: _builtins.str = ...,
             host: _builtins.str = ...,
+            door: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "host", b"host"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "door", b"door", "host", b"host"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,9 +5,12 @@ What an administrator changes while it runs is in `policy.py`.
 
 from __future__ import annotations
 
+import json
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from reconfig_manager.model.policy import Policy
 
 # How old rates may be that were not just reported: those that Spark computed (`advice.ttl_s`), and
 # those of the leader before.
@@ -133,6 +136,12 @@ class ManagerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    first_policy: Policy | None = Field(
+        None,
+        description="Policy of a network that nobody has set one for, as JSON, such as "
+        '`{"mode": "auto", "t_free_s": 1800}`: it is written once, and what a person says then '
+        "is never undone by it.",
+    )
     proposal_ttl_s: float = Field(
         1800.0, gt=0, description="A proposal nobody approved expires after this."
     )
@@ -144,3 +153,13 @@ class ManagerSettings(BaseModel):
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     execution: ExecutionSettings = Field(default_factory=ExecutionSettings)
     measuring: MeasuringSettings = Field(default_factory=MeasuringSettings)
+
+    @field_validator("first_policy", mode="before")
+    @classmethod
+    def _is_json(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value) if value else None
+        except ValueError as error:
+            raise ValueError(f"it is to be JSON: {error}") from None

@@ -8,9 +8,12 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 from kubernetes_validate.utils import all_versions
 
 from analytics.jobs.catalogue import JOBS
+from reconfig_manager.model.core_settings import ManagerSettings
+from reconfig_manager.model.policy import Mode, Policy, RatesFrom
 from tests.support.kubernetes.chart import (
     CHART,
     NAMESPACE,
@@ -23,7 +26,12 @@ from tests.support.kubernetes.chart import (
     rendered,
 )
 
-NEWEST = sorted(set(all_versions()), key=lambda v: [int(n) for n in v.split(".")])[-2:]
+# Of Kubernetes, whose own schemas the package kubernetes-validate brings.
+RELEASES = ("1.36", "1.37")
+VERSIONS = [
+    next(version for version in all_versions() if version.startswith(f"{release}."))
+    for release in RELEASES
+]
 every_values = pytest.mark.parametrize("values", VALUES)
 
 # Kinds that others bring: what their controllers ask for.
@@ -34,8 +42,8 @@ FOREIGN: Mapping[tuple[str, str], tuple[str, ...]] = {
 }
 
 
-def test_there_are_five_examples() -> None:
-    assert VALUES == ("autoscaling", "default", "highly-available", "minimal", "tls")
+def test_there_are_six_examples() -> None:
+    assert VALUES == ("autoscaling", "default", "highly-available", "minimal", "spark", "tls")
 
 
 @every_values
@@ -45,7 +53,7 @@ def test_lint_has_nothing_to_say(values: str) -> None:
     assert "[WARNING]" not in outcome.stdout
 
 
-@pytest.mark.parametrize("version", NEWEST)
+@pytest.mark.parametrize("version", VERSIONS)
 @every_values
 def test_kubernetes_takes_it(values: str, version: str) -> None:
     checked = 0
@@ -100,7 +108,9 @@ def test_names_stay_short_however_long_the_release() -> None:
 def test_pods_may_do_nothing_that_they_need_not(values: str) -> None:
     for name, pod in pod_templates(rendered(values)):
         spec = pod["spec"]
-        assert spec["automountServiceAccountToken"] is False, name
+        # Drivers ask Kubernetes for executors; nobody else has anything to ask it.
+        is_driver = spec["serviceAccountName"].endswith("-spark")
+        assert spec["automountServiceAccountToken"] is is_driver, name
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] > 0
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -150,33 +160,37 @@ def test_selectors_select_the_pods_they_are_for(values: str) -> None:
         selector = selector_of(document)
         if selector is not None:
             chosen = [name for name, labels in pods.items() if selector.items() <= labels.items()]
-            assert len(chosen) == 1, (document["metadata"]["name"], chosen)
+            assert chosen, document["metadata"]["name"]
+            # Of one kind: a stateful set's, say, or the jobs' of analytics.
+            assert len(chosen) == 1 or {name.split("/")[0] for name in chosen} == {"CronJob"}
 
 
 def selector_of(document: Object) -> dict[str, str] | None:
     spec: dict[str, Any] = document.get("spec", {})
     match document["kind"]:
         case "Service":
-            return dict(spec["selector"])
+            return without_number(spec["selector"])
         case "PodDisruptionBudget":
             return dict(spec["selector"]["matchLabels"])
-        case "NetworkPolicy":
+        case "NetworkPolicy" if "matchLabels" in spec["podSelector"]:
             return dict(spec["podSelector"]["matchLabels"])
     return None
+
+
+def without_number(selector: dict[str, str]) -> dict[str, str]:
+    """Templates lack it: the controller of stateful sets numbers the pods."""
+    return {key: value for key, value in selector.items() if not key.endswith("/pod-index")}
 
 
 @every_values
 def test_services_lead_to_ports_that_pods_have(values: str) -> None:
     objects = rendered(values)
     for service in of_kind(objects, "Service"):
-        selector = service["spec"]["selector"]
-        (pod,) = (
-            pod
-            for _, pod in pod_templates(objects)
-            if selector.items() <= pod["metadata"]["labels"].items()
-        )
-        there = {port["name"] for c in containers(pod) for port in c["ports"]}
-        assert {port["targetPort"] for port in service["spec"]["ports"]} <= there
+        selector = without_number(service["spec"]["selector"])
+        for _, pod in pod_templates(objects):
+            if selector.items() <= pod["metadata"]["labels"].items():
+                there = {port["name"] for c in containers(pod) for port in c["ports"]}
+                assert {port["targetPort"] for port in service["spec"]["ports"]} <= there
 
 
 def test_monitors_find_their_services() -> None:
@@ -247,3 +261,117 @@ def test_passwords_are_in_no_command_line() -> None:
             read += any("/run/dynatops/redis/" in word for word in words)
     # Brokers, managers, each job of analytics.
     assert read >= 3
+
+
+# ---- clients outside -----------------------------------------------------------------------------
+
+
+def outside_services(*options: str) -> dict[str, Object]:
+    values = ("--set", "broker.outside.enabled=true", *options)
+    services = of_kind(rendered("", *values), "Service")
+    return {
+        s["metadata"]["name"]: s["spec"] for s in services if "-outside" in s["metadata"]["name"]
+    }
+
+
+def test_each_broker_has_a_service_of_its_own_for_clients_outside() -> None:
+    services = outside_services("--set", r"broker.outside.advertise=b{ordinal}.example.org:7400")
+    assert list(services) == [f"net-dynatops-outside{suffix}" for suffix in ("", "-0", "-1", "-2")]
+    numbers = [spec["selector"].get("apps.kubernetes.io/pod-index") for spec in services.values()]
+    assert numbers == [None, "0", "1", "2"]
+    assert {port["targetPort"] for s in services.values() for port in s["ports"]} == {"outside"}
+
+
+def test_ports_of_nodes_and_what_brokers_say_of_them_are_the_same() -> None:
+    options = ("--set", "broker.outside.type=NodePort,broker.outside.nodePort=31400", "--set",
+               "broker.outside.advertise=edge.example.org:{nodePort}")  # fmt: skip
+    services = outside_services(*options)
+    assert [s["ports"][0]["nodePort"] for s in services.values()] == [31400, 31401, 31402, 31403]
+    (brokers, *_) = of_kind(
+        rendered("", "--set", "broker.outside.enabled=true", *options), "StatefulSet"
+    )
+    (told,) = (a for a in broker_arguments(brokers) if a.startswith("advertised.outside="))
+    assert told == "advertised.outside=edge.example.org:31401+$(POD_INDEX)"
+
+
+def test_as_many_services_as_autoscaling_may_want() -> None:
+    services = outside_services(
+        "--set", "broker.autoscaling.enabled=true,broker.autoscaling.maxReplicas=7",
+        "--set", "broker.outside.advertise=n{ordinal}.example.org:7400",
+    )  # fmt: skip
+    assert len(services) == 1 + 7
+
+
+def test_the_certificate_has_the_names_that_clients_outside_look_for() -> None:
+    (certificate,) = of_kind(rendered("spark"), "Certificate")
+    names = certificate["spec"]["dnsNames"]
+    assert {"events.example.org", *(f"broker-{i}.events.example.org" for i in range(3))} <= set(
+        names
+    )
+    by_address = ("--set", "broker.outside.advertise=203.0.113.{ordinal}:7400")
+    (certificate,) = of_kind(rendered("spark", *by_address), "Certificate")
+    addresses = certificate["spec"]["ipAddresses"]
+    assert addresses == ["127.0.0.1", *(f"203.0.113.{i}" for i in range(3))]
+
+
+# ---- executors -----------------------------------------------------------------------------------
+
+
+def executor_template(objects: tuple[Object, ...]) -> Object:
+    (found,) = (m for m in of_kind(objects, "ConfigMap") if "executor.yaml" in m["data"])
+    return dict(yaml.safe_load(found["data"]["executor.yaml"]))
+
+
+def test_executors_are_as_safe_as_other_pods_and_have_what_jobs_have() -> None:
+    objects = rendered("spark", "--set", "lake.existingClaim=lake,lake.url=file:///lake/events")
+    spec = executor_template(objects)["spec"]
+    (container,) = spec["containers"]
+    (_, job) = next(pod_templates(of_kind(objects, "CronJob")))
+    (driver,) = containers(job)
+    assert container["securityContext"] == driver["securityContext"]
+    assert spec["securityContext"] == job["spec"]["securityContext"]
+    assert container["image"] == driver["image"]
+    assert container["envFrom"] == driver["envFrom"]
+    assert {"name": "AWS_REGION", "value": "eu-central-1"} in container["env"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["serviceAccountName"] != job["spec"]["serviceAccountName"]
+    assert "lake" in {mount["name"] for mount in container["volumeMounts"]}
+    assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in spec["volumes"]}
+    assert spec["nodeSelector"] == {"pool": "batch"}
+
+
+def test_where_executors_are_no_pods_there_is_nothing_for_them() -> None:
+    for values in ("autoscaling", "highly-available"):
+        kinds = {document["kind"] for document in rendered(values)}
+        assert not {"Role", "RoleBinding"} & kinds
+        assert "executor.yaml" not in str(rendered(values))
+
+
+def test_an_account_of_ones_own_gets_the_role_or_brings_its_rights() -> None:
+    own = ("--set", "analytics.serviceAccountName=spark")
+    (binding,) = of_kind(rendered("spark", *own), "RoleBinding")
+    assert [subject["name"] for subject in binding["subjects"]] == ["spark"]
+    names = [a["metadata"]["name"] for a in of_kind(rendered("spark", *own), "ServiceAccount")]
+    assert names == ["net-dynatops"]
+    without = (*own, "--set", "analytics.spark.kubernetes.rbac=false")
+    assert not of_kind(rendered("spark", *without), "Role")
+
+
+def test_settings_of_spark_go_to_any_master_and_last() -> None:
+    option = r"analytics.spark.conf.spark\.executor\.memory=3g"
+    for values in ("spark", "highly-available"):
+        for _, pod in pod_templates(of_kind(rendered(values, "--set", option), "CronJob")):
+            (container,) = containers(pod)
+            said = [a for a in container["args"] if a.startswith("--conf=spark.executor.memory=")]
+            assert said[-1] == "--conf=spark.executor.memory=3g"
+
+
+def test_a_first_policy_is_what_managers_take() -> None:
+    (manager,) = of_kind(rendered("spark"), "Deployment")
+    args = manager["spec"]["template"]["spec"]["containers"][0]["args"]
+    (told,) = (a for a in args if a.startswith("manager.first_policy="))
+    settings = ManagerSettings.model_validate({"first_policy": told.partition("=")[2]})
+    assert settings.first_policy == Policy(
+        mode=Mode.AUTO, t_free_s=1800, rates_from=RatesFrom.ADVICE
+    )
+    assert "first_policy" not in str(rendered("default"))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import importlib.util
+import itertools
 import json
 import ssl
 import urllib.request
@@ -27,6 +28,7 @@ from tests.support.witness import Listener, Witness
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
 BROKERS = "net-dynatops-broker"
+OUTSIDE = "net-dynatops-outside"
 TOPICS = [f"quake/{i}" for i in range(6)]
 Scenario = Callable[[Kubelet], Awaitable[None]]
 
@@ -97,12 +99,14 @@ async def knows(manager: str, brokers: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def witnessed(cluster: Kubelet) -> AsyncIterator[Witness]:
-    """Load, by clients that know the service's address only: all that was acknowledged has come to
-    all, once, and in the order of each publisher."""
-    address = cluster.address_of("net-dynatops", 7400)
+    """Load, by clients that know the service's address only, or that for clients outside, if there
+    is one: all that was acknowledged has come to all, once, and in the order of each publisher."""
+    has_outside = cluster.has_service(OUTSIDE)
+    sides = itertools.cycle(("net-dynatops", OUTSIDE) if has_outside else ("net-dynatops",))
     async with contextlib.AsyncExitStack() as stack:
 
         async def client(**options: object) -> dynatops.Client:
+            address = cluster.address_of(next(sides), 7400)
             return await stack.enter_async_context(dynatops.connect(address, **options))  # type: ignore[arg-type]
 
         publishers = {f"p{i}": await client() for i in range(2)}
@@ -136,7 +140,11 @@ def test_a_rolling_restart_of_all_brokers_loses_nothing(tmp_path: Path) -> None:
         assert all("left after" in pod.log() for pod in stopped)
         assert all(cluster.pods[name] is not pod for name, pod in before.items())
 
-    run(tmp_path, scenario, "default", "--set", "manager.enabled=false")
+    # With two names for each broker, that of its pod and that of its balancer.
+    outside = (
+        "broker.outside.enabled=true,broker.outside.advertise=net-dynatops-outside-{ordinal}:7400"
+    )
+    run(tmp_path, scenario, "default", "--set", f"manager.enabled=false,{outside}")
 
 
 @pytest.mark.slow

@@ -30,6 +30,14 @@ _NOT_OURS = {"global"}
         ("analytics.jobs.rate.enabled=true", "analytics.jobs: Additional property rate is not"),
         ("analytics.jobs.rates.schedule=often", "analytics.jobs.rates.schedule: Does not match"),
         ("analytics.spark.master=remote", "analytics.spark.master: Does not match pattern"),
+        ("analytics.spark.master=k8s://a/b", "analytics.spark.master: Does not match pattern"),
+        ("analytics.spark.conf.memory=1g", "analytics.spark.conf: Property name of \"memory\""),
+        ("analytics.spark.kubernetes.executors=0", "executors: Must be greater than or equal"),
+        ("analytics.spark.kubernetes.memory=2Gi", "kubernetes.memory: Does not match pattern"),
+        ("manager.policy.mode=always", 'manager.policy.mode must be one of the following: "man'),
+        ("manager.policy.t_free=60", "manager.policy: Additional property t_free is not allowed"),
+        ("manager.policy.solver.algorithm=best", "manager.policy.solver.algorithm must be one of"),
+        ("broker.outside.advertise=a:b", "broker.outside.advertise: Does not match pattern"),
         ("redis.url=http://redis", "redis.url: Does not match pattern"),
         ("redis.url=redis://:pw@redis", "redis.url: Does not match pattern"),
         ("image.digest=abc", "image.digest: Does not match pattern"),
@@ -68,6 +76,33 @@ def test_a_value_that_cannot_be(option: str, message: str) -> None:
             "broker.autoscaling.minReplicas is above maxReplicas",
         ),
         ("analytics.enabled=true", "analytics read the lake: set lake.url"),
+        (
+            (
+                "analytics.enabled=true,analytics.spark.master=k8s://https://a,lake.url=s3://b/l,"
+                "analytics.output=file:///tmp/out"
+            ),
+            (
+                "analytics.output is a folder (file:///tmp/out), and executors of k8s://https://a "
+                "are not where it is: name an object store, or a claim that all mount"
+            ),
+        ),
+        ("broker.outside.enabled=true", "broker.outside needs advertise"),
+        (
+            "broker.outside.enabled=true,broker.outside.advertise=a.example.org:7400",
+            "broker.outside.advertise (a.example.org:7400) is the same for all brokers",
+        ),
+        (
+            (
+                "broker.outside.enabled=true,broker.outside.type=NodePort,"
+                "broker.outside.advertise=a.example.org:{nodePort}"
+            ),
+            "broker.outside.type NodePort needs nodePort",
+        ),
+        (
+            "broker.outside.enabled=true,broker.outside.advertise=a.example.org:{nodePort}",
+            "are for type NodePort",
+        ),
+        ("manager.enabled=false,manager.policy.mode=off", "manager.policy needs manager.enabled"),
         ("redis.internal.enabled=false", "managers keep their state in Redis: set redis.url"),
         ("redis.internal.enabled=true,redis.url=redis://r:6379/0", "one of them"),
         ("manager.ingress.enabled=true", "manager.ingress needs hosts"),
@@ -97,8 +132,8 @@ def check_keys(where: str, schema: Any, value: Any, definitions: Any) -> None:
     if known is None or not isinstance(value, dict):
         return
     assert schema["additionalProperties"] is False, where
-    # These are Kubernetes' own shapes, of which values.yaml shows an example.
-    if where.endswith((".resources", ".behavior")):
+    # These are Kubernetes' own shapes, or managers', of which values.yaml shows an example.
+    if where.endswith((".resources", ".behavior", ".policy")):
         return
     assert known.keys() - _NOT_OURS == value.keys(), where
     for name, inner in value.items():

@@ -104,10 +104,11 @@ class LoneBroker:
         token: str = "",
         client_id: str = "",
         keep_s: int = 0,
+        door: str = "",
         **more: Any,
     ) -> None:
         """`client` names the connection, and the client too unless that is named apart."""
-        self.keep(self.core.open_connection(ConnectionId(client), self.now_s))
+        self.keep(self.core.open_connection(ConnectionId(client), self.now_s, door=door))
         hello = Hello(
             protocol=protocol, client_id=client_id or client, slow_policy=policy, token=token,
             expiry_s=keep_s, **more,

@@ -125,9 +125,21 @@ class TestSessionsThatMoved:
         known = PeerFrame(sender=Peer(me.node_id, "b0", "b0:1").ref, to=other.node.me.node_id)
         known.messages.add(ping=Ping(nonce=1))
         other.on_peer_frame(known, elsewhere.now_s)
-        elsewhere.connect("mallory", client_id="ann", former_broker="b0:1", **hello)
+        hello = {"former_broker": "b0:1", **hello}
+        elsewhere.connect("mallory", client_id="ann", **hello)
         for frame in session_moves(elsewhere.effects):
             here.keep(here.core.on_peer_frame(frame, here.now_s))
+
+    @pytest.mark.parametrize("former_broker", ["", "b0.example.org:7400"])
+    def test_a_broker_is_found_by_its_id_whatever_the_client_calls_it(
+        self, broker: LoneBroker, former_broker: str
+    ) -> None:
+        session_id = broker.core.registry.clients["ann"].session_id
+        said = {"token": "ann's", "session_id": session_id, "former_broker": former_broker}
+        self.told(broker, elsewhere(), **said, former_broker_id="b9")
+        assert "ann" in broker.core.registry.clients
+        self.told(broker, elsewhere(), **said, former_broker_id="b0")
+        assert "ann" not in broker.core.registry.clients
 
     @pytest.mark.parametrize(("token", "is_moved"), [("ann's", True), ("mallory's", False)])
     def test_only_the_same_tokens_client_gives_a_session_up(

@@ -92,9 +92,36 @@ def test_a_door_that_anyone_can_reach_asks_for_what_a_broker_does() -> None:
         settings(mqtt="nowhere")
 
 
+def test_clients_are_told_what_is_advertised_or_else_what_is_listened_on() -> None:
+    made = listeners([])
+    bound(made, tcp="127.0.0.1:0", mqtt="127.0.0.2:0")
+    assert made.advertised({"tcp": "b0.example.org:7400"}) == {
+        "tcp": "b0.example.org:7400",
+        "mqtt": "127.0.0.2:7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"advertised": {"outside": "b0:1"}}, "advertised.outside needs doors.outside"),
+        ({"doors": {"outside": "[::]:7401"}}, "nobody's address: set advertised.outside"),
+        ({"doors": {"outside": "[::1]:0"}, "advertised": {"outside": "b0"}}, "is no address"),
+    ],
+)
+def test_what_cannot_be_advertised(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BrokerSettings(**values, insecure=True)
+
+
+def test_a_port_may_be_a_sum() -> None:
+    values = {"doors": {"outside": "127.0.0.1:0"}, "advertised": {"outside": "node:31401+12"}}
+    assert BrokerSettings.model_validate(values).advertised == {"outside": "node:31413"}
+
+
 def test_what_can_be_set_is_of_a_group() -> None:
     described: list[tuple[str, Any, str]] = [*describe_settings(), *describe_doors()]
     assert {name.partition(".")[0] for name, _, _ in described} <= set(SETTING_GROUPS)
-    assert {f"doors.{name}" for name in LISTENERS} - {name for name, _, _ in described} == {
-        f"doors.{KNOWN_BY}"
-    }
+    for setting in ("doors", "advertised"):
+        there = {name for name, _, _ in described if name.startswith(f"{setting}.")}
+        assert there == {f"{setting}.{name}" for name in LISTENERS if name != KNOWN_BY}

@@ -9,8 +9,9 @@ import pytest
 
 from dynatops.v1.manager_pb2 import LoadReport, StepReply
 from reconfig_manager.manager import Manager, proposed
+from reconfig_manager.model.core_settings import ManagerSettings
 from reconfig_manager.model.plan import Origin, Placement, Plan, PlanState
-from reconfig_manager.model.policy import Mode, Policy, SolverOptions
+from reconfig_manager.model.policy import Mode, Policy, RatesFrom, SolverOptions
 from reconfig_manager.model.refusals import (
     Busy,
     IllegalTransition,
@@ -407,3 +408,65 @@ def test_a_thousand_brokers_and_ten_thousand_topics() -> None:
     # Three commands for everyone, who repairs trees; two more, and some state, for those that move.
     of_all, of_movers = 6 + REPAIR_MESSAGES, 4 + STATE_MESSAGES
     assert plan.execution.messages_total == of_all * 1000 + of_movers * len(plan.moves)
+
+
+class TestFirstPolicy:
+    FIRST = Policy(mode=Mode.AUTO, t_free_s=1800.0)
+
+    def day(self, first: Policy | None = FIRST) -> Workday:
+        return Workday(Policy(), settings=SETTINGS.model_copy(update={"first_policy": first}))
+
+    def test_a_network_without_one_gets_it_and_it_is_in_the_log(self) -> None:
+        day = self.day()
+        day.begin()
+        kept = day.store.kept.policy
+        assert (kept.policy, kept.version) == (self.FIRST, 1)
+        assert ("m1", "set_policy", "policy", "accepted") in audited(day)
+        # A leader that finds it there says nothing.
+        day.manager = Manager(SETTINGS.model_copy(update={"first_policy": self.FIRST}), "m2")
+        day.effects.clear()
+        day.begin()
+        assert audited(day) == []
+        assert day.store.kept.policy == kept
+
+    def test_what_a_person_has_said_stays_whatever_the_settings_become(self) -> None:
+        day = self.day()
+        day.begin()
+        said = Policy(mode=Mode.OFF)
+        day.do(day.manager.set_policy(said, "alice", "", day.now_s))
+        for first in (self.FIRST, Policy(mode=Mode.AUTO, beta=0.2), None):
+            day.manager = Manager(SETTINGS.model_copy(update={"first_policy": first}), "m2")
+            day.begin()
+            assert (day.store.kept.policy.policy, day.store.kept.policy.version) == (said, 2)
+
+    def test_a_person_that_comes_before_it_is_written_is_not_undone(self) -> None:
+        """The store was slow: both are under way, and the person's is the newer one."""
+        day = self.day()
+        (first,) = (
+            effect
+            for effect in day.manager.lead(1, StoredState(), day.now_s)
+            if isinstance(effect, Record)
+        )
+        said = day.manager.set_policy(Policy(mode=Mode.OFF), "alice", "", day.now_s)
+        assert first.policy is not None
+        assert [e.policy.version for e in said if isinstance(e, Record) and e.policy] == [2]
+
+    def test_without_one_nothing_is_written(self) -> None:
+        day = self.day(None)
+        day.begin()
+        assert day.store.kept.policy.version == 0
+
+    @pytest.mark.parametrize(
+        ("written", "message"),
+        [
+            ('{"mode": "auto"', "it is to be JSON"),
+            ('{"mode": "always"}', "manual"),
+            ('{"t_free": 5}', "Extra inputs"),
+            ('{"t_free_s": 3}', "solver.budget_s must be shorter than t_free_s"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused_at_the_start(self, written: str, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            ManagerSettings.model_validate({"first_policy": written})
+        taken = ManagerSettings.model_validate({"first_policy": '{"rates_from": "advice"}'})
+        assert taken.first_policy == Policy(rates_from=RatesFrom.ADVICE)

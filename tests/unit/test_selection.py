@@ -322,3 +322,18 @@ def test_nobody_is_sent_to_a_broker_that_leaves() -> None:
     # Started again, it is another life.
     here.on_summary(told("b", MINE, incarnation=2), 0.3)
     assert here.choose(newcomer(), 0.3).broker_id == "b"
+
+
+def test_who_came_by_a_further_door_is_sent_to_a_name_of_that_door() -> None:
+    here = selection(PLAIN)
+    here.on_summary(told("b", MINE, doors={"outside": "b.example.org:7400"}), 0.0)
+    # It does not say where clients from outside reach it, as brokers of before do not.
+    here.on_summary(told("old", MINE), 0.0)
+    for seed in range(10):
+        choice = here.choose(User(f"u{seed}", MINE, door="outside"), 0.0)
+        assert (choice.broker_id, choice.address) == ("b", "b.example.org:7400")
+    avoided = User("v", MINE, avoided=("b.example.org:7400",), door="outside")
+    assert here.choose(avoided, 0.0).reason is SelectionReason.NO_OTHERS
+    assert here.choose(User("w", MINE, door="mqtt"), 0.0).reason is SelectionReason.NO_OTHERS
+    # To others it is what it was.
+    assert here.choose(User("x", MINE, avoided=("old:1",)), 0.0).address == "b:1"

@@ -516,11 +516,12 @@ class TestWildcards:
         assert missed.cause == MissCause.MISS_CAUSE_TOO_MANY_TOPICS
 
 
-def tell_of_b1(broker: LoneBroker, topic: str) -> None:
+def tell_of_b1(broker: LoneBroker, topic: str, **doors: str) -> None:
     key = key_of(topic)
     summary = BrokerSummary(
         broker_id="b1", address="b1:7400", incarnation=1, number=1,
         subscriptions=1, sessions=1, full=True, digest=digest_of([key]), keys=[key],
+        doors=doors,
     )  # fmt: skip
     broker.core.cluster.selection.on_summary(summary, broker.now_s)
 
@@ -542,6 +543,27 @@ class TestRedirection:
         assert (answer.redirect.broker_id, answer.redirect.address) == ("b1", "b1:7400")
         assert "more_alike" in answer.redirect.reason
         assert TOPIC not in broker.core.subscriptions
+
+    def test_who_came_by_a_further_door_hears_names_of_that_door(self) -> None:
+        broker = LoneBroker(selection=SelectionSettings(load_weight=0.0))
+        broker.run(0.3)
+        tell_of_b1(broker, TOPIC, outside="b1.example.org:7400")
+        broker.connect("in", movable=True)
+        broker.connect("out", movable=True, door="outside")
+        broker.connect("other", movable=True, door="mqtt")
+        for client in ("in", "out", "other"):
+            broker.subscribe(client, TOPIC)
+        # b1 is not of the ring yet: of doors the cluster knows more.
+        alternatives = {"in": [], "out": ["b1.example.org:7400"], "other": []}
+        for client, address in (("in", "b1:7400"), ("out", "b1.example.org:7400")):
+            welcome, redirect = broker.hear(client)
+            assert list(welcome.welcome.alternatives) == alternatives[client]
+            assert redirect.redirect.address == address
+        broker.run(0.3)
+        assert broker.kinds("other") == ["welcome", "subscribed"]
+        broker.keep(broker.core.leave(broker.now_s))
+        for client, named in alternatives.items():
+            assert list(broker.hear(client)[-1].goodbye.alternatives) == named
 
     def test_nothing_is_begun_for_who_is_sent_away(self) -> None:
         broker = self.broker()

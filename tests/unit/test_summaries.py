@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from broker_agent.core.selection.cluster_names import cluster_of
 from broker_agent.core.selection.selection import Selection
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from broker_agent.core.selection.summaries import LocalTopics
+from broker_agent.core.selection.summaries import DOORS_MAX, NAME_CHARACTERS_MAX, LocalTopics
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.base.identifiers import RING_MASK
 from tests.support.selecting import selection, told, without_keys
@@ -67,6 +69,14 @@ def test_before_its_time_if_much_has_changed() -> None:
     assert here.summary(1.0) is None
     here.local.add([7, 8])
     assert here.summary(1.0) is not None
+
+
+def test_doors_are_told_each_time_and_with_the_last_word() -> None:
+    doors = {"outside": "me.example.org:7400"}
+    here = Selection("me", "me:1", 1, SelectionSettings(), Random(0), doors)
+    for now_s in (0.0, 2.0):
+        assert summary_of(here, now_s).doors == doors
+    assert here.farewell(3.0).doors == doors
 
 
 def test_as_published_only_every_period() -> None:
@@ -148,9 +158,21 @@ def test_unchanged_keys_are_kept_and_changed_ones_missed() -> None:
         told("b" * 2_000, {9}),
         told("c", {9}, address=" " * 2_000),
         told("c", range(4)),
+        told("c", {9}, doors={f"d{i}": "c:1" for i in range(DOORS_MAX + 1)}),
+        told("c", {9}, doors={"outside": " " * (NAME_CHARACTERS_MAX + 1)}),
         BrokerSummary(broker_id="c", full=True),
     ],
-    ids=["repeated", "late", "nameless", "long name", "long address", "too many keys", "nowhere"],
+    ids=[
+        "repeated",
+        "late",
+        "nameless",
+        "long name",
+        "long address",
+        "too many keys",
+        "too many doors",
+        "long address outside",
+        "nowhere",
+    ],
 )
 def test_what_is_ignored(summary: BrokerSummary) -> None:
     here = selection(SelectionSettings(summary_keys_max=3))

@@ -18,7 +18,6 @@ from broker_agent.core.base.notices import (
     SessionResumed,
 )
 from broker_agent.core.clients.gate import Gate
-from broker_agent.core.hosting.node_hosting import NodeHosting
 from broker_agent.core.keeping.journal import SessionJournal
 from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.rights.access import Access, Refusal
@@ -27,11 +26,12 @@ from broker_agent.core.rights.publisher_ids import (
     SECRET_BYTES_MIN,
     publisher_of,
 )
+from broker_agent.core.selection.other_brokers import OtherBrokers
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
 from dynatops.lake.fields import CLOSE, LEAVE, OPEN, RESUME
 from dynatops.v1.client_pb2 import ClientMessage, ErrorCode, Hello, Welcome
-from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, PeerMessage, SessionMoved
+from dynatops.v1.overlay_pb2 import NodeRef, PeerMessage, SessionMoved
 
 CLIENT_PROTOCOL = 1
 CLIENT_ID_BYTES_MAX = 256
@@ -50,14 +50,14 @@ class Reception:
         registry: Registry,
         gate: Gate,
         subscriptions: Subscriptions,
-        hosting: NodeHosting,
+        others: OtherBrokers,
         journal: SessionJournal | None,
     ) -> None:
-        self._identity = context.identity
+        self._broker_id = context.identity.broker_id
         self._registry = registry
         self._gate = gate
         self._subscriptions = subscriptions
-        self._hosting = hosting
+        self._others = others
         self._journal = journal
         self._settings = context.settings
         self._counters = context.counters
@@ -70,6 +70,8 @@ class Reception:
         # Connections that have not said hello, oldest first: since when, and from which host.
         self._unnamed: dict[ConnectionId, tuple[float, str]] = {}
         self._unnamed_by_host: Counter[str] = Counter()
+        # The further door that a connection came by, of those that came by one.
+        self._doors: dict[ConnectionId, str] = {}
 
     @property
     def unnamed(self) -> int:
@@ -81,8 +83,10 @@ class Reception:
 
     # ---- coming ---------------------------------------------------------------------------------
 
-    def open(self, connection: ConnectionId, host: str, now_s: float) -> None:
+    def open(self, connection: ConnectionId, host: str, door: str, now_s: float) -> None:
         settings = self._settings
+        if door:
+            self._doors[connection] = door
         if self._unnamed_by_host.get(host, 0) >= settings.unnamed_per_address_max:
             self._counters.connections_refused_by_host += 1
             limit = f"{settings.unnamed_per_address_max:,}"
@@ -150,6 +154,7 @@ class Reception:
             self._turn_away(arrival.ousted, ErrorCode.ERROR_CODE_TAKEN_OVER, text)
             if arrival.resumed:
                 self._note_closed(arrival.session, CLOSE, arrival.ousted_since_s, now_s)
+        arrival.session.door = self._doors.get(connection, "")
         self._gate.let_in(arrival.session, grant)
         arrival.session.publisher = publisher_of(
             grant.name, hello.client_id, hello.publisher_secret, self._rng
@@ -172,8 +177,8 @@ class Reception:
 
         Only brokers of this ring are told: a client could name anyone.
         """
-        address = hello.former_broker
-        if address == self._identity.address or not self._hosting.has_broker_at(address):
+        address = self._others.former(hello.former_broker_id, hello.former_broker)
+        if not address:
             return
         moved = SessionMoved(
             client_id=session.client_id,
@@ -181,16 +186,15 @@ class Reception:
             owner=session.owner,
             attempt=hello.attempt,
         )
-        sender, message = self._hosting.node.me.ref, PeerMessage(session_moved=moved)
-        self._outbox.send(address, PeerFrame(sender=sender, messages=[message]))
+        self._others.tell(address, PeerMessage(session_moved=moved))
 
     def _welcome(self, connection: ConnectionId, session: Session, *, resumed: bool) -> None:
         welcome = Welcome(
-            broker_id=self._identity.broker_id,
+            broker_id=self._broker_id,
             session_id=session.session_id,
             payload_bytes_max=session.grant.settings.payload_bytes_max,
             topic_bytes_max=self._settings.topic_bytes_max,
-            alternatives=self._alternatives(),
+            alternatives=self._others.alternatives(session.door),
             resumed=resumed,
             filters=[f.to_wire() for filters in session.filters.values() for f in filters],
             serial=session.acknowledged + 1,
@@ -201,14 +205,12 @@ class Reception:
         session.say_first(welcome)
         self._outbox.do(Wake(connection))
 
-    def _alternatives(self) -> list[str]:
-        return self._hosting.alternatives(self._settings.alternatives_max)
-
     # ---- going ----------------------------------------------------------------------------------
 
     def close(self, connection: ConnectionId, now_s: float) -> None:
         """The connection is gone. Its open publications are still seen through."""
         self._settle_name(connection)
+        self._doors.pop(connection, None)
         self._gate.disconnected(connection)
         session = self._registry.connections.get(connection)
         ended = self._registry.depart(connection, now_s)
@@ -301,13 +303,18 @@ class Reception:
 
     def _turn_away(self, connection: ConnectionId, code: ErrorCode.ValueType, message: str) -> None:
         self._settle_name(connection)
-        self.end(self._registry.shell(connection), code, message)
+        self.end(self._shell(connection), code, message)
+
+    def _shell(self, connection: ConnectionId) -> Session:
+        shell = self._registry.shell(connection)
+        shell.door = self._doors.get(connection, "")
+        return shell
 
     def fail(self, connection: ConnectionId, message: str) -> None:
         """The client broke the rules: tell it why, and end the session."""
         self._counters.client_errors += 1
         self._settle_name(connection)
-        session = self._registry.connections.get(connection) or self._registry.shell(connection)
+        session = self._registry.connections.get(connection) or self._shell(connection)
         self.end(session, ErrorCode.ERROR_CODE_PROTOCOL, message)
 
     def fail_session(self, session: Session, message: str) -> None:
@@ -323,7 +330,7 @@ class Reception:
 
     def end(self, session: Session, code: ErrorCode.ValueType, message: str) -> None:
         """Say goodbye; once that is taken, the connection ends."""
-        session.close(code, message, self._alternatives())
+        session.close(code, message, self._others.alternatives(session.door))
         self._unsaved.session(session)
         if session.connection is not None:
             self._outbox.do(Wake(session.connection))

@@ -94,6 +94,11 @@ class NodeHosting:
         """Whether a broker of this ring is known there."""
         return bool(self.node.directory.at_address(address))
 
+    def address_of(self, broker_id: str) -> str:
+        """Where a broker of this ring was seen last; empty if it is not known."""
+        seen = [peer for peer in self.node.directory if peer.broker_id == broker_id]
+        return max(seen, key=lambda peer: peer.incarnation).address if seen else ""
+
     def namesakes(self, broker_id: str) -> list[str]:
         """Addresses where a broker of this name was seen."""
         return [peer.address for peer in self.node.directory if peer.broker_id == broker_id]

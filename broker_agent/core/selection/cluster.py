@@ -94,7 +94,8 @@ class Cluster:
         # The ring knows of a death seconds before the dead broker's last summary is stale.
         self.selection.lose(self._hosting.condemned_addresses())
         avoided = frozenset(a for a, until_s in session.avoided.items() if now_s < until_s)
-        choice = self.selection.choose(User(session.client_id, interests, held, avoided), now_s)
+        user = User(session.client_id, interests, held, avoided, session.door)
+        choice = self.selection.choose(user, now_s)
         session.redirected = choice.moves
         if choice.moves:
             session.say(_redirect(choice))
@@ -110,11 +111,12 @@ def cluster_for(
     context: BrokerContext,
     settings: SelectionSettings,
     labels: Mapping[str, str],
+    doors: Mapping[str, str],
     hosting: NodeHosting,
 ) -> Cluster:
     identity = context.identity
     name = cluster_of(settings, identity.broker_id, labels)
     selection = Selection(
-        identity.broker_id, identity.address, identity.incarnation, settings, context.rng
+        identity.broker_id, identity.address, identity.incarnation, settings, context.rng, doors
     )
     return Cluster(context, name, selection, hosting)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -64,6 +64,9 @@ class User:
     held: Collection[int] = ()
     # Addresses that its client could not reach lately.
     avoided: Collection[str] = ()
+    # The further door that its client came by, which says by which names it knows brokers; empty:
+    # those that brokers know each other by.
+    door: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class Selection:
         incarnation: int,
         settings: SelectionSettings,
         rng: Random,
+        doors: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = settings
         self.counters = SelectionCounters()
@@ -107,7 +111,7 @@ class Selection:
         self._broker_id = broker_id
         self._address = address
         self._rng = rng
-        self._announcer = Announcer(broker_id, address, incarnation, settings)
+        self._announcer = Announcer(broker_id, address, incarnation, settings, doors)
         self._bucket = MoveBucket(settings.moves_per_s, settings.moves_burst)
         self._moved = MovedLately(settings.min_stay_s, settings.remembered_max)
         self._advice: SelectionAdvice | None = None
@@ -168,7 +172,10 @@ class Selection:
         if not user.interests:
             return self._stay(SelectionReason.NO_INTERESTS)
         fresh = self.neighbours.fresh(now_s)
-        others = [n for n in fresh if n.address not in user.avoided] if user.avoided else fresh
+        others = fresh
+        if user.avoided or user.door:
+            unknown = frozenset(("", *user.avoided))
+            others = [n for n in fresh if n.address_by(user.door) not in unknown]
         if not others:
             return self._stay(SelectionReason.NO_OTHERS)
         self.counters.users_considered += 1
@@ -194,7 +201,8 @@ class Selection:
         option.neighbour.expect(sample, len(user.interests))
         reason = self._count(option, similarity)
         there = option.neighbour
-        return Choice(there.broker_id, there.address, reason, option.utility, own_utility)
+        address = there.address_by(user.door)
+        return Choice(there.broker_id, address, reason, option.utility, own_utility)
 
     def _own_similarity(self, user: User, sample: Sequence[int]) -> float:
         """The share of the user's topics that others here subscribe to."""

@@ -8,7 +8,7 @@ here decides anything; see `selection`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -18,6 +18,8 @@ from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.base.identifiers import RING_MASK
 
 NAME_CHARACTERS_MAX = 1_024
+# Further doors that a broker may tell of.
+DOORS_MAX = 16
 # Fewer changes than this are no reason for a summary before its time.
 _EARLY_CHANGES_MIN = 3
 # How often those that have been silent for too long are looked for, while summaries come.
@@ -68,6 +70,8 @@ class Neighbour:
     keys: frozenset[int]
     # Keys above this were not told.
     horizon: int
+    # Where clients that come by a further door reach it, by the door's name.
+    doors: Mapping[str, str] = field(default_factory=dict)
     # It is shutting down, and takes nobody in.
     leaving: bool = False
     sent: int = 0
@@ -77,6 +81,10 @@ class Neighbour:
     @property
     def load(self) -> int:
         return self.subscriptions + self.sent_subscriptions
+
+    def address_by(self, door: str) -> str:
+        """Where clients reach it that come by this door; empty: not at all, as far as is known."""
+        return self.doors.get(door, "") if door else self.address
 
     def share_of(self, interests: Collection[int]) -> float:
         """|S_b ∩ s_u| / |s_u|, of what can be compared."""
@@ -131,6 +139,17 @@ class Neighbours:
         for name in [name for name, heard_s in self._keyless.items() if heard_s < oldest_s]:
             del self._keyless[name]
 
+    def named_by(self, door: str) -> dict[str, str]:
+        """Where clients that come by this door reach the others; by the addresses that brokers know
+        them by."""
+        named = {n.address: n.address_by(door) for n in self._known.values() if not n.leaving}
+        return {address: name for address, name in named.items() if name}
+
+    def address_of(self, broker_id: str) -> str:
+        """What brokers know it by; empty if it has not been heard."""
+        known = self._known.get(broker_id)
+        return known.address if known is not None else ""
+
     def lose(self, addresses: Collection[str]) -> None:
         """Forget those at these addresses until they say something again."""
         for name in [name for name, n in self._known.items() if n.address in addresses]:
@@ -174,6 +193,7 @@ class Neighbours:
             summary.digest,
             keys,
             horizon,
+            dict(summary.doors),
         )
         return is_new
 
@@ -196,7 +216,9 @@ class Neighbours:
             return False
         if not 0 < len(summary.address) <= NAME_CHARACTERS_MAX:
             return False
-        if len(summary.keys) > self._settings.summary_keys_max:
+        if len(summary.keys) > self._settings.summary_keys_max or len(summary.doors) > DOORS_MAX:
+            return False
+        if any(len(word) > NAME_CHARACTERS_MAX for door in summary.doors.items() for word in door):
             return False
         if known is not None:
             return (summary.incarnation, summary.number) > known.life
@@ -208,12 +230,18 @@ class Announcer:
     """Makes this broker's own summaries: when one is due, and whether the keys go with it."""
 
     def __init__(
-        self, broker_id: str, address: str, incarnation: int, settings: SelectionSettings
+        self,
+        broker_id: str,
+        address: str,
+        incarnation: int,
+        settings: SelectionSettings,
+        doors: Mapping[str, str] | None = None,
     ) -> None:
         self._broker_id = broker_id
         self._address = address
         self._incarnation = incarnation
         self._settings = settings
+        self._doors = dict(doors or {})
         self._number = 0
         self._told_s = float("-inf")
         self._told_changes = 0
@@ -243,6 +271,7 @@ class Announcer:
             incarnation=self._incarnation,
             number=self._number,
             leaving=True,
+            doors=self._doors,
         )
 
     def summary(self, local: LocalTopics, wants: Iterable[str], now_s: float) -> BrokerSummary:
@@ -265,4 +294,5 @@ class Announcer:
             keys=keys if full else (),
             truncated=len(local.counts) > len(keys),
             wants=wants,
+            doors=self._doors,
         )

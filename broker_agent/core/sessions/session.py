@@ -89,6 +89,7 @@ class Session:
         "connection",
         "delivered",
         "detached_s",
+        "door",
         "dropped",
         "expiry_s",
         "filters",
@@ -150,6 +151,8 @@ class Session:
         self.outwaited = False
         # Addresses that its client could not reach lately, and until when it is not sent there.
         self.avoided: Mapping[str, float] = _NOTHING_AVOIDED
+        # The further door that its client came by last; empty: the one that the broker is known by.
+        self.door = ""
         # By pattern; one pattern may come with several conditions.
         self.filters: dict[str, tuple[Filter, ...]] = {}
         self.wildcards: tuple[Filter, ...] = ()

@@ -66,6 +66,11 @@ class Listeners:
         """Where those listen that it is not known by."""
         return {name: at for name, at in self.addresses.items() if name != self._known_by}
 
+    def advertised(self, names: Mapping[str, str]) -> dict[str, str]:
+        """Where clients reach them that the broker is not known by: as `names` say, or where they
+        listen."""
+        return {door: names.get(door, at) for door, at in self.others.items()}
+
     async def bind(self, settings: BrokerSettings, credentials: LinkCredentials) -> None:
         """Take all addresses, or none. Raises StartError."""
         further = [name for name in self._kinds if name != self._known_by]

@@ -1,4 +1,5 @@
-"""The gRPC server of a broker: links, sessions of gRPC clients, inspection.
+"""The gRPC server of a broker: links, sessions of gRPC clients, inspection; as a further door, with
+a name of its own, for sessions only.
 
 The two streams are served as raw bytes: output is put together from pieces that are serialised
 already, and input that cannot be parsed is answered, not dropped by the transport.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -60,8 +62,9 @@ class GrpcWire:
 
 
 class RpcServer:
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, door: str = "") -> None:
         self._agent = agent
+        self._door = door
         settings = agent.settings.runtime
         self._certificates: ServerCertificates | None = None
         options: list[tuple[str, Any]] = [
@@ -79,15 +82,13 @@ class RpcServer:
             ("grpc.keepalive_permit_without_calls", 1),
             *keepalive_options(settings.client_keepalive_s),
         ]
-        guard = InspectionGuard(agent, agent.first_reads)
-        self._server = grpc.aio.server(options=options, interceptors=(guard,))
-        self._server.add_generic_rpc_handlers((self._streams(),))
-        add_InspectionServicer_to_server(InspectionService(agent), self._server)
-
-    def _streams(self) -> grpc.GenericRpcHandler:
-        peer = grpc.stream_stream_rpc_method_handler(self._link, unchanged, unchanged)
-        client = grpc.stream_stream_rpc_method_handler(self._connect, unchanged, unchanged)
-        return _Streams({"/dynatops.v1.Peer/Link": peer, "/dynatops.v1.PubSub/Connect": client})
+        guards = () if door else (InspectionGuard(agent, agent.first_reads),)
+        self._server = grpc.aio.server(options=options, interceptors=guards)
+        streams = {"/dynatops.v1.PubSub/Connect": _stream(self._connect)}
+        if not door:
+            streams["/dynatops.v1.Peer/Link"] = _stream(self._link)
+            add_InspectionServicer_to_server(InspectionService(agent), self._server)
+        self._server.add_generic_rpc_handlers((_Streams(streams),))
 
     def bind(self, address: str, credentials: LinkCredentials) -> int | None:
         """Take the address; the port, or None if it cannot be had."""
@@ -120,7 +121,11 @@ class RpcServer:
         await self._agent.links.accept(context)
 
     async def _connect(self, _: Any, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        await self._agent.serve_client(GrpcWire(context), frames)
+        await self._agent.serve_client(GrpcWire(context), frames, self._door)
+
+
+def _stream(handler: Callable[..., Awaitable[None]]) -> grpc.RpcMethodHandler[Any, Any]:
+    return grpc.stream_stream_rpc_method_handler(handler, unchanged, unchanged)
 
 
 class _Streams(grpc.GenericRpcHandler):

@@ -38,6 +38,25 @@ def add_commands(commands: Commands) -> None:
             "failed.",
         )
     )
+    add_command(
+        actions,
+        "executor",
+        become_executor,
+        summary="be an executor, where Spark on Kubernetes starts one",
+        description="Be an executor of Spark on Kubernetes: what Spark says in the environment of "
+        "the container that it asked for.",
+    )
+
+
+def become_executor(_: argparse.Namespace) -> int:
+    from analytics import errors, executor
+
+    try:
+        return executor.become_executor()
+    except errors.AnalyticsUsageError as error:
+        raise UsageError(str(error)) from None
+    except errors.AnalyticsError as error:
+        raise CommandError(str(error)) from None
 
 
 def run_jobs(arguments: argparse.Namespace) -> int:
@@ -49,6 +68,8 @@ def run_jobs(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     except errors.AnalyticsError as error:
         raise CommandError(str(error)) from None
+    finally:
+        command.end_spark()
 
 
 def show_status(arguments: argparse.Namespace) -> int:

@@ -97,6 +97,7 @@ class ClientCore:
         self._secret = secret
         # The broker that has the session, and the one that is being tried.
         self._broker_address = ""
+        self._broker_id = ""
         self._connecting_to = ""
         # Hellos said so far.
         self._attempts = 0
@@ -147,6 +148,7 @@ class ClientCore:
             clean=self._wishes.clean and not self.reading.session_id,
             session_id=self.reading.session_id,
             former_broker=self._broker_address,
+            former_broker_id=self._broker_id,
             redirected=redirected,
             movable=self._wishes.movable,
             publisher_secret=self._secret,
@@ -170,6 +172,7 @@ class ClientCore:
     def _greeted(self, welcome: Welcome) -> Iterator[Item]:
         self.welcome = welcome
         self._broker_address = self._connecting_to
+        self._broker_id = welcome.broker_id
         missing, excess = self.reading.greeted(welcome)
         yield welcome
         for pattern in self.reading.without_place(missing):

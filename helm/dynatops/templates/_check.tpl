@@ -20,12 +20,28 @@
 {{- if not (or .autoscaling.targetCPUUtilizationPercentage .autoscaling.metrics) }}{{ $problems = append $problems "broker.autoscaling needs targetCPUUtilizationPercentage or metrics" }}{{ end -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.broker.outside -}}
+{{- if .enabled -}}
+{{- if not .advertise }}{{ $problems = append $problems "broker.outside needs advertise: what clients outside reach a broker at, such as broker-{ordinal}.events.example.org:7400" }}
+{{- else if not (or (contains "{ordinal}" .advertise) (contains "{nodePort}" .advertise) (eq (include "dynatops.brokersMax" $) "1")) }}{{ $problems = append $problems (printf "broker.outside.advertise (%s) is the same for all brokers: have {ordinal} or {nodePort} in it" .advertise) }}{{ end -}}
+{{- if and (eq .type "NodePort") (not .nodePort) }}{{ $problems = append $problems "broker.outside.type NodePort needs nodePort: that of the service for all; brokers have the next ones" }}{{ end -}}
+{{- if and (ne .type "NodePort") (or .nodePort (contains "{nodePort}" .advertise)) }}{{ $problems = append $problems "broker.outside.nodePort, and {nodePort} in advertise, are for type NodePort" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.manager.policy -}}
+{{- if not .Values.manager.enabled }}{{ $problems = append $problems "manager.policy needs manager.enabled" }}{{ end -}}
+{{- end -}}
 {{- $redis := include "dynatops.redisUrl" . -}}
 {{- if and .Values.redis.url .Values.redis.internal.enabled }}{{ $problems = append $problems "redis.url and redis.internal.enabled: one of them" }}{{ end -}}
 {{- if and .Values.manager.enabled (not $redis) }}{{ $problems = append $problems "managers keep their state in Redis: set redis.url, or leave redis.internal.enabled alone, or manager.enabled=false" }}{{ end -}}
 {{- if and .Values.broker.advice (not $redis) }}{{ $problems = append $problems "broker.advice needs redis.url or redis.internal.enabled=true" }}{{ end -}}
 {{- if .Values.analytics.enabled -}}
 {{- if not .Values.lake.url }}{{ $problems = append $problems "analytics read the lake: set lake.url" }}{{ end -}}
+{{- if not (hasPrefix "local" .Values.analytics.spark.master) -}}
+{{- range $key, $url := dict "lake.url" .Values.lake.url "analytics.output" .Values.analytics.output -}}
+{{- if and (or (hasPrefix "file:" $url) (hasPrefix "/" $url)) (not $.Values.lake.existingClaim) }}{{ $problems = append $problems (printf "%s is a folder (%s), and executors of %s are not where it is: name an object store, or a claim that all mount (lake.existingClaim)" $key $url $.Values.analytics.spark.master) }}{{ end -}}
+{{- end -}}
+{{- end -}}
 {{- if not .Values.analytics.output }}{{ $problems = append $problems "set analytics.output: where results and state go, a folder of these jobs alone" }}{{ end -}}
 {{- end -}}
 {{- if .Values.manager.ingress.enabled -}}

