@@ -1,35 +1,39 @@
-"""What is compared: broker networks, behind one interface, and the rules of counting for all of them.
+"""What is compared: broker networks, behind one interface, and the rules of counting for all of
+them.
 
-A user is put on a broker by a *selection* (`selections.py`); what is left for a network to see is which
-broker subscribes to which topic, and how that changes. Brokers and topics are numbers; nothing here knows
-of users.
+A user is put on a broker by a *selection* (`selections.py`); what is left for a network to see is
+which broker subscribes to which topic, and how that changes. Brokers and topics are numbers;
+nothing here knows of users.
 
 The rules of counting:
 
-1. A message is what one broker sends to another, once for each broker that it passes (an overlay hop).
-   What a broker says to itself costs nothing, and neither does what passes between broker and user:
-   it is the same for all systems.
-2. *Subscription management* is every message that a change of brokers' subscriptions causes: to find the
-   tree or the neighbours, to be let in, to be told so, to leave. Requests of one instant for one topic are
-   not merged: each change of a (broker, topic) pair is paid for as if it came alone, in the order
-   leaves, then joins, each in the order given. A join of a pair that is joined, or a leave of one that is
-   not, is a mistake (`ValueError`). Messages within clusters come on top of it; selections count them.
-3. *Links changed* counts links of an overlay that is mended or built anew (topic-connected overlays): one
-   for each link that is there after and was not before, or the other way round. It is such systems'
-   reconfiguration overhead, as the paper assumes (DYNATOPS IV-B), and no part of rule 2.
-4. *Reconfiguration* is every message of a reconfiguration protocol: of brokers with the manager, and
-   among each other, until trees are as they should be.
-5. *Notification overhead* of a publication is `way + spread`: messages from the publisher's broker to
-   where the topic's tree begins, and those that spread it to all subscribing brokers, relays among them.
-   (Eq. 2 leaves the way out of the cost; IV-B measures 'messages to deliver event publications'.)
+1. A message is what one broker sends to another, once for each broker that it passes (an overlay
+   hop). What a broker says to itself costs nothing, and neither does what passes between broker
+   and user: it is the same for all systems.
+2. *Subscription management* is every message that a change of brokers' subscriptions causes: to
+   find the tree or the neighbours, to be let in, to be told so, to leave. Requests of one instant
+   for one topic are not merged: each change of a (broker, topic) pair is paid for as if it came
+   alone, in the order leaves, then joins, each in the order given. A join of a pair that is
+   joined, or a leave of one that is not, is a mistake (`ValueError`). Messages within clusters
+   come on top of it; selections count them.
+3. *Links changed* counts links of an overlay that is mended or built anew (topic-connected
+   overlays): one for each link that is there after and was not before, or the other way round. It
+   is such systems' reconfiguration overhead, as the paper assumes (DYNATOPS IV-B), and no part of
+   rule 2.
+4. *Reconfiguration* is every message of a reconfiguration protocol: of brokers with the manager,
+   and among each other, until trees are as they should be.
+5. *Notification overhead* of a publication is `way + spread`: messages from the publisher's
+   broker to where the topic's tree begins, and those that spread it to all subscribing brokers,
+   relays among them. (Eq. 2 leaves the way out of the cost; IV-B measures 'messages to deliver
+   event publications'.)
 6. *Notification delay* of a subscribing broker is the sum of the delays of the hops from the
    publisher's broker to it, over the way, too; that broker itself, if it subscribes, has what the
-   system's own way back to it takes (0 where the system delivers at once to its own users). A hop costs
-   `Sites.delays(a, b)`: a round trip, as the paper takes it. Figures of users add the round trips
-   between user and broker on both ends.
-7. Nothing is free because it is convenient: whatever a system must be told for its structures (states of
-   neighbours, representatives) is counted where its paper sends a message for it, and where the paper is
-   silent the module says what was assumed.
+   system's own way back to it takes (0 where the system delivers at once to its own users). A hop
+   costs `Sites.delays(a, b)`: a round trip, as the paper takes it. Figures of users add the round
+   trips between user and broker on both ends.
+7. Nothing is free because it is convenient: whatever a system must be told for its structures
+   (states of neighbours, representatives) is counted where its paper sends a message for it, and
+   where the paper is silent the module says what was assumed.
 """
 
 from __future__ import annotations
@@ -41,10 +45,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-type Ints = NDArray[np.int32]
-type Floats = NDArray[np.float64]
-type Pairs = NDArray[np.int32]
-"""(n, 2): a broker and a topic in each row."""
+Ints = NDArray[np.int32]
+Floats = NDArray[np.float64]
+# (n, 2): a broker and a topic in each row.
+Pairs = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +133,8 @@ class Rearranging(BrokerNetwork, Protocol):
     """A network that is rearranged from time to time, by how much is published."""
 
     def rearrange(self, publications: Floats, period: float) -> int:
-        """Once every period (T_free), with how much is expected of each topic until the next; returns
-        the messages of the reconfiguration, 0 if there was none."""
+        """Once every period (T_free), with how much is expected of each topic until the next;
+        returns the messages of the reconfiguration, 0 if there was none."""
 
 
 def pairs(rows: Iterable[tuple[int, int]]) -> Pairs:
