@@ -51,6 +51,8 @@ def _poisson(spec: RunSpec, scale: float, seed: int) -> Metrics:
 def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
     parameters = dict(spec.parameters)
     kind: SystemKind = SYSTEMS[str(parameters["system"])]
+    if kind.adapt is not None:
+        workload = kind.adapt(workload)
     defaults = Options()
     options = Options(
         cluster_size=int(parameters.get("c", defaults.cluster_size)),

@@ -133,13 +133,17 @@ class StaticSelection(_Users):
 
 
 class PlaceSelection(_Users):
-    """The broker of the cell where the user is ('location-based'); in each cell is one."""
+    """The broker that is responsible for the cell where the user is ('location-based')."""
+
+    def __init__(self, users: int, brokers: int, broker_of_cell: Ints) -> None:
+        super().__init__(users, brokers)
+        self._broker_of_cell = broker_of_cell.tolist()
 
     def advance(self, at_h: float) -> None:
         pass
 
     def apply(self, change: UserChange) -> list[BrokerChange]:
-        return self._settle(change, change.cell)
+        return self._settle(change, self._broker_of_cell[change.cell])
 
 
 # ---- similarity ----------------------------------------------------------------------------------

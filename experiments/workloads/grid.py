@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints, Sites, Topics
+from experiments.systems.system import Floats, Sites, Topics
 
 ROWS, COLUMNS = 20, 60
 # A cell is a degree wide, about 100 km.
@@ -50,21 +50,28 @@ class Grid:
         return found
 
     def sites(self, seed: int) -> Sites:
-        places = self.places()
-        distance = np.hypot(*(places[:, None, :] - places[None, :, :]).transpose(2, 0, 1))
-        chance = np.random.default_rng([seed, 1]).normal(1.0, _RTT_SPREAD, distance.shape)
-        # As long there as back.
-        chance = np.triu(chance, 1)
-        chance = np.clip(chance + chance.T, 1 - 2 * _RTT_SPREAD, 1 + 2 * _RTT_SPREAD)
-        rtt = RTT_MS_LEAST + RTT_MS_PER_CELL * distance * chance
-        np.fill_diagonal(rtt, 0.0)
-        return Sites(places, rtt)
+        """A broker in each cell."""
+        return sites_at(self.places(), seed)
 
     def topics(self) -> Topics:
         names = tuple(f"cell/{i // self.columns}/{i % self.columns}" for i in range(len(self)))
         return Topics(names, self.places())
 
-    def access_ms(self, users_cells: Ints, brokers: Ints, sites: Sites) -> Floats:
-        """Round trips between users and brokers: users are in cells, and so is a broker of each."""
-        found: Floats = np.maximum(sites.rtt_ms[users_cells, brokers], RTT_MS_LEAST)
-        return found
+    def access_ms(self, sites: Sites, seed: int) -> Floats:
+        """[cell, broker]: round trips of a user in the cell."""
+        return _round_trips(self.places(), sites.places, seed)
+
+
+def sites_at(places: Floats, seed: int) -> Sites:
+    rtt = _round_trips(places, places, seed)
+    # As long there as back.
+    rtt = np.triu(rtt, 1)
+    return Sites(places, rtt + rtt.T)
+
+
+def _round_trips(here: Floats, there: Floats, seed: int) -> Floats:
+    distance = np.hypot(*(here[:, None, :] - there[None, :, :]).transpose(2, 0, 1))
+    chance = np.random.default_rng([seed, 1]).normal(1.0, _RTT_SPREAD, distance.shape)
+    chance = chance.clip(1 - 2 * _RTT_SPREAD, 1 + 2 * _RTT_SPREAD)
+    found: Floats = RTT_MS_LEAST + RTT_MS_PER_CELL * distance * chance
+    return found

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from experiments.systems.system import Floats, Ints, Sites, Topics
-from experiments.workloads.grid import Grid
+from experiments.workloads.grid import Grid, sites_at
 from experiments.workloads.made_up_visits import USERS, made_up_visits
 from experiments.workloads.visits import DAY_H, Visits
 from experiments.workloads.workload import Published, Step, UserChange
@@ -38,13 +38,23 @@ class LocationWorkload:
     settled_h: float
     end_h: float
     events_per_user_and_hour: float = EVENTS_PER_USER_AND_HOUR
+    # [cell] -> the broker that is responsible for users there.
+    broker_of_cell: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     friends: Ints = field(init=False)
     # [user] -> the cell where it is; -1: not there yet.
     cell_of: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         self.friends = _friends(self.visits.users, np.random.default_rng([self.seed, 2]))
+        if not len(self.broker_of_cell):
+            self.broker_of_cell = np.arange(len(self.grid), dtype=np.int32)
+        self._access_ms = self.grid.access_ms(self.sites, self.seed)
         self._forget()
+
+    def with_brokers(self, places: Floats, broker_of_cell: Ints) -> LocationWorkload:
+        """The same users and topics, with brokers elsewhere."""
+        sites = sites_at(places, self.seed)
+        return replace(self, sites=sites, broker_of_cell=broker_of_cell)
 
     @classmethod
     def made_up(cls, scale: float, seed: int) -> LocationWorkload:
@@ -91,7 +101,8 @@ class LocationWorkload:
         return [Published(u, int(self.cell_of[u]), int(self.cell_of[u])) for u in drawn]
 
     def access_ms(self, cells: Ints, brokers: Ints) -> Floats:
-        return self.grid.access_ms(cells, brokers, self.sites)
+        found: Floats = self._access_ms[cells, brokers]
+        return found
 
 
 def _friends(users: int, rng: np.random.Generator) -> Ints:

@@ -66,8 +66,11 @@ class PoissonWorkload:
     sites: Sites = field(init=False)
     topics: Topics = field(init=False)
     settled_h: float = 0.0
+    broker_of_cell: Ints = field(init=False)
 
     def __post_init__(self) -> None:
+        # One cell, of no matter.
+        self.broker_of_cell = np.zeros(1, dtype=np.int32)
         self.sites = Sites.equal(self.brokers)
         self.topics = Topics(tuple(map(topic_name, range(self.topic_count))))
 

@@ -46,6 +46,9 @@ class Workload(Protocol):
     settled_h: float
     end_h: float
 
+    # [cell] -> the broker that is responsible for users there.
+    broker_of_cell: Ints
+
     def steps(self) -> Iterator[Step]: ...
 
     def rates(self) -> Floats:
