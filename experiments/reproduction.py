@@ -106,8 +106,23 @@ def measure_all(
     todo = [(spec, seed) for spec, seed in work if results.get(spec, seed) is None]
     done = len(work) - len(todo)
     progress(done, len(work), "")
-    if not todo:
-        return
+    if jobs == 1:
+        for spec, seed in todo:
+            results.add(spec, seed, _timed(spec, results.scale, seed))
+            done += 1
+            progress(done, len(work), f"{spec.key} seed {seed}")
+    elif todo:
+        _measure_side_by_side(todo, results, jobs, progress, len(work))
+
+
+def _measure_side_by_side(
+    todo: Sequence[tuple[RunSpec, int]],
+    results: ResultsFile,
+    jobs: int,
+    progress: Progress,
+    total: int,
+) -> None:
+    done = total - len(todo)
     # Fresh processes: what compiled code and threads of the parent hold does not matter there.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_ignore_interrupts) as pool:
@@ -119,7 +134,7 @@ def measure_all(
                 spec, seed = futures[future]
                 results.add(spec, seed, future.result())
                 done += 1
-                progress(done, len(work), f"{spec.key} seed {seed}")
+                progress(done, total, f"{spec.key} seed {seed}")
         except BaseException:
             for process in list((pool._processes or {}).values()):  # noqa: SLF001  # no other way
                 process.terminate()
@@ -140,8 +155,9 @@ def _timed(spec: RunSpec, scale: float, seed: int) -> Outcome:
 
 def judge_figure(figure: Figure, results: ResultsFile, seeds: Sequence[int]) -> Reproduced:
     """By what is in the results."""
+    specs = figure.runs(results.scale)
     rows, seconds = [], 0.0
-    for spec in figure.runs(results.scale):
+    for spec in specs:
         outcomes = [found for seed in seeds if (found := results.get(spec, seed)) is not None]
         if len(outcomes) < len(seeds):
             continue
@@ -150,12 +166,10 @@ def judge_figure(figure: Figure, results: ResultsFile, seeds: Sequence[int]) -> 
         metrics = {n: Measured(tuple(o.metrics[n] for o in outcomes)) for n in sorted(names)}
         rows.append(Row(spec, metrics))
     table = Table(tuple(rows))
-    judged = tuple((claim, _judged(claim, table)) for claim in figure.claims)
+    missing = len(specs) - len(rows)
+    reason = f"{missing} of {len(specs)} runs have not been made"
+    open_still = Judgement("", JudgedAs.OPEN, reason)
+    judged = tuple(
+        (claim, open_still if missing else claim.judge(table)) for claim in figure.claims
+    )
     return Reproduced(figure, results.scale, tuple(seeds), table, judged, seconds)
-
-
-def _judged(claim: Claim, table: Table) -> Judgement:
-    try:
-        return claim.judge(table)
-    except KeyError as missing:
-        return Judgement("", JudgedAs.OPEN, str(missing.args[0]))
