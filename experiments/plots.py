@@ -45,7 +45,7 @@ def _drawn(plot: Plot, rows: list[Row]) -> str:
 
     mpl.use("Agg")
     # The same rows are the same file.
-    style = {"svg.hashsalt": "dynatops", "svg.fonttype": "path", "font.size": 9.5}
+    style: Any = {"svg.hashsalt": "dynatops", "svg.fonttype": "path", "font.size": 9.5}
     with mpl.rc_context(style):
         from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
 

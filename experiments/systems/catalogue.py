@@ -26,7 +26,7 @@ from experiments.workloads.location import LocationWorkload
 from experiments.workloads.workload import Workload
 
 # `refine` ends by steps, not by time: a run can be repeated on any machine.
-REFINE_ITERATIONS_MAX = 300
+REFINE_ITERATIONS_MAX = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,10 +143,10 @@ def visits_of_file(path: Path, grid: Grid, area: Area | None = None) -> CheckinF
         bad.examples["outside the area"] = []
     if not inside.any():
         raise CheckinError(f"{path}: no check-in is inside the area; {bad}")
-    kept, user = np.unique(user[inside], return_inverse=True)
+    kept, owner = np.unique(user[inside], return_inverse=True)
     at_h = (at_s[inside] - at_s[inside].min()) / 3600.0
     cell = (row[inside] * grid.columns + column[inside]).astype(np.int32)
-    return CheckinFile(Visits.of(user.astype(np.int32), cell, at_h, len(kept)), bad)
+    return CheckinFile(Visits.of(owner.astype(np.int32), cell, at_h, len(kept)), bad)
 
 
 def _smallest(latitude: Floats, longitude: Floats) -> Area:
@@ -169,6 +169,7 @@ def _opened(path: Path) -> TextIO:
 def _checkins(lines: TextIO, bad: BadRows, path: Path) -> Iterator[Checkin]:
     first = lines.readline()
     rows: Iterator[list[str]]
+    columns: tuple[int, ...]
     if "\t" in first:
         columns, before = (0, 1, 2, 3), 0
         rows = csv.reader(_again(first, lines), delimiter="\t")

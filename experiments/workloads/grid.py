@@ -41,8 +41,8 @@ class Grid:
     def places(self) -> Floats:
         """[cell] -> the row and column of its middle."""
         cells = np.arange(len(self))
-        places: Floats = np.column_stack([cells // self.columns, cells % self.columns]) + 0.5
-        return places
+        found = np.column_stack([cells // self.columns, cells % self.columns]) + 0.5
+        return found.astype(np.float64)
 
     def distances_from(self, cell: int) -> Floats:
         places = self.places()

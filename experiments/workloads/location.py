@@ -90,10 +90,8 @@ class LocationWorkload:
 
     def rates(self) -> Floats:
         here = self.cell_of[self.cell_of >= 0]
-        found: Floats = self.events_per_user_and_hour * np.bincount(
-            here, minlength=len(self.topics)
-        )
-        return found
+        people = np.bincount(here, minlength=len(self.topics)).astype(np.float64)
+        return people * self.events_per_user_and_hour
 
     def publications(self, count: int, rng: np.random.Generator) -> list[Published]:
         there = np.flatnonzero(self.cell_of >= 0)

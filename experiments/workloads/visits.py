@@ -64,7 +64,8 @@ class Visits:
     def visits_of_pairs(self) -> Ints:
         """How often each user was in each of its cells."""
         codes = self.user.astype(np.int64) * (int(self.cell.max(initial=0)) + 1) + self.cell
-        return np.unique(codes, return_counts=True)[1].astype(np.int32)
+        counts: Ints = np.unique(codes, return_counts=True)[1].astype(np.int32)
+        return counts
 
     def statistics(self) -> VisitStatistics:
         durations, counts = self.durations_h(), self.visits_of_pairs()

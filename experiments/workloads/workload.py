@@ -39,15 +39,25 @@ class Published(NamedTuple):
 
 
 class Workload(Protocol):
-    users: int
-    sites: Sites
-    topics: Topics
-    # Steps until here bring users in; what happens in them is not measured.
-    settled_h: float
-    end_h: float
+    @property
+    def users(self) -> int: ...
 
-    # [cell] -> the broker that is responsible for users there.
-    broker_of_cell: Ints
+    @property
+    def sites(self) -> Sites: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def settled_h(self) -> float:
+        """Steps until here bring users in; what happens in them is not measured."""
+
+    @property
+    def end_h(self) -> float: ...
+
+    @property
+    def broker_of_cell(self) -> Ints:
+        """[cell] -> the broker that is responsible for users there."""
 
     def steps(self) -> Iterator[Step]: ...
 

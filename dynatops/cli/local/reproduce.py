@@ -31,7 +31,8 @@ def add_commands(commands: Commands) -> None:
         "ships, beside the systems that it was compared with; print what was measured, and "
         "whether each claim holds. What has been measured is kept: a run that was cut off goes on "
         "where it was.",
-        epilog="dynatops reproduce --list\n"
+        epilog="examples:\n"
+        "dynatops reproduce --list\n"
         "dynatops reproduce fig5\n"
         "dynatops reproduce fig7a --scale 0.1 --seeds 3 --jobs 2\n"
         "dynatops reproduce --all --scale 0.1 --report evaluation",
