@@ -99,7 +99,7 @@ class Upkeep:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class Dissemination:
     """What one publication costs, and when it comes where."""
 
     # Messages from the publisher's broker to where the tree begins.
@@ -121,7 +121,7 @@ class BrokerNetwork(Protocol):
     def change(self, joins: Pairs, leaves: Pairs) -> Upkeep:
         """These brokers subscribe to these topics, those no longer do."""
 
-    def publish(self, publisher: int, topic: int) -> Delivery:
+    def publish(self, publisher: int, topic: int) -> Dissemination:
         """A user of this broker publishes. Changes nothing."""
 
     @property

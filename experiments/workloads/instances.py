@@ -15,10 +15,10 @@ import heapq
 import math
 from random import Random
 
+from experiments.workloads.modes import modes_of
 from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import Instance
 
-MODE_TOPICS = 10
 MODE_TOPICS_DRAWN = 5
 PUBLICATIONS_MAX = 100
 # The paper does not say which it used.
@@ -62,10 +62,9 @@ def make_instance(
 
 def _choose(pattern: Pattern, topics: int, mean: int, sigma: float, rng: Random) -> set[int]:
     if pattern is Pattern.MULTIMODAL:
-        modes = -(-topics // MODE_TOPICS)
-        drawn = rng.sample(range(modes), min(modes, _spread(mean // MODE_TOPICS_DRAWN, rng)))
-        members = [range(i * MODE_TOPICS, min((i + 1) * MODE_TOPICS, topics)) for i in drawn]
-        return {t for m in members for t in rng.sample(m, min(MODE_TOPICS_DRAWN, len(m)))}
+        modes = modes_of(topics)
+        drawn = rng.sample(modes, min(len(modes), _spread(mean // MODE_TOPICS_DRAWN, rng)))
+        return {t for m in drawn for t in rng.sample(m, min(MODE_TOPICS_DRAWN, len(m)))}
     wanted = min(topics, _spread(mean, rng))
     if pattern is Pattern.UNIFORM:
         return set(rng.sample(range(topics), wanted))
