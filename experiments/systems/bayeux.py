@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.systems.route_trees import RouteTrees
-from experiments.systems.system import Delivery, Pairs, Sites, Topics, Upkeep
+from experiments.systems.system import Dissemination, Pairs, Sites, Topics, Upkeep
 from experiments.systems.tapestry import Ids, ids_of_keys, next_hops, surrogate_root
 from overlay.base.identifiers import key_of
 
@@ -49,7 +49,7 @@ class Bayeux:
             messages += int(hops[broker, root] + hops[root, broker])
         return Upkeep(messages)
 
-    def publish(self, publisher: int, topic: int) -> Delivery:
+    def publish(self, publisher: int, topic: int) -> Dissemination:
         return self._trees.publish(publisher, topic)
 
     @property

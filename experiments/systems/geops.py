@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.systems.route_trees import RouteTrees
-from experiments.systems.system import Delivery, Floats, Ints, Pairs, Sites, Topics, Upkeep
+from experiments.systems.system import Dissemination, Floats, Ints, Pairs, Sites, Topics, Upkeep
 
 CELLS_A_SIDE = 32
 
@@ -59,7 +59,7 @@ class GeoPS:
     def change(self, joins: Pairs, leaves: Pairs) -> Upkeep:
         return Upkeep(sum(links for *_pair, links in self._trees.changes(joins, leaves)))
 
-    def publish(self, publisher: int, topic: int) -> Delivery:
+    def publish(self, publisher: int, topic: int) -> Dissemination:
         return self._trees.publish(publisher, topic)
 
     @property

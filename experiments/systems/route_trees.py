@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from experiments.systems.route_tree_kernels import join, leave
 from experiments.systems.subscriptions import Subscriptions
-from experiments.systems.system import Delivery, Floats, Ints, Pairs, Sites
+from experiments.systems.system import Dissemination, Floats, Ints, Pairs, Sites
 
 Hops = NDArray[np.int32]
 
@@ -54,13 +54,13 @@ class RouteTrees:
             self._links[topic] += links if joining else -links
             yield broker, topic, links
 
-    def publish(self, publisher: int, topic: int) -> Delivery:
+    def publish(self, publisher: int, topic: int) -> Dissemination:
         """To the root, and from there down the whole tree: back to the publisher, too, if it
         subscribes."""
         root = self.root_of(topic)
         brokers = self._subscriptions.of_topic(topic)
         delays = self._delays[publisher, root] + self._delays[root, brokers]
-        return Delivery(
+        return Dissemination(
             int(self.hops[publisher, root]), int(self._links[topic]), brokers, np.asarray(delays)
         )
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from experiments.systems.greedy_merge import ALONE, all_connected, divide_and_conquer
 from experiments.systems.greedy_merge_kernels import Links, earliest
 from experiments.systems.subscriptions import Subscriptions
-from experiments.systems.system import Delivery, Ints, Pairs, Sites, Topics, Upkeep
+from experiments.systems.system import Dissemination, Ints, Pairs, Sites, Topics, Upkeep
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ class TopicConnected:
         self._changed[:] = False
         return changed
 
-    def publish(self, publisher: int, topic: int) -> Delivery:
+    def publish(self, publisher: int, topic: int) -> Dissemination:
         members = self._subscriptions.table[topic]
         brokers = self._subscriptions.of_topic(topic)
         if not brokers.size:
-            return Delivery(0, 0, brokers, np.zeros(0))
+            return Dissemination(0, 0, brokers, np.zeros(0))
         first, away = publisher, 0.0
         if not members[publisher]:
             first = int(brokers[self._sites.rtt_ms[publisher, brokers].argmin()])
@@ -109,7 +109,7 @@ class TopicConnected:
         spread = len(brokers) - 1
         if self._flooding:
             spread = int(self.links[np.ix_(brokers, brokers)].sum()) - spread
-        return Delivery(int(first != publisher), spread, brokers, away + when[brokers])
+        return Dissemination(int(first != publisher), spread, brokers, away + when[brokers])
 
     @property
     def greatest_degree(self) -> int:
