@@ -75,7 +75,7 @@ def _representatives(table: Links, parts: Ints) -> NDArray[np.bool_]:
     chosen[parts == ALONE] = True
     for part in np.unique(parts[~chosen]):
         members = np.flatnonzero(parts == part)
-        wanted: Links = table[:, members].any(axis=1)
+        wanted = np.logical_or.reduce(table[:, members], axis=1)
         while wanted.any():
             adds = (table[:, members] & wanted[:, None]).sum(axis=0)
             best = members[adds.argmax()]

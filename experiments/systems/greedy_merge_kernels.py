@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dynatops.kit.compiled import inlined, kernel
+from dynatops.kit.compiled import kernel
 from experiments.systems.system import Floats, Ints
 
 Links = NDArray[np.bool_]
@@ -85,7 +85,7 @@ def _gains(components: Ints, allowed: Links) -> Ints:
     return gains
 
 
-@inlined
+@kernel
 def _join(components: Ints, gains: Ints, allowed: Links, a: int, b: int) -> None:
     brokers, topics = components.shape
     for topic in range(topics):
