@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.figures.figure import Figure, Plot, Row, Table
+from experiments.figures.figure import Figure, FigureRow, Plot, Table
 from experiments.systems.catalogue import SYSTEMS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def draw_plots(figure: Figure, table: Table, folder: Path) -> list[str]:
     return names
 
 
-def _drawn(plot: Plot, rows: list[Row]) -> str:
+def _drawn(plot: Plot, rows: list[FigureRow]) -> str:
     import matplotlib as mpl  # noqa: PLC0415  # large, and not installed everywhere
 
     mpl.use("Agg")
@@ -63,7 +63,7 @@ def _drawn(plot: Plot, rows: list[Row]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _bars(axes: Axes, plot: Plot, rows: list[Row]) -> None:
+def _bars(axes: Axes, plot: Plot, rows: list[FigureRow]) -> None:
     names = [title_of(row.spec["system"]) for row in rows]
     measured = [row.metrics[plot.metric] for row in rows]
     places = range(len(rows))[::-1]
@@ -79,9 +79,9 @@ def _bars(axes: Axes, plot: Plot, rows: list[Row]) -> None:
     axes.set_xlabel(plot.label)
 
 
-def _lines(axes: Axes, plot: Plot, rows: list[Row]) -> None:
+def _lines(axes: Axes, plot: Plot, rows: list[FigureRow]) -> None:
     assert plot.x is not None
-    lines: dict[object, list[Row]] = {}
+    lines: dict[object, list[FigureRow]] = {}
     for row in rows:
         lines.setdefault(dict(row.spec.parameters).get(plot.lines), []).append(row)
     ticks = sorted({dict(r.spec.parameters)[plot.x] for r in rows if _has(r, plot.x)}, key=_by_kind)
@@ -127,7 +127,7 @@ def _lines(axes: Axes, plot: Plot, rows: list[Row]) -> None:
         axes.legend(frameon=False, fontsize=8.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _has(row: Row, parameter: str) -> bool:
+def _has(row: FigureRow, parameter: str) -> bool:
     return parameter in dict(row.spec.parameters)
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from experiments.figures.figure import (
     Claim,
     Figure,
+    FigureRow,
     JudgedAs,
     Judgement,
     Measured,
-    Row,
     RunSpec,
     Table,
 )
@@ -70,7 +70,7 @@ class Reproduced:
         return JudgedAs.FAILS if found == {JudgedAs.FAILS} else JudgedAs.PARTLY
 
 
-def _row_as_json(row: Row, metrics: Sequence[str]) -> dict[str, object]:
+def _row_as_json(row: FigureRow, metrics: Sequence[str]) -> dict[str, object]:
     cells: dict[str, object] = {"run": row.spec.kind, **dict(row.spec.parameters)}
     for metric in metrics:
         measured = row.metrics.get(metric)
@@ -164,7 +164,7 @@ def judge_figure(figure: Figure, results: ResultsFile, seeds: Sequence[int]) -> 
         seconds += sum(outcome.seconds for outcome in outcomes)
         names = set(outcomes[0].metrics).intersection(*(o.metrics for o in outcomes))
         metrics = {n: Measured(tuple(o.metrics[n] for o in outcomes)) for n in sorted(names)}
-        rows.append(Row(spec, metrics))
+        rows.append(FigureRow(spec, metrics))
     table = Table(tuple(rows))
     missing = len(specs) - len(rows)
     reason = f"{missing} of {len(specs)} runs have not been made"

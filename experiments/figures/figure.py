@@ -58,7 +58,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     spec: RunSpec
     metrics: Mapping[str, Measured]
 
@@ -70,13 +70,13 @@ class Row:
 class Table:
     """All rows of a figure."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
 
-    def where(self, **parameters: Parameter) -> list[Row]:
+    def where(self, **parameters: Parameter) -> list[FigureRow]:
         wanted = parameters.items()
         return [row for row in self.rows if wanted <= dict(row.spec.parameters).items()]
 
-    def one(self, **parameters: Parameter) -> Row:
+    def one(self, **parameters: Parameter) -> FigureRow:
         rows = self.where(**parameters)
         if not rows:
             raise KeyError(f"no row with {parameters}")

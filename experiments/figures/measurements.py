@@ -14,7 +14,8 @@ from experiments.workloads import instances
 from experiments.workloads.grid import Grid
 from experiments.workloads.location import LocationWorkload
 from experiments.workloads.made_up_visits import USERS, made_up_visits
-from experiments.workloads.poisson import Pattern, PoissonWorkload
+from experiments.workloads.patterns import Pattern
+from experiments.workloads.poisson import PoissonWorkload
 from experiments.workloads.workload import Workload
 from reconfig_manager.placement.problem import Objective, PlacementProblem, Task
 from reconfig_manager.solvers import SOLVERS
@@ -74,7 +75,7 @@ def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
 
 
 def _problem(spec: RunSpec, seed: int) -> PlacementProblem:
-    pattern = instances.Pattern(str(spec["pattern"]))
+    pattern = Pattern(str(spec["pattern"]))
     brokers, topics = int(spec["brokers"]), int(spec["topics"])
     return instances.make_instance(brokers, topics, pattern, seed).problem()
 

@@ -51,7 +51,7 @@ class UserSelection(Protocol):
         """A user and a topic that it follows, for all of them, by topic."""
 
 
-class _Counts:
+class _PairCounts:
     """How many users of each broker subscribe to each topic."""
 
     def __init__(self, brokers: int) -> None:
@@ -77,7 +77,7 @@ class _Counts:
         self.loads[broker] -= len(topics)
 
 
-class _Users:
+class _PlacedUsers:
     """Users at brokers, with what they follow; moving is with all of it: first there, then no
     more here, so that nothing is missed."""
 
@@ -85,7 +85,7 @@ class _Users:
         self.messages = 0
         self.handovers = 0
         self.broker_of = np.full(users, -1, dtype=np.int32)
-        self._counts = _Counts(brokers)
+        self._counts = _PairCounts(brokers)
         self._follows: list[frozenset[int]] = [frozenset()] * users
 
     def loads(self) -> Ints:
@@ -117,7 +117,7 @@ class _Users:
         return out
 
 
-class StaticSelection(_Users):
+class StaticSelection(_PlacedUsers):
     """Every user has a broker for ever, drawn by chance."""
 
     def __init__(self, users: int, brokers: int, seed: int) -> None:
@@ -132,7 +132,7 @@ class StaticSelection(_Users):
         return self._settle(change, int(self._drawn[change.user]))
 
 
-class PlaceSelection(_Users):
+class PlaceSelection(_PlacedUsers):
     """The broker that is responsible for the cell where the user is ('location-based')."""
 
     def __init__(self, users: int, brokers: int, broker_of_cell: Ints) -> None:
@@ -203,7 +203,7 @@ def _key(topic: int) -> int:
     return key_of(f"topic {topic}")
 
 
-class SimilaritySelection(_Users):
+class SimilaritySelection(_PlacedUsers):
     """The `Selection` that brokers run, one for each broker (DYNATOPS III-B, Algorithm 1).
 
     A user belongs to a cluster: that of the broker of the cell where it is or, where there are no

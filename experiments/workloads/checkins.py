@@ -23,7 +23,7 @@ from typing import TextIO
 
 import numpy as np
 
-from experiments.systems.system import Floats
+from experiments.sites import Floats
 from experiments.workloads.grid import Grid
 from experiments.workloads.visits import Visits
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.systems.system import Floats, Sites, Topics
+from experiments.sites import Floats, Sites, Topics
 
 ROWS, COLUMNS = 20, 60
 # A cell is a degree wide, about 100 km.

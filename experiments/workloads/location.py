@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints, Sites, Topics
+from experiments.sites import Floats, Ints, Sites, Topics
 from experiments.workloads.grid import Grid, sites_at
 from experiments.workloads.made_up_visits import USERS, made_up_visits
 from experiments.workloads.visits import DAY_H, Visits
-from experiments.workloads.workload import Published, Step, UserChange
+from experiments.workloads.workload import Step, UserChange, UserPublication
 
 FRIENDS = 4
 STEP_H = 1.0
@@ -93,10 +93,10 @@ class LocationWorkload:
         people = np.bincount(here, minlength=len(self.topics)).astype(np.float64)
         return people * self.events_per_user_and_hour
 
-    def publications(self, count: int, rng: np.random.Generator) -> list[Published]:
+    def publications(self, count: int, rng: np.random.Generator) -> list[UserPublication]:
         there = np.flatnonzero(self.cell_of >= 0)
         drawn = rng.choice(there, count).tolist()
-        return [Published(u, int(self.cell_of[u]), int(self.cell_of[u])) for u in drawn]
+        return [UserPublication(u, int(self.cell_of[u]), int(self.cell_of[u])) for u in drawn]
 
     def access_ms(self, cells: Ints, brokers: Ints) -> Floats:
         found: Floats = self._access_ms[cells, brokers]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints
+from experiments.sites import Floats, Ints
 
 DAY_H = 24.0
 WEEK_H = 7 * DAY_H

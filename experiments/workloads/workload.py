@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints, Sites, Topics
+from experiments.sites import Floats, Ints, Sites, Topics
 
 
 class UserChange(NamedTuple):
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     changes: list[UserChange]
 
 
-class Published(NamedTuple):
+class UserPublication(NamedTuple):
     """A publication: by whom, where the user is, and on which topic."""
 
     user: int
@@ -64,7 +64,7 @@ class Workload(Protocol):
     def rates(self) -> Floats:
         """[topic] -> events an hour, as the last step has left it."""
 
-    def publications(self, count: int, rng: np.random.Generator) -> list[Published]:
+    def publications(self, count: int, rng: np.random.Generator) -> list[UserPublication]:
         """Some of what is published now, drawn as it happens."""
 
     def access_ms(self, cells: Ints, brokers: Ints) -> Floats:

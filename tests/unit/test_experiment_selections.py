@@ -20,7 +20,8 @@ from experiments.systems.selections import (
 from experiments.workloads.grid import Grid
 from experiments.workloads.location import LocationWorkload
 from experiments.workloads.made_up_visits import made_up_visits
-from experiments.workloads.poisson import Pattern, PoissonWorkload
+from experiments.workloads.patterns import Pattern
+from experiments.workloads.poisson import PoissonWorkload
 from experiments.workloads.workload import UserChange, Workload
 
 GRID = Grid(3, 9)

@@ -19,12 +19,8 @@ from experiments.workloads.grid import Grid
 from experiments.workloads.location import FRIENDS, LocationWorkload
 from experiments.workloads.made_up_visits import made_up_visits
 from experiments.workloads.modes import MODE_TOPICS
-from experiments.workloads.poisson import (
-    TOPICS_PER_USER,
-    Pattern,
-    PoissonWorkload,
-    pattern_weights,
-)
+from experiments.workloads.patterns import Pattern, pattern_weights
+from experiments.workloads.poisson import TOPICS_PER_USER, PoissonWorkload
 from experiments.workloads.visits import Visits
 from experiments.workloads.workload import Workload
 
