@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.figures.figure import Figure, FigureRow, Plot, Table
+from experiments.figures.figure import Figure, FigureRow, FigureTable, Plot
 from experiments.systems.catalogue import SYSTEMS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def plot_name(figure: Figure, number: int) -> str:
     return f"{figure.name}-{number + 1}.svg" if len(figure.plots) > 1 else f"{figure.name}.svg"
 
 
-def draw_plots(figure: Figure, table: Table, folder: Path) -> list[str]:
+def draw_plots(figure: Figure, table: FigureTable, folder: Path) -> list[str]:
     """One file each; those of which nothing has been measured are left out."""
     names = []
     for number, plot in enumerate(figure.plots):

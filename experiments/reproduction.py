@@ -13,11 +13,11 @@ from experiments.figures.figure import (
     Claim,
     Figure,
     FigureRow,
+    FigureTable,
     JudgedAs,
     Judgement,
     Measured,
     RunSpec,
-    Table,
 )
 from experiments.figures.measurements import measure
 from experiments.results import Outcome, ResultsFile
@@ -35,7 +35,7 @@ class Reproduced:
     figure: Figure
     scale: float
     seeds: tuple[int, ...]
-    table: Table
+    table: FigureTable
     judgements: tuple[tuple[Claim, Judgement], ...]
     # Of all its runs, as measured: one after the other.
     seconds: float
@@ -165,7 +165,7 @@ def judge_figure(figure: Figure, results: ResultsFile, seeds: Sequence[int]) -> 
         names = set(outcomes[0].metrics).intersection(*(o.metrics for o in outcomes))
         metrics = {n: Measured(tuple(o.metrics[n] for o in outcomes)) for n in sorted(names)}
         rows.append(FigureRow(spec, metrics))
-    table = Table(tuple(rows))
+    table = FigureTable(tuple(rows))
     missing = len(specs) - len(rows)
     reason = f"{missing} of {len(specs)} runs have not been made"
     open_still = Judgement("", JudgedAs.OPEN, reason)

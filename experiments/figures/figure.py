@@ -67,7 +67,7 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FigureTable:
     """All rows of a figure."""
 
     rows: tuple[FigureRow, ...]
@@ -96,7 +96,7 @@ class Claim:
 
     text: str
     expected: str
-    judge: Callable[[Table], Judgement]
+    judge: Callable[[FigureTable], Judgement]
     # Ours and not the paper's: a gain beside it.
     is_ours: bool = False
 

@@ -8,12 +8,12 @@ from itertools import pairwise
 from experiments.figures.figure import (
     Claim,
     Figure,
+    FigureTable,
     JudgedAs,
     Judgement,
     Parameter,
     Plot,
     RunSpec,
-    Table,
     judge_least,
     less_by,
     percent,
@@ -56,7 +56,7 @@ def _near(metric: str, wanted: float, slack: float) -> Claim:
         "above_week": "a tenth of all visits last over a week",
     }
 
-    def judge(table: Table) -> Judgement:
+    def judge(table: FigureTable) -> Judgement:
         found = table.one()[metric]
         verdict = JudgedAs.HOLDS if abs(found - wanted) <= slack else JudgedAs.FAILS
         return Judgement(percent(found), verdict, f"within {percent(slack)} of it counts as so")
@@ -64,7 +64,7 @@ def _near(metric: str, wanted: float, slack: float) -> Claim:
     return Claim(texts[metric], percent(wanted), judge)
 
 
-def _sizes(table: Table) -> Judgement:
+def _sizes(table: FigureTable) -> Judgement:
     row = table.one()
     visits, pairs = row["visits"], row["pairs"]
     ok = abs(visits / 450_000 - 1) < 0.1 and abs(pairs / 160_000 - 1) < 0.1
@@ -99,14 +99,16 @@ def _fig6a_runs(scale: float) -> list[RunSpec]:
     ]
 
 
-def _least_other(table: Table, metric: str, names: Sequence[str] = _OTHERS) -> tuple[str, float]:
+def _least_other(
+    table: FigureTable, metric: str, names: Sequence[str] = _OTHERS
+) -> tuple[str, float]:
     rows = [(name, row[metric]) for name in names for row in table.where(system=name)]
     if not rows:
         raise KeyError("no compared system")
     return min(rows, key=lambda pair: pair[1])
 
 
-def _less_management(table: Table) -> Judgement:
+def _less_management(table: FigureTable) -> Judgement:
     other, least = _least_other(table, "management")
     row = min(table.where(system="dynatops"), key=lambda row: row["management"])
     gain = less_by(row["management"], least)
@@ -114,7 +116,7 @@ def _less_management(table: Table) -> Judgement:
     return judge_least(gain, 0.4, text, f"{row['management']:,.0f} against {least:,.0f} an hour")
 
 
-def _falls_and_rises(table: Table) -> Judgement:
+def _falls_and_rises(table: FigureTable) -> Judgement:
     rows = sorted(table.where(system="dynatops"), key=lambda row: float(row.spec["c"]))
     values = [row["management"] for row in rows]
     least = values.index(min(values))
@@ -166,7 +168,7 @@ def _fig6b_runs(scale: float) -> list[RunSpec]:
     ]
 
 
-def _weight_repairs(table: Table) -> Judgement:
+def _weight_repairs(table: FigureTable) -> Judgement:
     worst = 0
     gains = []
     for c in CLUSTER_SIZES[1:]:
@@ -218,7 +220,7 @@ FIG6B = Figure(
 # ---- fig6c ---------------------------------------------------------------------------------------
 
 
-def _fewer_handovers(table: Table) -> Judgement:
+def _fewer_handovers(table: FigureTable) -> Judgement:
     reference = table.one(system="geops")["handovers"]
     rows = table.where(system="dynatops")
     row = min(rows, key=lambda row: row["handovers"])
@@ -273,7 +275,7 @@ def _delivery_runs(scale: float) -> list[RunSpec]:
 
 
 def _against(metric: str, system: str, names: Sequence[str], wanted: float, title: str) -> Claim:
-    def judge(table: Table) -> Judgement:
+    def judge(table: FigureTable) -> Judgement:
         other, least = _least_other(table, metric, names)
         ours = table.one(system=system)[metric]
         gain = less_by(ours, least)
@@ -284,7 +286,7 @@ def _against(metric: str, system: str, names: Sequence[str], wanted: float, titl
 
 
 def refine_claim(metric: str, **parameters: Parameter) -> Claim:
-    def judge(table: Table) -> Judgement:
+    def judge(table: FigureTable) -> Judgement:
         greedy = table.one(system="dynatops", **parameters)[metric]
         refined = table.one(system="dynatops-refine", **parameters)[metric]
         gain = less_by(refined, greedy)
@@ -330,7 +332,7 @@ FIG6E = Figure(
 
 
 def _improves(metric: str) -> Claim:
-    def judge(table: Table) -> Judgement:
+    def judge(table: FigureTable) -> Judgement:
         rows = sorted(table.where(system="dynatops"), key=lambda row: float(row.spec["c"]))
         values = [row[metric] for row in rows]
         gain = less_by(values[-1], values[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from experiments.figures.figure import (
     Claim,
     Figure,
+    FigureTable,
     JudgedAs,
     Judgement,
     Plot,
     RunSpec,
-    Table,
     less_by,
     percent,
 )
@@ -36,7 +36,7 @@ def _fig10_runs(scale: float) -> list[RunSpec]:
     ]
 
 
-def _always_positive(table: Table) -> Judgement:
+def _always_positive(table: FigureTable) -> Judgement:
     metrics = ("overhead_saved", "delay_saved")
     least = {metric: min(table.rows, key=lambda row: row[metric]) for metric in metrics}
     ok = sum(row[metric] > 0 for row in table.rows for metric in metrics)
@@ -50,7 +50,7 @@ def _always_positive(table: Table) -> Judgement:
     return Judgement(text, verdict, f"{ok} of {total} figures are positive")
 
 
-def _larger_for_modes(table: Table) -> Judgement:
+def _larger_for_modes(table: FigureTable) -> Judgement:
     wins = count = 0
     for row in table.where(pattern="uniform"):
         other = table.one(
@@ -62,7 +62,7 @@ def _larger_for_modes(table: Table) -> Judgement:
     return Judgement(f"larger at {wins} of {count} sizes", verdict, "by SSBR cost, w_d = 1")
 
 
-def _refine_saves(table: Table) -> Judgement:
+def _refine_saves(table: FigureTable) -> Judgement:
     gains = [less_by(1 - row["refine_saved"], 1 - row["saved"]) for row in table.rows]
     text = f"{percent(min(gains))} to {percent(max(gains))} less cost than DYNATOPS-Greedy's"
     verdict = JudgedAs.HOLDS if min(gains) >= 0 else JudgedAs.FAILS
@@ -130,7 +130,7 @@ def _table2_runs(scale: float) -> list[RunSpec]:
     ]
 
 
-def _as_quick(table: Table) -> Judgement:
+def _as_quick(table: FigureTable) -> Judgement:
     ratios = []
     for row in table.rows:
         paper_s = _PAPER_SECONDS[int(row.spec["brokers"]), int(row.spec["topics"])]
@@ -173,7 +173,7 @@ def _protocol_runs(scale: float) -> list[RunSpec]:
     ]
 
 
-def _within_bound(table: Table) -> Judgement:
+def _within_bound(table: FigureTable) -> Judgement:
     shares = [row["messages"] / row["bound"] for row in table.rows]
     ok = sum(share <= 1 for share in shares)
     verdict = JudgedAs.HOLDS if ok == len(shares) else JudgedAs.PARTLY if ok else JudgedAs.FAILS
@@ -181,7 +181,7 @@ def _within_bound(table: Table) -> Judgement:
     return Judgement(text, verdict, "with the constants a = 6, b = 1, c = 1 of a new manager")
 
 
-def _constants(table: Table) -> Judgement:
+def _constants(table: FigureTable) -> Judgement:
     shares = [row["messages_again"] / row["learnt"] for row in table.rows]
     text = ", ".join(
         f"{name} {sum(row[name] for row in table.rows) / len(table.rows):.2f}" for name in "abc"

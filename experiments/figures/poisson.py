@@ -5,12 +5,12 @@ from __future__ import annotations
 from experiments.figures.figure import (
     Claim,
     Figure,
+    FigureTable,
     JudgedAs,
     Judgement,
     Parameter,
     Plot,
     RunSpec,
-    Table,
     judge_least,
     less_by,
     percent,
@@ -58,7 +58,7 @@ def _rate_runs(scale: float) -> list[RunSpec]:
     return [poisson_run(name, rate) for name in _known() for rate in RATES]
 
 
-def _others(table: Table, metric: str, rate: float) -> tuple[str, float]:
+def _others(table: FigureTable, metric: str, rate: float) -> tuple[str, float]:
     found = [(n, r[metric]) for n in _OTHERS for r in table.where(system=n, rate=rate)]
     if not found:
         raise KeyError("no compared system")
@@ -66,7 +66,7 @@ def _others(table: Table, metric: str, rate: float) -> tuple[str, float]:
 
 
 def _less_at_every_rate(metric: str, wanted: float, text: str) -> Claim:
-    def judge(table: Table) -> Judgement:
+    def judge(table: FigureTable) -> Judgement:
         gains = []
         for rate in RATES:
             _, least = _others(table, metric, rate)
@@ -101,7 +101,7 @@ def _fig7a_runs(scale: float) -> list[RunSpec]:
     return [*_rate_runs(scale), *ablation]
 
 
-def _when_modes_change(table: Table) -> Judgement:
+def _when_modes_change(table: FigureTable) -> Judgement:
     gains = []
     for share in SHARES_OF_CHANGES:
         other = table.one(system="bayeux-static", mode_changes=share)["broker_changes"]
@@ -165,7 +165,7 @@ FIG7C = Figure(
 )
 
 
-def _less_reconfiguration(table: Table) -> Judgement:
+def _less_reconfiguration(table: FigureTable) -> Judgement:
     other = table.one(system="tco", rate=FAST)["reconfiguration"]
     ours = table.one(system="dynatops", rate=FAST)["reconfiguration"]
     gain = less_by(ours, other)
@@ -194,7 +194,7 @@ FIG7D = Figure(
 
 
 def _best_under_all(metric: str) -> Claim:
-    def judge(table: Table) -> Judgement:
+    def judge(table: FigureTable) -> Judgement:
         gains = {}
         for pattern in PATTERNS:
             rows = [r for n in _OTHERS for r in table.where(system=n, pattern=pattern)]
@@ -251,7 +251,7 @@ def _fig9_runs(scale: float) -> list[RunSpec]:
     ]
 
 
-def _ends(table: Table, metric: str) -> list[tuple[float, float]]:
+def _ends(table: FigureTable, metric: str) -> list[tuple[float, float]]:
     """Of both workloads: at the shortest and at the longest T_free."""
     ends = []
     for times in (_POISSON_FREE_H, _LOCATION_FREE_H):
@@ -260,7 +260,7 @@ def _ends(table: Table, metric: str) -> list[tuple[float, float]]:
     return ends
 
 
-def _slightly_worse(table: Table) -> Judgement:
+def _slightly_worse(table: FigureTable) -> Judgement:
     growths = [
         last / first - 1 for metric in ("delay", "overhead") for first, last in _ends(table, metric)
     ]
@@ -275,7 +275,7 @@ def _slightly_worse(table: Table) -> Judgement:
     return Judgement(text, verdict, "'slightly' is taken as 10% at most")
 
 
-def _far_fewer(table: Table) -> Judgement:
+def _far_fewer(table: FigureTable) -> Judgement:
     gains = [less_by(last, first) for first, last in _ends(table, "reconfiguration")]
     text = " and ".join(f"{percent(gain)} fewer" for gain in gains)
     return judge_least(min(gains), 0.5, text, "Poisson and location; 'far' is taken as half")
