@@ -30,7 +30,7 @@ def draw_plots(figure: Figure, table: FigureTable, folder: Path) -> list[str]:
     for number, plot in enumerate(figure.plots):
         rows = [
             row
-            for row in table.rows
+            for row in table.without(plot.without).rows
             if set(plot.only) <= set(row.spec.parameters) and plot.metric in row.metrics
         ]
         if rows:
@@ -117,9 +117,7 @@ def _lines(axes: Axes, plot: Plot, rows: list[FigureRow]) -> None:
         axes.set_xscale("log")
     axes.minorticks_off()
     axes.set_xticks([places[t] for t in ticks], [f"{t:g}" if numbers else str(t) for t in ticks])
-    if plot.logarithmic and min(row[plot.metric] for row in rows) > 0 and plot.metric != "saved":
-        axes.set_yscale("log")
-    else:
+    if min(row[plot.metric] for row in rows) >= 0:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.label)

@@ -76,6 +76,10 @@ class FigureTable:
         wanted = parameters.items()
         return [row for row in self.rows if wanted <= dict(row.spec.parameters).items()]
 
+    def without(self, parameter: str) -> FigureTable:
+        """The rows that do not vary this: an ablation has rows of its own."""
+        return FigureTable(tuple(r for r in self.rows if parameter not in dict(r.spec.parameters)))
+
     def one(self, **parameters: Parameter) -> FigureRow:
         rows = self.where(**parameters)
         if not rows:
@@ -112,9 +116,10 @@ class Plot:
     x_label: str = ""
     # The parameter whose values are lines; bars are of all rows.
     lines: str = "system"
-    logarithmic: bool = False
     # Rows with these parameters only.
     only: tuple[tuple[str, Parameter], ...] = ()
+    # Rows without this parameter only.
+    without: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

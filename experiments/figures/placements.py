@@ -88,7 +88,6 @@ FIG10 = Figure(
             x="brokers",
             x_label="brokers",
             lines="pattern",
-            logarithmic=True,
             only=(("topics", _FIXED),),
         ),
         Plot(
@@ -98,7 +97,6 @@ FIG10 = Figure(
             x="topics",
             x_label="topics",
             lines="pattern",
-            logarithmic=True,
             only=(("brokers", _FIXED),),
         ),
     ),

@@ -67,6 +67,7 @@ def _others(table: FigureTable, metric: str, rate: float) -> tuple[str, float]:
 
 def _less_at_every_rate(metric: str, wanted: float, text: str) -> Claim:
     def judge(table: FigureTable) -> Judgement:
+        table = table.without("mode_changes")
         gains = []
         for rate in RATES:
             _, least = _others(table, metric, rate)
@@ -80,14 +81,14 @@ def _less_at_every_rate(metric: str, wanted: float, text: str) -> Claim:
     return Claim(text, f">= {percent(wanted)}", judge)
 
 
-def _rate_plot(metric: str, title: str, label: str, *, logarithmic: bool = False) -> Plot:
+def _rate_plot(metric: str, title: str, label: str) -> Plot:
     return Plot(
         metric=metric,
         title=title,
         label=label,
         x="rate",
         x_label="changes of a user in an hour",
-        logarithmic=logarithmic,
+        without="mode_changes",
     )
 
 
