@@ -25,9 +25,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.placement.cost import CostedPlacement
 from reconfig_manager.placement.problem import PlacementProblem, Task
-from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.solvers.search_kernels import mean_change
 from reconfig_manager.solvers.warm_up import warm_up

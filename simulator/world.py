@@ -27,6 +27,7 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
+from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import on_client_bytes, take_output
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
@@ -71,7 +72,7 @@ class SimulatedBroker:
             world.overlay_settings,
             world.core_settings,
             Random(world.rng.getrandbits(64)),
-            BrokerOptions(world.access, saving=True),
+            BrokerOptions(world.access, world.selection, saving=True),
         )
         self.core.restore(self._disk.read(), self._now())
         world.network.attach(self.address, self._on_frame)
@@ -203,6 +204,8 @@ class World:
         self.overlay_settings = overlay_settings
         self.core_settings = core_settings
         self.access = simulated_access(core_settings)
+        # Of brokers that start from now on.
+        self.selection = SelectionSettings()
         self.brokers: dict[str, SimulatedBroker] = {}
         self.disks: dict[str, SimulatedDisk] = {}
         # Crashed brokers that will be started again.

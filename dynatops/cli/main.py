@@ -51,6 +51,7 @@ _MODULES = (
     "placements.instance",
     "placements.compare",
     "local.simulate",
+    "local.reproduce",
     "data.lake",
     "data.analytics",
     "local.bench",

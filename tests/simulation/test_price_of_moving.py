@@ -12,7 +12,7 @@ import pytest
 from reconfig_manager.model.plan import Plan, PlanState
 from simulator.managers import Managers
 from simulator.reconfiguring import SETTINGS
-from tests.support.managing import rotation
+from simulator.rotation import rotation
 from tests.support.steps import StepNet
 
 BROKERS, TOPICS, TOPICS_OF_BROKER = 16, 48, 8

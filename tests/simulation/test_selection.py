@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from simulator.experiments.churn_workload import ChurnSpec
-from simulator.experiments.selection import CASES, compare, measure, run
+from experiments.selection import CASES, compare, measure, run
+from experiments.workloads.churn import ChurnSpec
 
 SPEC = ChurnSpec(users=240, topics=200, seconds=40.0)
 SETTINGS = SelectionSettings()

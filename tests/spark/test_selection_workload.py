@@ -21,7 +21,7 @@ from analytics.transforms.selection import (
 from analytics.transforms.selection_settings import SelectionJobSettings
 from broker_agent.core.selection.selection_settings import SelectionSettings as OnlineSettings
 from dynatops.lake.fields import SUBSCRIPTIONS
-from simulator.experiments.churn_workload import ChurnSpec
+from experiments.workloads.churn import ChurnSpec
 from tests.support.spark_frames import frame, lake_frame
 from tests.support.two_days import Day, advice, first_day, second_day
 

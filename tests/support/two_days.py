@@ -1,6 +1,6 @@
 """Users of one day whose log analytics reads, and who come again the next day.
 
-The first day is that of `simulator.experiments.selection`, to its middle. On the second the same
+The first day is that of `experiments.selection`, to its middle. On the second the same
 users come to brokers drawn by chance, with what they followed in the end, and go on changing as
 before. Brokers are up and have heard of each other when the first user comes.
 """
@@ -16,9 +16,10 @@ from random import Random
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.lake.fields import SUBSCRIBE, UNSUBSCRIBE
+from experiments.selection import _Model
+from experiments.workloads.churn import Change, ChurnSpec, changes
+from experiments.workloads.modes import topic_name
 from overlay.base.identifiers import key_of
-from simulator.experiments.churn_workload import Change, ChurnSpec, changes, topic_name
-from simulator.experiments.selection import _Model
 from tests.support.spark_frames import START_S, at
 
 # Users of the second day come from here on.

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.base.identifiers import key_of
 from overlay.placement.cost import Cost, CostModel, Demand, Prices
 from overlay.placement.geometry import RingGeometry
@@ -19,7 +21,6 @@ from reconfig_manager.model.core_settings import ManagerSettings, MeasuringSetti
 from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import StoreAway
-from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.ports import (
     Audit,
     KeepRates,

@@ -12,7 +12,15 @@ import pytest
 from dynatops.kit.background import BackgroundError, Supervisor, finish, until_one_ends
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("analytics", "broker_agent", "dynatops", "overlay", "reconfig_manager", "simulator")
+PRODUCT = (
+    "analytics",
+    "broker_agent",
+    "dynatops",
+    "overlay",
+    "reconfig_manager",
+    "simulator",
+    "experiments",
+)
 STARTING = {"create_task", "ensure_future", "Thread", "Timer", "run_coroutine_threadsafe"}
 # What is started otherwise, by file and function, and why nothing of it is lost.
 AWAITED = "awaited where it is made, and what it raised is raised or logged there"

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     *("analytics", "benchmarks", "broker_agent", "dynatops", "overlay", "reconfig_manager"),
-    *("simulator", "tools"),
+    *("simulator", "experiments", "tools"),
 )
 GENERATED = ROOT / "dynatops" / "v1"
 

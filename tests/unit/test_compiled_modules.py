@@ -32,7 +32,15 @@ def test_every_module_of_the_list_is_there_once() -> None:
 
 
 def test_nothing_compiled_is_beside_the_sources() -> None:
-    packages = ("analytics", "broker_agent", "dynatops", "overlay", "reconfig_manager", "simulator")
+    packages = (
+        "analytics",
+        "broker_agent",
+        "dynatops",
+        "overlay",
+        "reconfig_manager",
+        "simulator",
+        "experiments",
+    )
     found: list[Path] = [path for name in packages for path in (ROOT / name).rglob("*.so")]
     assert found == []
 

@@ -14,7 +14,7 @@ import pytest
 from dynatops.cli.main import _MODULES, _parser, command_module
 
 PROJECT = Path(__file__).parents[2]
-PACKAGES = ("dynatops", "broker_agent", "reconfig_manager", "analytics", "simulator")
+PACKAGES = ("dynatops", "broker_agent", "reconfig_manager", "analytics", "simulator", "experiments")
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 # Of other programs, that guides tell people to run.
 FOREIGN = {

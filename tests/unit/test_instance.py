@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import (
     InstanceError,
@@ -19,7 +21,6 @@ from reconfig_manager.placement.instance import (
     read_instance,
     write_instance,
 )
-from reconfig_manager.placement.workloads import Pattern, make_instance
 
 A, B, C = "0000000000000001", "4000000000000000", "8000000000000000"
 

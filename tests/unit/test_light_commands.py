@@ -8,7 +8,7 @@ import sys
 import pytest
 
 HEAVY = (
-    "broker_agent", "overlay", "simulator", "numba", "scipy", "pyarrow", "pyspark",
+    "broker_agent", "overlay", "simulator", "experiments", "numba", "scipy", "pyarrow", "pyspark",
 )  # fmt: skip
 # Names of solvers and of stores, which `--help` tells; they themselves are not loaded.
 OF_THE_MANAGER = {

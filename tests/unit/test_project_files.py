@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     "analytics", "benchmarks", "broker_agent", "docs", "dynatops", "helm", "overlay", "proto",
-    "reconfig_manager", "simulator", "tests", "tools",
+    "reconfig_manager", "simulator", "experiments", "tests", "tools",
 )  # fmt: skip
 KINDS = {".py", ".md", ".proto", ".toml", ".yaml", ".tpl", ".json", ".txt"}
 # Papers of other places, and notes of whoever wrote the project.

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ("analytics", "broker_agent", "dynatops", "overlay", "reconfig_manager", "simulator")
+OURS = (
+    "analytics",
+    "broker_agent",
+    "dynatops",
+    "overlay",
+    "reconfig_manager",
+    "simulator",
+    "experiments",
+)
 FORBIDDEN = frozenset(
     {"asyncio", "datetime", "grpc", "logging", "os", "pathlib", "secrets", "socket", "subprocess"}
     | {"threading", "time", "uuid"}

@@ -13,6 +13,8 @@ from random import Random
 import numpy as np
 import pytest
 
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.placement.cost import CostedPlacement, CostModel, Prices
 from reconfig_manager import solvers
 from reconfig_manager.placement.decision import MovingCost
@@ -23,7 +25,6 @@ from reconfig_manager.placement.problem import (
     Task,
     UnsuitableProblemError,
 )
-from reconfig_manager.placement.workloads import Pattern, make_instance
 from reconfig_manager.solvers import SOLVERS, Solver, blocks, lsap, refine
 from reconfig_manager.solvers.reference import solve_literally
 from reconfig_manager.solvers.search_kernels import lift, settling_costs

@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run_churn(arguments: argparse.Namespace) -> int:
     from dynatops.local.demos.churn_demo import run_churn_demo
-    from simulator.experiments.churn_workload import ChurnSpec
+    from experiments.workloads.churn import ChurnSpec
 
     seconds, shows_progress = arguments.seconds, not arguments.json and sys.stdout.isatty()
     try:

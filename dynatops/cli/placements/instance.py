@@ -46,8 +46,9 @@ def add_commands(commands: Commands) -> None:
 
 def run_instance(arguments: argparse.Namespace) -> int:
     require_solvers()
+    from experiments.workloads.instances import make_instance
+    from experiments.workloads.patterns import Pattern
     from reconfig_manager.placement.instance import CELLS_MAX, dump_instance, write_instance
-    from reconfig_manager.placement.workloads import Pattern, make_instance
 
     if arguments.brokers * arguments.topics > CELLS_MAX:
         raise UsageError(f"--brokers times --topics: at most {CELLS_MAX:,}")

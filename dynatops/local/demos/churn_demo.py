@@ -27,13 +27,13 @@ import dynatops
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.local.cluster import LocalCluster
 from dynatops.local.ledger import Balance, Followed, Ledger
-from simulator.experiments.churn_workload import (
+from experiments.workloads.churn import (
     Change,
     ChurnSpec,
     changes,
     publications,
-    topic_name,
 )
+from experiments.workloads.modes import topic_name
 
 UPDATE_PERIOD_S = 1.0
 PUBLISHERS = 2

@@ -20,8 +20,9 @@ import dynatops
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.local.cluster import LocalCluster
 from dynatops.local.ledger import Balance, Followed, Ledger
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from reconfig_manager.placement.instance import Instance
-from reconfig_manager.placement.workloads import Pattern, make_instance
 
 TOPICS = 100
 TOPICS_PER_BROKER = 10

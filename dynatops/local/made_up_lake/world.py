@@ -2,7 +2,7 @@
 
 Brokers stand in cities, and so do users: each has a broker at home, one at work, and one where it
 spends its free time, all in its city as a rule. Interests are multimodal (DYNATOPS IV-A, as in
-`simulator.experiments.churn_workload`): topics lie in modes of ten, a user follows some topics of
+`experiments.workloads`): topics lie in modes of ten, a user follows some topics of
 one mode, a few are strays from anywhere; modes belong to cities, too, and most users have one of
 their own.
 Everything is an array; the same specification makes the same world.
@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.workloads.modes import MODE_TOPICS, topic_name
 from overlay.base.identifiers import first_node_id, key_of
-from simulator.experiments.churn_workload import MODE_TOPICS, topic_name
 
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]

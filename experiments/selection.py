@@ -1,7 +1,7 @@
 """Broker selection against random assignment: how often brokers' subscriptions change, and how
 even the load is.
 
-    python -m simulator.experiments.selection [--json] [--seeds N] [--first N]
+    python -m experiments.selection [--json] [--seeds N] [--first N]
 
 The `Selection` that brokers run decides, with summaries that are a period old; the network between
 is left out: a summary takes `TICK_S`, a move no time. A change is a topic that a broker begins
@@ -23,8 +23,9 @@ from random import Random
 from broker_agent.core.selection.selection import Selection, User
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.v1.selection_pb2 import BrokerSummary
+from experiments.workloads.churn import Change, ChurnSpec, changes
+from experiments.workloads.modes import topic_name
 from overlay.base.identifiers import key_of
-from simulator.experiments.churn_workload import Change, ChurnSpec, changes, topic_name
 
 TICK_S = 0.05
 SAMPLE_S = 1.0

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-MODE_TOPICS = 10
+from experiments.workloads.modes import MODE_TOPICS, modes_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +73,6 @@ def publications(spec: ChurnSpec, publisher: int, per_s: float, seed: int) -> It
         yield Due(at_s, rng.randrange(spec.topics))
 
 
-def topic_name(topic: int) -> str:
-    return f"mode{topic // MODE_TOPICS}/{topic % MODE_TOPICS}"
-
-
 def changes(spec: ChurnSpec, seed: int) -> Iterator[Change]:
     """All changes in order of time."""
     rng = Random(f"churn {seed}")
@@ -95,11 +91,8 @@ class _Users:
     def __init__(self, spec: ChurnSpec, rng: Random) -> None:
         self._spec = spec
         self._rng = rng
-        modes = -(-spec.topics // MODE_TOPICS)
-        self._modes = [
-            range(i * MODE_TOPICS, min((i + 1) * MODE_TOPICS, spec.topics)) for i in range(modes)
-        ]
-        self._weights = [(i + 1) ** -spec.skew for i in range(modes)]
+        self._modes = modes_of(spec.topics)
+        self._weights = [(i + 1) ** -spec.skew for i in range(len(self._modes))]
         self._mode: dict[int, range] = {}
         self._follows: dict[int, list[int]] = {}
 

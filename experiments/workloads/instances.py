@@ -10,25 +10,17 @@ arguments make the same instance.
 
 from __future__ import annotations
 
-import enum
 import heapq
 import math
 from random import Random
 
+from experiments.workloads.modes import modes_of
+from experiments.workloads.patterns import ZIPF_SIGMA, Pattern, pattern_weights
 from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import Instance
 
-MODE_TOPICS = 10
 MODE_TOPICS_DRAWN = 5
 PUBLICATIONS_MAX = 100
-# The paper does not say which it used.
-ZIPF_SIGMA = 1.0
-
-
-class Pattern(enum.StrEnum):
-    UNIFORM = "uniform"
-    ZIPF = "zipf"
-    MULTIMODAL = "multimodal"
 
 
 def topics_per_broker_default(topics: int) -> int:
@@ -62,16 +54,14 @@ def make_instance(
 
 def _choose(pattern: Pattern, topics: int, mean: int, sigma: float, rng: Random) -> set[int]:
     if pattern is Pattern.MULTIMODAL:
-        modes = -(-topics // MODE_TOPICS)
-        drawn = rng.sample(range(modes), min(modes, _spread(mean // MODE_TOPICS_DRAWN, rng)))
-        members = [range(i * MODE_TOPICS, min((i + 1) * MODE_TOPICS, topics)) for i in drawn]
-        return {t for m in members for t in rng.sample(m, min(MODE_TOPICS_DRAWN, len(m)))}
+        modes = modes_of(topics)
+        drawn = rng.sample(modes, min(len(modes), _spread(mean // MODE_TOPICS_DRAWN, rng)))
+        return {t for m in drawn for t in rng.sample(m, min(MODE_TOPICS_DRAWN, len(m)))}
     wanted = min(topics, _spread(mean, rng))
     if pattern is Pattern.UNIFORM:
         return set(rng.sample(range(topics), wanted))
     # Without replacement, in proportion to the weights: the smallest of exponential variates.
-    # The paper's topics are numbered from 1, ours from 0.
-    weights = ((number + 1) ** -sigma for number in range(1, topics + 1))
+    weights = pattern_weights(pattern, topics, sigma).tolist()
     keys = [(-math.log(1.0 - rng.random()) / w, topic) for topic, w in enumerate(weights)]
     return {topic for _, topic in heapq.nsmallest(wanted, keys)}
 

@@ -7,13 +7,12 @@ from collections import defaultdict
 
 import pytest
 
-from simulator.experiments.churn_workload import (
-    MODE_TOPICS,
+from experiments.workloads.churn import (
     ChurnSpec,
     changes,
     publications,
-    topic_name,
 )
+from experiments.workloads.modes import MODE_TOPICS, topic_name
 
 SPEC = ChurnSpec(users=60, topics=100, seconds=40.0)
 

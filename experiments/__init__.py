@@ -1,0 +1,1 @@
+"""The papers' evaluations, on the code that ships: workloads, compared systems, figures."""

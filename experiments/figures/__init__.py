@@ -1,0 +1,1 @@
+"""One module for each figure or table of a paper, and their registry."""

@@ -1,0 +1,157 @@
+"""What a figure or table of a paper is here: the runs behind it, what is claimed, what is drawn.
+
+A *run* is the smallest thing that is measured, for a seed: figures that need the same run share it.
+A figure makes rows of runs, and judges each claim by the rows, in the claim's direction and size.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Parameter = str | int | float
+
+
+class JudgedAs(enum.StrEnum):
+    HOLDS = "holds"
+    PARTLY = "partly"
+    FAILS = "does not hold"
+    # The runs that it needs have not been made.
+    OPEN = "not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One measurement: what is measured (a name in `measurements.py`), and of what."""
+
+    kind: str
+    parameters: tuple[tuple[str, Parameter], ...] = ()
+
+    @classmethod
+    def of(cls, kind: str, **parameters: Parameter) -> RunSpec:
+        return cls(kind, tuple(sorted(parameters.items())))
+
+    @property
+    def key(self) -> str:
+        """One line, the same for ever: results are kept under it."""
+        return " ".join([self.kind, *(f"{name}={value}" for name, value in self.parameters)])
+
+    def __getitem__(self, name: str) -> Parameter:
+        return dict(self.parameters)[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A metric over the seeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    @property
+    def std(self) -> float:
+        mean = self.mean
+        return float((sum((v - mean) ** 2 for v in self.values) / len(self.values)) ** 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    spec: RunSpec
+    metrics: Mapping[str, Measured]
+
+    def __getitem__(self, metric: str) -> float:
+        return self.metrics[metric].mean
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """All rows of a figure."""
+
+    rows: tuple[FigureRow, ...]
+
+    def where(self, **parameters: Parameter) -> list[FigureRow]:
+        wanted = parameters.items()
+        return [row for row in self.rows if wanted <= dict(row.spec.parameters).items()]
+
+    def without(self, parameter: str) -> FigureTable:
+        """The rows that do not vary this: an ablation has rows of its own."""
+        return FigureTable(tuple(r for r in self.rows if parameter not in dict(r.spec.parameters)))
+
+    def one(self, **parameters: Parameter) -> FigureRow:
+        rows = self.where(**parameters)
+        if not rows:
+            raise KeyError(f"no row with {parameters}")
+        return rows[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    measured: str
+    verdict: JudgedAs
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the paper says, in what size, and how it is judged."""
+
+    text: str
+    expected: str
+    judge: Callable[[FigureTable], Judgement]
+    # Ours and not the paper's: a gain beside it.
+    is_ours: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """Lines of a metric over a parameter, a line for each value of another; or bars, without x."""
+
+    metric: str
+    title: str
+    label: str
+    x: str | None = None
+    x_label: str = ""
+    # The parameter whose values are lines; bars are of all rows.
+    lines: str = "system"
+    # Rows with these parameters only.
+    only: tuple[tuple[str, Parameter], ...] = ()
+    # Rows without this parameter only.
+    without: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    name: str
+    title: str
+    paper: str
+    runs: Callable[[float], Sequence[RunSpec]]
+    claims: tuple[Claim, ...]
+    metrics: tuple[str, ...]
+    plots: tuple[Plot, ...]
+    # Below this scale it means nothing, and why.
+    scale_min: float = 0.01
+    scale_min_reason: str = "there would be fewer than ten brokers"
+    # What was taken where the paper is silent, and what to know when reading it.
+    notes: tuple[str, ...] = field(default=())
+
+
+# ---- judging -------------------------------------------------------------------------------------
+
+
+def less_by(value: float, reference: float) -> float:
+    """The share by which the value is below the reference; negative where it is above."""
+    return 1.0 - value / reference if reference else 0.0
+
+
+def judge_least(found: float, wanted: float, measured: str, reason: str) -> Judgement:
+    """`holds` from the size of the claim on, `partly` in its direction."""
+    if found >= wanted:
+        return Judgement(measured, JudgedAs.HOLDS, reason)
+    return Judgement(measured, JudgedAs.PARTLY if found > 0 else JudgedAs.FAILS, reason)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%"

@@ -1,0 +1,123 @@
+"""What is measured for a run: one function for each kind, `(spec, scale, seed) -> metrics`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from experiments.figures.figure import RunSpec
+from experiments.metrics.protocol import measure_protocol
+from experiments.metrics.run import Measuring, Metrics, run
+from experiments.systems.catalogue import REFINE_ITERATIONS_MAX, SYSTEMS, Options, SystemKind
+from experiments.workloads import instances
+from experiments.workloads.grid import Grid
+from experiments.workloads.location import LocationWorkload
+from experiments.workloads.made_up_visits import USERS, made_up_visits
+from experiments.workloads.patterns import Pattern
+from experiments.workloads.poisson import PoissonWorkload
+from experiments.workloads.workload import Workload
+from reconfig_manager.placement.problem import Objective, PlacementProblem, Task
+from reconfig_manager.solvers import SOLVERS
+
+
+def _visits(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    visits = made_up_visits(Grid.scaled(scale), max(1, round(USERS * scale)), seed)
+    found = visits.statistics()
+    return {
+        "visits": found.visits / scale,
+        "pairs": found.pairs / scale,
+        "single": found.single,
+        "below_day": found.below_day,
+        "above_week": found.above_week,
+    }
+
+
+def _location(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    return _measured(LocationWorkload.made_up(scale, seed), spec, seed)
+
+
+def _poisson(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    parameters = dict(spec.parameters)
+    workload = PoissonWorkload.scaled(
+        scale,
+        Pattern(str(parameters["pattern"])),
+        float(parameters["rate"]),
+        seed,
+        mode_changes=float(parameters.get("mode_changes", 0.0)),
+    )
+    return _measured(workload, spec, seed)
+
+
+def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
+    parameters = dict(spec.parameters)
+    kind: SystemKind = SYSTEMS[str(parameters["system"])]
+    if kind.adapt is not None:
+        workload = kind.adapt(workload)
+    defaults = Options()
+    options = Options(
+        cluster_size=int(parameters.get("c", defaults.cluster_size)),
+        load_weight=float(parameters.get("w_l", defaults.load_weight)),
+        delay_weight=float(parameters.get("w_d", defaults.delay_weight)),
+        update_h=float(parameters.get("update_h", defaults.update_h)),
+    )
+    measuring = Measuring(
+        free_h=float(parameters["t_free"]) if kind.rearranges else None,
+        by_step=kind.by_step,
+        deliveries=bool(parameters.get("deliveries", 1)),
+    )
+    selection = kind.selection(workload, options, seed)
+    network = kind.network(workload, options, seed)
+    return run(workload, selection, network, measuring, seed)
+
+
+# ---- placements ----------------------------------------------------------------------------------
+
+
+def _problem(spec: RunSpec, seed: int) -> PlacementProblem:
+    pattern = Pattern(str(spec["pattern"]))
+    brokers, topics = int(spec["brokers"]), int(spec["topics"])
+    return instances.make_instance(brokers, topics, pattern, seed).problem()
+
+
+def _saving(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    """What a placement saves over consistent hashing, which is where brokers begin."""
+    problem = _problem(spec, seed)
+    before = problem.model.evaluate(problem.place)
+    metrics: dict[str, float] = {}
+    for name, prefix in (("ssbr-greedy", ""), ("refine", "refine_")):
+        most = REFINE_ITERATIONS_MAX if name == "refine" else float("inf")
+        after = SOLVERS[name](problem, Task(Objective.COST, iterations_max=most)).after
+        metrics[f"{prefix}overhead_saved"] = 1 - after.overhead / before.overhead
+        metrics[f"{prefix}delay_saved"] = 1 - after.delay / before.delay
+        metrics[f"{prefix}saved"] = 1 - after.total / before.total
+    return metrics
+
+
+def _greedy_time(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    """Of the processor, as the machine may be busy; the second run, as the first may compile."""
+    problem = _problem(spec, seed)
+    SOLVERS["dynatops-greedy"](problem, Task(iterations_max=1))
+    began_s = time.process_time()
+    solution = SOLVERS["dynatops-greedy"](problem, Task())
+    return {"seconds": time.process_time() - began_s, "iterations": float(solution.iterations)}
+
+
+def _protocol(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    return measure_protocol(int(spec["brokers"]), int(spec["topics"]), int(spec["movers"]), seed)
+
+
+MEASUREMENTS: Mapping[str, Callable[[RunSpec, float, int], Metrics]] = MappingProxyType(
+    {
+        "visits": _visits,
+        "location": _location,
+        "poisson": _poisson,
+        "saving": _saving,
+        "greedy-time": _greedy_time,
+        "protocol": _protocol,
+    }
+)
+
+
+def measure(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    return dict(MEASUREMENTS[spec.kind](spec, scale, seed))

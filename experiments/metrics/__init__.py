@@ -1,0 +1,1 @@
+"""What is measured of a system under a workload, and how seeds are summed up."""

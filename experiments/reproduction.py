@@ -1,0 +1,175 @@
+"""Figures made of runs: what is still to be measured is, side by side; then rows, and verdicts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from experiments.figures.figure import (
+    Claim,
+    Figure,
+    FigureRow,
+    FigureTable,
+    JudgedAs,
+    Judgement,
+    Measured,
+    RunSpec,
+)
+from experiments.figures.measurements import measure
+from experiments.results import Outcome, ResultsFile
+
+# How many runs are done, of how many, and the one that was just finished.
+Progress = Callable[[int, int, str], None]
+
+
+class ScaleError(Exception):
+    """At this scale a figure means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    figure: Figure
+    scale: float
+    seeds: tuple[int, ...]
+    table: FigureTable
+    judgements: tuple[tuple[Claim, Judgement], ...]
+    # Of all its runs, as measured: one after the other.
+    seconds: float
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "name": self.figure.name,
+            "scale": self.scale,
+            "seeds": list(self.seeds),
+            "rows": [_row_as_json(row, self.figure.metrics) for row in self.table.rows],
+            "claims": [
+                {
+                    "text": claim.text,
+                    "expected": claim.expected,
+                    "measured": judgement.measured,
+                    "verdict": str(judgement.verdict),
+                    "reason": judgement.reason,
+                }
+                for claim, judgement in self.judgements
+            ],
+            "seconds": round(self.seconds, 1),
+        }
+
+    @property
+    def verdict(self) -> JudgedAs:
+        """Of the paper's claims together: the worst of them, if any holds at all."""
+        found = {judgement.verdict for claim, judgement in self.judgements if not claim.is_ours}
+        if JudgedAs.OPEN in found:
+            return JudgedAs.OPEN
+        if found == {JudgedAs.HOLDS}:
+            return JudgedAs.HOLDS
+        return JudgedAs.FAILS if found == {JudgedAs.FAILS} else JudgedAs.PARTLY
+
+
+def _row_as_json(row: FigureRow, metrics: Sequence[str]) -> dict[str, object]:
+    cells: dict[str, object] = {"run": row.spec.kind, **dict(row.spec.parameters)}
+    for metric in metrics:
+        measured = row.metrics.get(metric)
+        if measured is not None:
+            cells[metric] = measured.mean
+            cells[f"{metric}_std"] = measured.std
+    return cells
+
+
+def check_scale(figure: Figure, scale: float) -> None:
+    if scale < figure.scale_min:
+        raise ScaleError(
+            f"{figure.name} means nothing at scale {scale:g}: {figure.scale_min_reason}; "
+            f"the least that does is {figure.scale_min:g}"
+        )
+
+
+def runs_of(figures: Iterable[Figure], scale: float) -> list[RunSpec]:
+    """Each once, in order."""
+    return list(dict.fromkeys(spec for figure in figures for spec in figure.runs(scale)))
+
+
+def measure_all(
+    figures: Sequence[Figure],
+    results: ResultsFile,
+    seeds: Sequence[int],
+    jobs: int,
+    progress: Progress,
+) -> None:
+    """What is not there yet. Cut off, all that was finished is kept."""
+    specs = runs_of(figures, results.scale)
+    work = [(spec, seed) for seed in seeds for spec in specs]
+    todo = [(spec, seed) for spec, seed in work if results.get(spec, seed) is None]
+    done = len(work) - len(todo)
+    progress(done, len(work), "")
+    if jobs == 1:
+        for spec, seed in todo:
+            results.add(spec, seed, _timed(spec, results.scale, seed))
+            done += 1
+            progress(done, len(work), f"{spec.key} seed {seed}")
+    elif todo:
+        _measure_side_by_side(todo, results, jobs, progress, len(work))
+
+
+def _measure_side_by_side(
+    todo: Sequence[tuple[RunSpec, int]],
+    results: ResultsFile,
+    jobs: int,
+    progress: Progress,
+    total: int,
+) -> None:
+    done = total - len(todo)
+    # Fresh processes: what compiled code and threads of the parent hold does not matter there.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_ignore_interrupts) as pool:
+        futures = {
+            pool.submit(_timed, spec, results.scale, seed): (spec, seed) for spec, seed in todo
+        }
+        try:
+            for future in as_completed(futures):
+                spec, seed = futures[future]
+                results.add(spec, seed, future.result())
+                done += 1
+                progress(done, total, f"{spec.key} seed {seed}")
+        except BaseException:
+            for process in list((pool._processes or {}).values()):  # noqa: SLF001  # no other way
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole group; the parent ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _timed(spec: RunSpec, scale: float, seed: int) -> Outcome:
+    began_s = time.monotonic()
+    metrics = measure(spec, scale, seed)
+    return Outcome(metrics, time.monotonic() - began_s)
+
+
+def judge_figure(figure: Figure, results: ResultsFile, seeds: Sequence[int]) -> Reproduced:
+    """By what is in the results."""
+    specs = figure.runs(results.scale)
+    rows, seconds = [], 0.0
+    for spec in specs:
+        outcomes = [found for seed in seeds if (found := results.get(spec, seed)) is not None]
+        if len(outcomes) < len(seeds):
+            continue
+        seconds += sum(outcome.seconds for outcome in outcomes)
+        names = set(outcomes[0].metrics).intersection(*(o.metrics for o in outcomes))
+        metrics = {n: Measured(tuple(o.metrics[n] for o in outcomes)) for n in sorted(names)}
+        rows.append(FigureRow(spec, metrics))
+    table = FigureTable(tuple(rows))
+    missing = len(specs) - len(rows)
+    reason = f"{missing} of {len(specs)} runs have not been made"
+    open_still = Judgement("", JudgedAs.OPEN, reason)
+    judged = tuple(
+        (claim, open_still if missing else claim.judge(table)) for claim in figure.claims
+    )
+    return Reproduced(figure, results.scale, tuple(seeds), table, judged, seconds)

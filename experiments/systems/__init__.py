@@ -1,0 +1,1 @@
+"""Broker networks behind one interface, and how users come to their brokers."""

@@ -1,0 +1,1 @@
+"""Who subscribes to what, and how that changes: generators with seeds, and files."""

@@ -1,1 +1,0 @@
-"""Experiments: workloads run on the cores, and what they show, as data."""
