@@ -86,7 +86,8 @@ def _print_runs(runs: Sequence[Run]) -> None:
     for run in runs:
         print(
             f"{run.brokers:8} {run.frames:10,} {run.frames / run.brokers:9,.0f} "
-            f"{run.processor_s:8.1f} {run.frames_a_second:9,.0f}  {'yes' if run.identical else 'NO'}"
+            f"{run.processor_s:8.1f} {run.frames_a_second:9,.0f}  "
+            f"{'yes' if run.identical else 'NO'}"
         )
 
 
@@ -107,8 +108,11 @@ def _print_kinds(runs: Sequence[Run]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.simulator",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--brokers", default="50,200", metavar="N,…")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -119,8 +123,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.json:
         found = [{**asdict(run), "frames_a_second": round(run.frames_a_second)} for run in runs]
         machine = {"cores": os.cpu_count(), "processor": platform.machine()}
-        print(json.dumps({"machine": machine, "runs": found, "growth": growth(runs[0], runs[-1])
-                          if len(runs) > 1 else {}}, indent=1))  # fmt: skip
+        powers = growth(runs[0], runs[-1]) if len(runs) > 1 else {}
+        print(json.dumps({"machine": machine, "runs": found, "growth": powers}, indent=1))
     else:
         _print_runs(runs)
         _print_kinds(runs)
