@@ -24,6 +24,8 @@ _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _TASK_BYTES = "16m"
 # To open a file costs as much as to read so much of it.
 _OPEN_BYTES = "1m"
+# Files of a batch are looked up by so many tasks at most; Spark's own way is a task for each.
+_LOOKING_TASKS = "16"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -79,6 +81,7 @@ def start(
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.files.maxPartitionBytes", _TASK_BYTES)
         .config("spark.sql.files.openCostInBytes", _OPEN_BYTES)
+        .config("spark.sql.sources.parallelPartitionDiscovery.parallelism", _LOOKING_TASKS)
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     )
     for name, value in {**s3a_settings(), **wanted}.items():

@@ -7,10 +7,11 @@ of subscriptions and 1,000 brokers for `selection`, 20 million sessions at as ma
 Each job runs as a cron would start it, in a process of its own, from an empty state to its results:
 on `local[2]`, with a driver of 4 GB, and on a standalone cluster of this machine, a master and two
 workers of one core and 2 GB each that share no folder but lake and results. Seconds are those of
-the job, without the start of Spark; memory is the most that each process had of its own. `all` is
-all jobs one after the other on a small lake, with the start of Spark: 2,000 users and a day. DuckDB
-computes the estimates of `rates` from the same files with two threads: the reference of what one
-machine can do, without increments, quarantine or late rows. All must come to the same.
+the job, without the start of Spark; memory is the most that each process had of its own, processor
+time that of all of them, with the start of Spark: it says more where others work on the machine,
+too. `all` is all jobs one after the other on a small lake, with the start of Spark: 2,000 users and
+a day. DuckDB computes the estimates of `rates` from the same files with two threads: the reference
+of what one machine can do, without increments, quarantine or late rows. All must come to the same.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps({**found, "ratio_max": RATIO_MAX, "missed": missed}))
     elif small is not None:
         for master, run in small.items():
-            print(f"all on {master}: {run['seconds']:.1f} s, {run['files']} files")
+            took = f"{run['seconds']:.1f} s, processor {run['cpu_s']:.0f} s"
+            print(f"all on {master}: {took}, {run['files']} files")
     for what in missed:
         _say(f"missed: {what}")
     return 1 if missed else 0
@@ -177,6 +179,7 @@ def measure(
             "rows_per_s": round(once["rows"] / run["seconds"]),
             "twice_seconds": twice["masters"][name]["seconds"],
             "twice_memory_mb": twice["masters"][name]["memory_mb"],
+            "twice_cpu_s": twice["masters"][name]["cpu_s"],
             "ratio": round(twice["masters"][name]["seconds"] / run["seconds"] / more, 3),
         }
         for name, run in once["masters"].items()
@@ -201,12 +204,12 @@ def _measure_one(
         output = folder / f"output-{master.name}"
         for job in case.after:
             _run(job, lake, output, master)
-        (summary,), memory_mb = _run(case.job, lake, output, master)
+        (summary,), used = _run(case.job, lake, output, master)
         if summary["rows_in"] != made[case.table] or summary["quarantined_rows"]:
             raise SystemExit(f"{case.job} took in {summary['rows_in']:,} rows of what there is")
         rows_out.append(summary["rows_out"])
-        _say(f"{case.job} on {master.name}: {summary['seconds']:.1f} s, MB: {memory_mb}")
-        run["masters"][master.name] = {"seconds": summary["seconds"], "memory_mb": memory_mb}
+        _say(f"{case.job} on {master.name}: {summary['seconds']:.1f} s, {used}")
+        run["masters"][master.name] = {"seconds": summary["seconds"], **used}
         if case.job == "rates" and times == 1 and "duckdb_seconds" not in run:
             run["duckdb_seconds"] = _rates_by_duckdb(lake, output, folder)
             _say(f"DuckDB: {run['duckdb_seconds']:.1f} s")
@@ -224,12 +227,12 @@ def measure_all(folder: Path, masters: Sequence[Master]) -> dict[str, Any]:
     for master in masters:
         output = folder / f"output-{master.name}"
         started_s = time.perf_counter()
-        summaries, memory_mb = _run(ALL, lake, output, master)
+        summaries, used = _run(ALL, lake, output, master)
         found[master.name] = {
             "seconds": round(time.perf_counter() - started_s, 3),
             "files": len(list(output.rglob("*.parquet"))),
             "jobs": {summary["job"]: summary["seconds"] for summary in summaries},
-            "memory_mb": memory_mb,
+            **used,
         }
     return found
 
@@ -248,15 +251,15 @@ def _missed_by_all(small: Mapping[str, Any]) -> list[str]:
 
 def _run(
     job: str, lake: Path, output: Path, master: Master
-) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """What jobs say of themselves, and the most memory that processes had, in MB."""
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What jobs say of themselves; memory and processor time that they used."""
     command = [
         *(sys.executable, "-m", "analytics.main", "run", job, "--json"),
         *("--lake", str(lake), "--output", str(output)),
         *("--master", master.url, "--driver-memory", DRIVER_MEMORY, *master.options),
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
-    watch = _MemoryWatch((process.pid, *master.others))
+    watch = _Watch((process.pid, *master.others))
     watch.start()
     try:
         said, _ = process.communicate()
@@ -265,16 +268,18 @@ def _run(
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {said}")
     summaries: list[dict[str, Any]] = json.loads(said)["jobs"]
-    return summaries, watch.most_mb()
+    return summaries, watch.used()
 
 
-class _MemoryWatch(threading.Thread):
-    """Looks at memory of processes and all that they have started, now and then."""
+class _Watch(threading.Thread):
+    """Looks at processes and all that they have started, now and then."""
 
     def __init__(self, roots: Sequence[int]) -> None:
         super().__init__(daemon=True)
         self._roots = roots
         self._most: dict[str, int] = {}
+        # By process: a number is not given again so soon.
+        self._cpu_s: dict[int, float] = {}
         self._over = threading.Event()
 
     def run(self) -> None:
@@ -286,8 +291,9 @@ class _MemoryWatch(threading.Thread):
         self._over.set()
         self.join()
 
-    def most_mb(self) -> dict[str, int]:
-        return {kind: kilobytes // 1024 for kind, kilobytes in sorted(self._most.items())}
+    def used(self) -> dict[str, Any]:
+        memory_mb = {kind: kilobytes // 1024 for kind, kilobytes in sorted(self._most.items())}
+        return {"memory_mb": memory_mb, "cpu_s": round(sum(self._cpu_s.values()), 1)}
 
     def _sums(self) -> dict[str, int]:
         """By kind of process: of executors, the largest; of their Python workers, all."""
@@ -304,6 +310,8 @@ class _MemoryWatch(threading.Thread):
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
                 kilobytes = _own_kilobytes(pid)
                 kind = next((kind for mark, kind in _KINDS.items() if mark in line), None)
+                if kind or pid == self._roots[0]:
+                    self._cpu_s[pid] = _cpu_s(pid)
                 if kind in ("driver", "executor"):
                     sums[kind] = max(sums.get(kind, 0), kilobytes)
                 elif kind:
@@ -317,6 +325,11 @@ _KINDS = {
     "org.apache.spark.deploy.SparkSubmit": "driver",
     "pyspark.daemon": "python",
 }
+
+
+def _cpu_s(pid: int) -> float:
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 def _own_kilobytes(pid: int) -> int:
@@ -383,7 +396,8 @@ def _sentence(entry: Mapping[str, Any]) -> str:
             f"{entry['job']} on {name}: {entry['rows']:,} rows in {run['seconds']:.1f} s, "
             f"{run['rows_per_s']:,} a second; {entry['twice_rows']:,} in "
             f"{run['twice_seconds']:.1f} s, {run['ratio']:.2f} times as long for twice as many; "
-            f"MB: {run['memory_mb']}, {run['twice_memory_mb']}"
+            f"MB: {run['memory_mb']}, {run['twice_memory_mb']}; "
+            f"processor {run['cpu_s']:.0f} s, {run['twice_cpu_s']:.0f} s"
         )
         if "times_duckdb" in run:
             text += (

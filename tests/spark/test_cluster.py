@@ -185,7 +185,11 @@ def test_spark_submit_does_as_well(
     program = Path(analytics_main.__file__)
     where = ("--lake", "s3://bucket/lake", "--output", "s3://bucket/submitted")
     subprocess.run(
-        [submit, "--master", cluster.url, *spark_settings, program, "run", "demand", *where],
+        [
+            *(submit, "--master", cluster.url, *spark_settings),
+            *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
+            *(program, "run", "demand", *where),
+        ],
         # Nothing of this checkout, but what is beside the program.
         cwd=program.anchor,
         env={**os.environ, **store.environment},
