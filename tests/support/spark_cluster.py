@@ -42,7 +42,9 @@ class SparkCluster:
         name = f"worker-{self._begun}"
         # An executor that shares nothing: neither a folder, nor what this process has.
         where = ("--work-dir", str(self._folder / name))
-        log = self._start(name, _WORKER, *_HERE, "--cores", "1", "--memory", self._memory, *where, self.url)
+        log = self._start(
+            name, _WORKER, *_HERE, "--cores", "1", "--memory", self._memory, *where, self.url
+        )
         self.workers.append(self._processes[-1])
         _awaited(log, r"(Successfully registered with master)")
 
