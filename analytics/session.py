@@ -34,10 +34,12 @@ _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 # The JVM's second compiler is for what is called a hundred times as often as it usually waits for:
 # loops over rows, after a second or so of them. Else half of a short run is spent on compiling what
 # is planned once.
-_COMPILER_OPTIONS = (
+_ROWS_COMPILER = (
     "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
     "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
 )
+# A driver of a cluster sees no rows: it plans, each plan once.
+_PLANS_COMPILER = "-XX:TieredStopAtLevel=1"
 _PYTHON = "spark.pyspark.python"
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
 
@@ -71,8 +73,11 @@ def start(
     builder = builder.config("spark.log.level", "FATAL")
     log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     for name, options in (
-        (_DRIVER_OPTIONS, f"{log_options} {_COMPILER_OPTIONS}"),
-        (_EXECUTOR_OPTIONS, _COMPILER_OPTIONS),
+        (
+            _DRIVER_OPTIONS,
+            f"{log_options} {_ROWS_COMPILER if is_local(master) else _PLANS_COMPILER}",
+        ),
+        (_EXECUTOR_OPTIONS, _ROWS_COMPILER),
     ):
         wanted[name] = f"{options} {wanted.get(name, '')}".strip()
     builder = (

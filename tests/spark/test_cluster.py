@@ -186,7 +186,7 @@ def test_spark_submit_does_as_well(
     where = ("--lake", "s3://bucket/lake", "--output", "s3://bucket/submitted")
     subprocess.run(
         [
-            *(submit, "--master", cluster.url, *spark_settings),
+            *(str(submit), "--master", cluster.url, *spark_settings),
             *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
             *(program, "run", "demand", *where),
         ],
