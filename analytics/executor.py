@@ -18,13 +18,13 @@ from analytics.errors import AnalyticsError, AnalyticsUsageError
 _BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 # Options of the backend, and the variables that they are in.
 _OPTIONS = {
-    "--driver-url": "SPARK_DRIVER_URL",
-    "--executor-id": "SPARK_EXECUTOR_ID",
-    "--cores": "SPARK_EXECUTOR_CORES",
-    "--app-id": "SPARK_APPLICATION_ID",
-    "--hostname": "SPARK_EXECUTOR_POD_IP",
-    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
-    "--podName": "SPARK_EXECUTOR_POD_NAME",
+    "driver-url": "SPARK_DRIVER_URL",
+    "executor-id": "SPARK_EXECUTOR_ID",
+    "cores": "SPARK_EXECUTOR_CORES",
+    "app-id": "SPARK_APPLICATION_ID",
+    "hostname": "SPARK_EXECUTOR_POD_IP",
+    "resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "podName": "SPARK_EXECUTOR_POD_NAME",
 }
 _MEMORY = "SPARK_EXECUTOR_MEMORY"
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
@@ -58,7 +58,7 @@ def executor_command(environment: Mapping[str, str], jars: Path) -> list[str]:
         "-cp",
         os.pathsep.join(filter(None, places)),
         _BACKEND,
-        *(word for option, name in _OPTIONS.items() for word in (option, environment[name])),
+        *(word for option, name in _OPTIONS.items() for word in (f"--{option}", environment[name])),
     ]
 
 

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from simulator.world import SimulatedBroker, World
 
 CLIENT_DELAY_S = 0.002
+# The door of clients that know brokers by other names than brokers do.
+OUTSIDE = "outside"
 # What no client publishes.
 FORGED = b"forged"
 # With these a broker ends what an honest client has done nothing to end.
@@ -113,6 +115,8 @@ class SimulatedClient:
         self._world = world
         self._broker: SimulatedBroker | None = None
         self._connection = ConnectionId("")
+        # Every other client comes from outside, and knows brokers by no other names.
+        self.door = OUTSIDE if len(world.clients) % 2 else ""
         self._lives = 0
         self._connections = 0
         self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}
@@ -136,6 +140,10 @@ class SimulatedClient:
     def broker(self) -> SimulatedBroker | None:
         return self._broker
 
+    def _name_of(self, broker: SimulatedBroker) -> str:
+        """As it knows it."""
+        return broker.address_by(self.door)
+
     def _now(self) -> float:
         return self._world.scheduler.now_s
 
@@ -144,11 +152,11 @@ class SimulatedClient:
     def connect(self, preferred: str = "", *, redirected: bool = False) -> None:
         if self._broker is not None:
             return
-        broker = self._world.broker_at(preferred)
+        broker = self._world.broker_at(preferred, self.door)
         if broker is None and redirected:
             # Nobody listens there: back to the broker that sent it, which is told.
             self._failed.note_failure(preferred, self._now())
-            broker = self._world.broker_at(self._sent_by)
+            broker = self._world.broker_at(self._sent_by, self.door)
             redirected = False
         broker = broker or self._world.any_broker()
         if broker is None:
@@ -157,44 +165,44 @@ class SimulatedClient:
         self._broker = broker
         self._connections += 1
         self._connection = ConnectionId(f"{self.name}/{self._connections}")
-        broker.connect(self._connection, self)
-        avoid = self._failed.latest(self._now())
-        self._send(self.core.connected(broker.address, redirected=redirected, avoid=avoid))
+        broker.connect(self._connection, self, self.door)
+        avoid, name = self._failed.latest(self._now()), self._name_of(broker)
+        self._send(self.core.connected(name, redirected=redirected, avoid=avoid))
 
     def lost_connection(self, connection: ConnectionId) -> None:
         broker = self._broker
         if connection != self._connection or broker is None:
             return
         self._broker = None
-        self._failed.note_failure(broker.address, self._now())
+        self._failed.note_failure(self._name_of(broker), self._now())
         if broker.alive and not broker.leaving:
             self._disturbed(f"was cut off by {broker.address}")
         # What was not confirmed, the broker need not know of when it is back.
         may_forget = self.core.is_settled and not self._unacknowledged
         self.core.disconnected()
         again = self.connect
-        if self.kept and not broker.alive and broker.address in self._world.returning:
+        if self.kept and not broker.alive and broker.broker_id in self._world.returning:
             what = self._world.rng.random()
             if what < WAITS:
-                again = partial(self._wait_for, broker.address)
+                again = partial(self._wait_for, broker)
             if what < FORGETS and may_forget:
                 self._forget()
         self._world.scheduler.after(self._world.rng.uniform(0.1, 0.5), again)
 
-    def _wait_for(self, address: str) -> None:
-        """Until the broker has been started again."""
-        if self._broker is None and address in self._world.returning:
-            self._world.scheduler.after(0.2, partial(self._wait_for, address))
+    def _wait_for(self, broker: SimulatedBroker) -> None:
+        """Until it has been started again."""
+        if self._broker is None and broker.broker_id in self._world.returning:
+            self._world.scheduler.after(0.2, partial(self._wait_for, broker))
         else:
-            self.connect(address)
+            self.connect(self._name_of(broker))
 
     def drop(self) -> None:
         """The connection breaks; half of the time the broker is there again."""
         broker, connection = self._broker, self._connection
         if broker is None:
             return
-        again = broker.address if self._world.rng.random() < 0.5 else ""
-        self._failed.note_failure(broker.address, self._now())
+        again = self._name_of(broker) if self._world.rng.random() < 0.5 else ""
+        self._failed.note_failure(self._name_of(broker), self._now())
         self._leave(broker, connection)
         pause_s = self._world.rng.uniform(0.05, 1.0)
         self._world.scheduler.after(pause_s, lambda: self.connect(again))
@@ -213,7 +221,7 @@ class SimulatedClient:
             return
         self._leave(broker, connection)
         self._forget()
-        self._world.scheduler.after(0.3, lambda: self.connect(broker.address))
+        self._world.scheduler.after(0.3, lambda: self.connect(self._name_of(broker)))
 
     def _forget(self) -> None:
         self._be_born()
@@ -222,9 +230,9 @@ class SimulatedClient:
     def send_to(self, address: str) -> None:
         """What a broker's redirection comes to, once what is under way has been taken."""
         broker, connection = self._broker, self._connection
-        if broker is None or broker.address == address:
+        if broker is None or self._name_of(broker) == address:
             return
-        self._sent_by = broker.address
+        self._sent_by = self._name_of(broker)
         self._leave(broker, connection)
         self._world.scheduler.after(CLIENT_DELAY_S, lambda: self.connect(address, redirected=True))
 
@@ -294,7 +302,7 @@ class SimulatedClient:
             if not self._took(item):
                 self._on_answer(item)
         if self._broker is not None and self.core.welcome is not None and self.core.is_settled:
-            self._session_at = self._broker.address
+            self._session_at = self._name_of(self._broker)
         self._flush()
 
     def _took(self, item: Item) -> bool:
@@ -348,7 +356,9 @@ class SimulatedClient:
             # Before a client is let in it does not know what it publishes under.
             event.publisher = welcome.publisher
         unclaimed = list(self.core.reading.unclaimed)
-        address = self._broker.address if self._broker is not None else ""
+        address = self._name_of(self._broker) if self._broker is not None else ""
+        for named in welcome.alternatives:
+            self._told_of(named)
         self._failed.forget_failure(address)
         if address != self._session_at:
             for key in list(self.subscriptions):
@@ -358,7 +368,14 @@ class SimulatedClient:
         if unclaimed:
             self.core.subscribe(unclaimed)
 
+    def _told_of(self, address: str) -> None:
+        """A broker of another side is no broker to it."""
+        if address.endswith(f".{OUTSIDE}") != bool(self.door):
+            text = f"{self.name}, who came by the door {self.door!r}, is told of {address}"
+            self._world.sent_back.append(text)
+
     def _redirected(self, address: str) -> None:
+        self._told_of(address)
         failed_s = self._failed.when_s(address, self._now())
         if failed_s is not None:
             ago_s = self._now() - failed_s

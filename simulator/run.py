@@ -206,7 +206,7 @@ class SimulatedRun:
         if what < DROPS:
             client.drop()
         elif what < DROPS + REDIRECTIONS and broker is not None:
-            client.send_to(broker.address)
+            client.send_to(broker.address_by(client.door))
         elif client.kept:
             client.restart()
         self.later(self.rng.uniform(5.0, 30.0), self._move, client)

@@ -32,7 +32,13 @@ from broker_agent.doors.frames import on_client_bytes, take_output
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.base.overlay_settings import OverlaySettings
-from simulator.clients import CLIENT_DELAY_S, PublishedEvent, SimulatedClient, SimulatedSubscription
+from simulator.clients import (
+    CLIENT_DELAY_S,
+    OUTSIDE,
+    PublishedEvent,
+    SimulatedClient,
+    SimulatedSubscription,
+)
 from simulator.disk import SimulatedDisk
 from simulator.network import Network
 from simulator.scheduler import Scheduler, Trace
@@ -72,13 +78,22 @@ class SimulatedBroker:
             world.overlay_settings,
             world.core_settings,
             Random(world.rng.getrandbits(64)),
-            BrokerOptions(world.access, world.selection, saving=True),
+            BrokerOptions(
+                world.access,
+                world.selection,
+                saving=True,
+                doors={OUTSIDE: self.address_by(OUTSIDE)},
+            ),
         )
         self.core.restore(self._disk.read(), self._now())
         world.network.attach(self.address, self._on_frame)
         self._perform(self.core.start(seeds, self._now()))
         world.scheduler.after(world.rng.uniform(0, TICK_S), self._tick)
         world.scheduler.after(world.rng.uniform(0, FLUSH_S), self._flush_to_disk)
+
+    def address_by(self, door: str) -> str:
+        """What clients that come by this door know it by."""
+        return f"{self.broker_id}.{door}" if door else self.address
 
     def _now(self) -> float:
         return self._world.scheduler.now_s
@@ -132,9 +147,9 @@ class SimulatedBroker:
             arrive = partial(client.on_frame, connection, raw)
             self._world.scheduler.after(CLIENT_DELAY_S, arrive)
 
-    def connect(self, connection: ConnectionId, client: Connected) -> None:
+    def connect(self, connection: ConnectionId, client: Connected, door: str = "") -> None:
         self._connections[connection] = client
-        self._perform(self.core.open_connection(connection, self._now()))
+        self._perform(self.core.open_connection(connection, self._now(), door=door))
 
     def disconnect(self, connection: ConnectionId) -> None:
         """The connection has ended at the other end."""
@@ -256,10 +271,13 @@ class World:
     def living(self) -> list[SimulatedBroker]:
         return [broker for broker in self.brokers.values() if broker.alive]
 
-    def broker_at(self, address: str) -> SimulatedBroker | None:
-        """The broker that serves clients there now."""
-        broker = self.brokers.get(address)
-        return broker if broker is not None and broker.alive and not broker.leaving else None
+    def broker_at(self, address: str, door: str = "") -> SimulatedBroker | None:
+        """The broker that serves clients there now; by the name that it has for such clients."""
+        broker_id = address.removesuffix(f".{door}") if door else address
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.address_by(door) != address:
+            return None
+        return broker if broker.alive and not broker.leaving else None
 
     def any_broker(self) -> SimulatedBroker | None:
         steady = [broker for broker in self.living() if not broker.leaving]

@@ -206,6 +206,17 @@ class TestDeliveries:
         assert any("never acknowledged" in violation for violation in verdict.violations)
 
     @pytest.mark.sabotage
+    def test_a_client_that_hears_names_of_another_side(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            "broker_agent.core.selection.summaries.Neighbour.address_by",
+            lambda self, door: self.address,
+        )
+        verdict = SimulatedRun(CALM).play()
+        assert any("is told of" in violation for violation in verdict.violations)
+
+    @pytest.mark.sabotage
     def test_one_stamp_for_two_events(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(
             topic_log.TopicLog, "_stamped", _same_stamp(topic_log.TopicLog._stamped)

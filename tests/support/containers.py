@@ -58,6 +58,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.chord.place.PlaceChecks._seeds
         overlay.chord.ring.Ring.seeds
         overlay.base.overlay_settings.OverlaySettings.__pydantic_config__
+        broker_agent.core.options.BrokerOptions.doors
+        broker_agent.core.selection.summaries.Announcer._doors
+        broker_agent.core.selection.summaries.Neighbour.doors
     """,
     (
         "An entry for each session or connection: core.sessions_max, core.unnamed_max, "
@@ -90,6 +93,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.keeping.journal._Capture.records
         broker_agent.core.keeping.journal._Capture.serials
         broker_agent.core.reports.logbook.Logbook._places
+        broker_agent.core.clients.reception.Reception._doors
         broker_agent.core.clients.reception.Reception._unnamed
         broker_agent.core.clients.reception.Reception._unnamed_by_host
         broker_agent.core.sessions.registry.Registry._detached

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from dynatops.cli.common import Commands, add_command, print_json, print_table
 from dynatops.cli.durations import brief_duration
@@ -59,9 +60,15 @@ def become_executor(_: argparse.Namespace) -> int:
         raise CommandError(str(error)) from None
 
 
+def _give_up(number: int, _: object) -> NoReturn:
+    """What was asked of a cluster is given back, before Kubernetes' patience ends."""
+    raise SystemExit(128 + number)
+
+
 def run_jobs(arguments: argparse.Namespace) -> int:
     from analytics import command, errors
 
+    signal.signal(signal.SIGTERM, _give_up)
     try:
         return command.run(arguments)
     except errors.AnalyticsUsageError as error:
