@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from experiments.sites import Floats, Ints, Sites, Topics
+from experiments.workloads.checkins import visits_of_file
 from experiments.workloads.grid import Grid, sites_at
 from experiments.workloads.made_up_visits import USERS, made_up_visits
 from experiments.workloads.visits import DAY_H, Visits
@@ -61,6 +63,12 @@ class LocationWorkload:
         grid = Grid.scaled(scale)
         visits = made_up_visits(grid, max(1, round(USERS * scale)), seed)
         return cls.of(grid, visits, seed, settled_h=SETTLED_H)
+
+    @classmethod
+    def of_file(cls, path: Path, scale: float, seed: int) -> LocationWorkload:
+        """Of somebody's check-ins, on a grid as for this scale over the area that they are in."""
+        grid = Grid.scaled(scale)
+        return cls.of(grid, visits_of_file(path, grid).visits, seed, settled_h=SETTLED_H)
 
     @classmethod
     def of(cls, grid: Grid, visits: Visits, seed: int, *, settled_h: float) -> LocationWorkload:
