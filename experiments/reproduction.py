@@ -92,7 +92,7 @@ def check_scale(figure: Figure, scale: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """A check-in file in place of made-up visits; what is measured of it is kept by its contents."""
+    """Check-ins in place of made-up visits; what is measured of them is kept by their contents."""
 
     path: Path
     digest: str
