@@ -23,6 +23,8 @@ from experiments.systems.catalogue import SYSTEMS
 CLUSTER_SIZES = (1, 2, 5, 10, 20, 50)
 CLUSTER_SIZE = 10
 FREE_H = 168.0
+# For two clusters of 50 brokers, and of 10.
+_SCALE_MIN_50, SCALE_MIN_10 = 0.1, 0.02
 LOAD_WEIGHTS = (0.0, 0.3, 1.2, 4.8)
 _OTHERS = ("bayeux-static", "bayeux-loc", "bayeux-pns", "geops")
 _TAKEN = (
@@ -32,7 +34,7 @@ _TAKEN = (
 )
 _NOTES = (
     _TAKEN,
-    "Below full scale, users shrink with the scale, and brokers and topics with its square root.",
+    "Below full scale, users and brokers shrink with the scale, and topics stay.",
 )
 
 
@@ -153,7 +155,8 @@ FIG6A = Figure(
             x_label="cluster size c",
         ),
     ),
-    scale_min_reason="there would be fewer than two clusters of 50",
+    scale_min=_SCALE_MIN_50,
+    scale_min_reason="there would be fewer than two clusters of 50 brokers",
     notes=_NOTES,
 )
 
@@ -213,7 +216,8 @@ FIG6B = Figure(
             lines="w_l",
         ),
     ),
-    scale_min_reason="there would be fewer than two clusters of 50",
+    scale_min=_SCALE_MIN_50,
+    scale_min_reason="there would be fewer than two clusters of 50 brokers",
     notes=("w_l is said times the number of brokers of a cluster, as in the product.",),
 )
 
@@ -242,6 +246,8 @@ FIG6C = Figure(
     ],
     claims=(Claim("over 90% fewer handovers than GeoPS", "> 90%", _fewer_handovers),),
     metrics=("handovers",),
+    scale_min=_SCALE_MIN_50,
+    scale_min_reason="there would be fewer than two clusters of 50 brokers",
     plots=(
         Plot(
             metric="handovers",
@@ -310,6 +316,8 @@ FIG6D = Figure(
         refine_claim("delay"),
     ),
     metrics=("delay", "delay_overlay"),
+    scale_min=SCALE_MIN_10,
+    scale_min_reason="there would be fewer than two clusters of 10 brokers",
     plots=(Plot(metric="delay", title="Notification delay", label="ms of round trips"),),
     notes=_NOTES,
 )
@@ -324,6 +332,8 @@ FIG6E = Figure(
         refine_claim("overhead"),
     ),
     metrics=("overhead", "overhead_spread", "subscriptions_held", "greatest_degree"),
+    scale_min=SCALE_MIN_10,
+    scale_min_reason="there would be fewer than two clusters of 10 brokers",
     plots=(Plot(metric="overhead", title="Notification overhead", label="messages an event"),),
     notes=_NOTES,
 )
@@ -352,6 +362,8 @@ FIG6F = Figure(
     runs=lambda scale: [location_run("dynatops", c=c) for c in CLUSTER_SIZES],
     claims=(_improves("delay"), _improves("overhead")),
     metrics=("delay", "overhead"),
+    scale_min=_SCALE_MIN_50,
+    scale_min_reason="there would be fewer than two clusters of 50 brokers",
     plots=tuple(
         Plot(metric=metric, title=title, label=label, x="c", x_label="cluster size c")
         for metric, title, label in (

@@ -25,7 +25,7 @@ from reconfig_manager.solvers import SOLVERS
 
 def _visits(spec: RunSpec, scale: float, seed: int) -> Metrics:
     trace = dict(spec.parameters).get("trace")
-    grid = Grid.scaled(scale)
+    grid = Grid()
     if trace is not None:
         visits, scale = visits_of_file(Path(str(trace)), grid).visits, 1.0
     else:

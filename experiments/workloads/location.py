@@ -1,9 +1,9 @@
 """The location workload (DYNATOPS IV-A1): users go from cell to cell, and follow their friends.
 
-A topic is a cell of the map, and in each is a broker. A user follows the cell where it is and those
-of some other users, its friends, drawn once. So a visit changes the interests of the visitor and of
-all who follow it. A user is there from its first visit on. Each publishes now and then, on the
-topic of the cell where it is.
+A topic is a cell of the map, and at full scale in each is a broker. A user follows the cell where
+it is and those of some other users, its friends, drawn once. So a visit changes the interests of
+the visitor and of all who follow it. A user is there from its first visit on. Each publishes now
+and then, on the topic of the cell where it is.
 """
 
 from __future__ import annotations
@@ -39,17 +39,15 @@ class LocationWorkload:
     topics: Topics
     settled_h: float
     end_h: float
-    events_per_user_and_hour: float = EVENTS_PER_USER_AND_HOUR
     # [cell] -> the broker that is responsible for users there.
-    broker_of_cell: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    broker_of_cell: Ints
+    events_per_user_and_hour: float = EVENTS_PER_USER_AND_HOUR
     friends: Ints = field(init=False)
     # [user] -> the cell where it is; -1: not there yet.
     cell_of: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         self.friends = _friends(self.visits.users, np.random.default_rng([self.seed, 2]))
-        if not len(self.broker_of_cell):
-            self.broker_of_cell = np.arange(len(self.grid), dtype=np.int32)
         self._access_ms = self.grid.access_ms(self.sites, self.seed)
         self._forget()
 
@@ -60,20 +58,27 @@ class LocationWorkload:
 
     @classmethod
     def made_up(cls, scale: float, seed: int) -> LocationWorkload:
-        grid = Grid.scaled(scale)
-        visits = made_up_visits(grid, max(1, round(USERS * scale)), seed)
-        return cls.of(grid, visits, seed, settled_h=SETTLED_H)
+        """Users and brokers shrink with the scale, and topics stay: so as many users are at a
+        broker as at full scale, and as many of them follow each of its topics."""
+        visits = made_up_visits(Grid(), max(1, round(USERS * scale)), seed)
+        return cls.of(Grid(), visits, seed, settled_h=SETTLED_H, scale=scale)
 
     @classmethod
     def of_file(cls, path: Path, scale: float, seed: int) -> LocationWorkload:
-        """Of somebody's check-ins, on a grid as for this scale over the area that they are in."""
-        grid = Grid.scaled(scale)
-        return cls.of(grid, visits_of_file(path, grid).visits, seed, settled_h=SETTLED_H)
+        """Of somebody's check-ins, on a grid over the area that they are in."""
+        visits = visits_of_file(path, Grid()).visits
+        return cls.of(Grid(), visits, seed, settled_h=SETTLED_H, scale=scale)
 
     @classmethod
-    def of(cls, grid: Grid, visits: Visits, seed: int, *, settled_h: float) -> LocationWorkload:
+    def of(
+        cls, grid: Grid, visits: Visits, seed: int, *, settled_h: float, scale: float = 1.0
+    ) -> LocationWorkload:
+        blocks = grid.blocks(max(1, round(scale * len(grid))))
         end_h = STEP_H * math.ceil(float(visits.at_h.max(initial=0.0)) / STEP_H + 1e-9)
-        return cls(grid, visits, seed, grid.sites(seed), grid.topics(), settled_h, end_h)
+        sites = sites_at(blocks.places, seed)
+        return cls(
+            grid, visits, seed, sites, grid.topics(), settled_h, end_h, blocks.broker_of_cell
+        )
 
     @property
     def users(self) -> int:

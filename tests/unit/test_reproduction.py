@@ -135,7 +135,7 @@ class TestCommand:
             (["fig99"], "no figure 'fig99'; there are fig5"),
             ([], "--list shows them"),
             (["fig5", "--all"], "or say --all"),
-            (["fig6a", "--scale", "0.001"], "the least that does is 0.01"),
+            (["fig6a", "--scale", "0.05"], "the least that does is 0.1"),
             (["fig5", "--scale", "2"], "at most 1"),
         ],
     )

@@ -149,7 +149,7 @@ def _trace(figures: Sequence[Figure], arguments: argparse.Namespace) -> TraceFil
         raise UsageError(f"--trace: {others[0]} is not of the location workload")
     path = Path(arguments.trace)
     try:
-        bad = visits_of_file(path, Grid.scaled(arguments.scale)).bad
+        bad = visits_of_file(path, Grid()).bad
         if bad.count:
             print(f"dynatops: {path}: {bad}", file=sys.stderr)
         return TraceFile.of(path)
