@@ -41,10 +41,15 @@ def _visits(spec: RunSpec, scale: float, seed: int) -> Metrics:
 
 
 def _location(spec: RunSpec, scale: float, seed: int) -> Metrics:
-    trace = dict(spec.parameters).get("trace")
+    parameters = dict(spec.parameters)
+    trace = parameters.get("trace")
     if trace is not None:
-        return _measured(LocationWorkload.of_file(Path(str(trace)), scale, seed), spec, seed)
-    return _measured(LocationWorkload.made_up(scale, seed), spec, seed)
+        workload = LocationWorkload.of_file(Path(str(trace)), scale, seed)
+    else:
+        workload = LocationWorkload.made_up(scale, seed)
+    if "friends" in parameters:
+        workload = workload.with_friends(int(parameters["friends"]))
+    return _measured(workload, spec, seed)
 
 
 def _poisson(spec: RunSpec, scale: float, seed: int) -> Metrics:

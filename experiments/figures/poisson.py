@@ -88,7 +88,7 @@ def _rate_plot(metric: str, title: str, label: str) -> Plot:
         label=label,
         x="rate",
         x_label="changes of a user in an hour",
-        without="mode_changes",
+        without=("mode_changes",),
     )
 
 

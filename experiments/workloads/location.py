@@ -22,6 +22,7 @@ from experiments.workloads.made_up_visits import USERS, made_up_visits
 from experiments.workloads.visits import DAY_H, Visits
 from experiments.workloads.workload import Step, UserChange, UserPublication
 
+# The paper's.
 FRIENDS = 4
 STEP_H = 1.0
 # Until here users come: nothing is measured.
@@ -41,15 +42,23 @@ class LocationWorkload:
     end_h: float
     # [cell] -> the broker that is responsible for users there.
     broker_of_cell: Ints
+    # Of each user.
+    friends_count: int = FRIENDS
     events_per_user_and_hour: float = EVENTS_PER_USER_AND_HOUR
     friends: Ints = field(init=False)
     # [user] -> the cell where it is; -1: not there yet.
     cell_of: Ints = field(init=False)
 
     def __post_init__(self) -> None:
-        self.friends = _friends(self.visits.users, np.random.default_rng([self.seed, 2]))
+        self.friends = _friends(
+            self.visits.users, self.friends_count, np.random.default_rng([self.seed, 2])
+        )
         self._access_ms = self.grid.access_ms(self.sites, self.seed)
         self._forget()
+
+    def with_friends(self, count: int) -> LocationWorkload:
+        """The same users and movements; each follows so many others."""
+        return replace(self, friends_count=count)
 
     def with_brokers(self, places: Floats, broker_of_cell: Ints) -> LocationWorkload:
         """The same users and topics, with brokers elsewhere."""
@@ -116,9 +125,9 @@ class LocationWorkload:
         return found
 
 
-def _friends(users: int, rng: np.random.Generator) -> Ints:
+def _friends(users: int, wanted: int, rng: np.random.Generator) -> Ints:
     """[user, i] -> others, all different."""
-    count = min(FRIENDS, users - 1)
+    count = min(wanted, users - 1)
     friends = np.zeros((users, count), dtype=np.int32)
     # Those with repeats are drawn again, until there are none.
     again = np.arange(users if count else 0)
