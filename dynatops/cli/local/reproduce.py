@@ -127,7 +127,7 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
         raise UsageError(f"--scale: {error}") from None
     except BrokenProcessPool:
         raise CommandError(
-            f"a run was killed, perhaps for want of memory; what was measured is in {results.path}; "
+            f"a run was killed, perhaps for want of memory; what was measured is in {folder}; "
             "go on with fewer --jobs"
         ) from None
     except ResultsError as error:
