@@ -30,7 +30,7 @@ def draw_plots(figure: Figure, table: FigureTable, folder: Path) -> list[str]:
     for number, plot in enumerate(figure.plots):
         rows = [
             row
-            for row in table.without(plot.without).rows
+            for row in table.without(*plot.without).rows
             if set(plot.only) <= set(row.spec.parameters) and plot.metric in row.metrics
         ]
         if rows:

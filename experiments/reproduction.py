@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 
 from experiments.figures.figure import (
     Claim,
@@ -88,9 +90,39 @@ def check_scale(figure: Figure, scale: float) -> None:
         )
 
 
-def runs_of(figures: Iterable[Figure], scale: float) -> list[RunSpec]:
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """Check-ins in place of made-up visits; what is measured of them is kept by their contents."""
+
+    path: Path
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> TraceFile:
+        return cls(path.resolve(), hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest())
+
+
+# Kinds of runs that are of a movement trace.
+_OF_VISITS = frozenset({"visits", "location"})
+
+
+def takes_trace(figure: Figure) -> bool:
+    return any(spec.kind in _OF_VISITS for spec in figure.runs(1.0))
+
+
+def runs_of(
+    figures: Iterable[Figure], scale: float, trace: TraceFile | None = None
+) -> list[RunSpec]:
     """Each once, in order."""
-    return list(dict.fromkeys(spec for figure in figures for spec in figure.runs(scale)))
+    specs = dict.fromkeys(spec for figure in figures for spec in figure.runs(scale))
+    return [_with_trace(spec, trace) for spec in specs]
+
+
+def _with_trace(spec: RunSpec, trace: TraceFile | None) -> RunSpec:
+    if trace is None or spec.kind not in _OF_VISITS:
+        return spec
+    of_trace = {"trace": str(trace.path), "trace_digest": trace.digest}
+    return RunSpec.of(spec.kind, **dict(spec.parameters), **of_trace)
 
 
 def measure_all(
@@ -99,9 +131,10 @@ def measure_all(
     seeds: Sequence[int],
     jobs: int,
     progress: Progress,
+    trace: TraceFile | None = None,
 ) -> None:
     """What is not there yet. Cut off, all that was finished is kept."""
-    specs = runs_of(figures, results.scale)
+    specs = runs_of(figures, results.scale, trace)
     work = [(spec, seed) for seed in seeds for spec in specs]
     todo = [(spec, seed) for spec, seed in work if results.get(spec, seed) is None]
     done = len(work) - len(todo)
@@ -153,9 +186,11 @@ def _timed(spec: RunSpec, scale: float, seed: int) -> Outcome:
     return Outcome(metrics, time.monotonic() - began_s)
 
 
-def judge_figure(figure: Figure, results: ResultsFile, seeds: Sequence[int]) -> Reproduced:
+def judge_figure(
+    figure: Figure, results: ResultsFile, seeds: Sequence[int], trace: TraceFile | None = None
+) -> Reproduced:
     """By what is in the results."""
-    specs = figure.runs(results.scale)
+    specs = runs_of([figure], results.scale, trace)
     rows, seconds = [], 0.0
     for spec in specs:
         outcomes = [found for seed in seeds if (found := results.get(spec, seed)) is not None]

@@ -76,9 +76,10 @@ class FigureTable:
         wanted = parameters.items()
         return [row for row in self.rows if wanted <= dict(row.spec.parameters).items()]
 
-    def without(self, parameter: str) -> FigureTable:
-        """The rows that do not vary this: an ablation has rows of its own."""
-        return FigureTable(tuple(r for r in self.rows if parameter not in dict(r.spec.parameters)))
+    def without(self, *parameters: str) -> FigureTable:
+        """The rows that do not vary these: an ablation has rows of its own."""
+        unwanted = set(parameters)
+        return FigureTable(tuple(r for r in self.rows if not unwanted & {*dict(r.spec.parameters)}))
 
     def one(self, **parameters: Parameter) -> FigureRow:
         rows = self.where(**parameters)
@@ -118,8 +119,8 @@ class Plot:
     lines: str = "system"
     # Rows with these parameters only.
     only: tuple[tuple[str, Parameter], ...] = ()
-    # Rows without this parameter only.
-    without: str = ""
+    # Rows without these parameters only.
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from experiments.figures.figure import RunSpec
@@ -11,6 +12,7 @@ from experiments.metrics.protocol import measure_protocol
 from experiments.metrics.run import Measuring, Metrics, run
 from experiments.systems.catalogue import REFINE_ITERATIONS_MAX, SYSTEMS, Options, SystemKind
 from experiments.workloads import instances
+from experiments.workloads.checkins import visits_of_file
 from experiments.workloads.grid import Grid
 from experiments.workloads.location import LocationWorkload
 from experiments.workloads.made_up_visits import USERS, made_up_visits
@@ -22,7 +24,12 @@ from reconfig_manager.solvers import SOLVERS
 
 
 def _visits(spec: RunSpec, scale: float, seed: int) -> Metrics:
-    visits = made_up_visits(Grid.scaled(scale), max(1, round(USERS * scale)), seed)
+    trace = dict(spec.parameters).get("trace")
+    grid = Grid()
+    if trace is not None:
+        visits, scale = visits_of_file(Path(str(trace)), grid).visits, 1.0
+    else:
+        visits = made_up_visits(grid, max(1, round(USERS * scale)), seed)
     found = visits.statistics()
     return {
         "visits": found.visits / scale,
@@ -34,7 +41,15 @@ def _visits(spec: RunSpec, scale: float, seed: int) -> Metrics:
 
 
 def _location(spec: RunSpec, scale: float, seed: int) -> Metrics:
-    return _measured(LocationWorkload.made_up(scale, seed), spec, seed)
+    parameters = dict(spec.parameters)
+    trace = parameters.get("trace")
+    if trace is not None:
+        workload = LocationWorkload.of_file(Path(str(trace)), scale, seed)
+    else:
+        workload = LocationWorkload.made_up(scale, seed)
+    if "friends" in parameters:
+        workload = workload.with_friends(int(parameters["friends"]))
+    return _measured(workload, spec, seed)
 
 
 def _poisson(spec: RunSpec, scale: float, seed: int) -> Metrics:

@@ -16,7 +16,7 @@ from experiments.figures.figure import (
     percent,
 )
 from experiments.figures.location import CLUSTER_SIZE as LOCATION_CLUSTER_SIZE
-from experiments.figures.location import location_run, refine_claim
+from experiments.figures.location import SCALE_MIN_10, location_run, refine_claim
 from experiments.systems.catalogue import SYSTEMS
 
 RATES = (0.025, 0.05, 0.1, 0.2)
@@ -88,7 +88,7 @@ def _rate_plot(metric: str, title: str, label: str) -> Plot:
         label=label,
         x="rate",
         x_label="changes of a user in an hour",
-        without="mode_changes",
+        without=("mode_changes",),
     )
 
 
@@ -292,6 +292,8 @@ FIG9 = Figure(
         Claim("far fewer messages of reconfigurations", ">= 50% fewer", _far_fewer),
     ),
     metrics=("delay", "overhead", "reconfiguration", "reconfigurations"),
+    scale_min=SCALE_MIN_10,
+    scale_min_reason="there would be fewer than two clusters of 10 brokers",
     plots=tuple(
         Plot(
             metric=metric,

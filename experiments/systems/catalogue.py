@@ -76,12 +76,12 @@ def _similar(*, shipped: bool) -> MakeSelection:
             update_period_s=3600.0 * options.update_h,
             stale_after_s=3600.0 * (2 * options.update_h + 1),
         )
-        size, by_place = options.cluster_size, workload.topics.places is not None
-        if by_place:
-            clusters = place_clusters(workload.sites.places, size)
-        else:
+        users, size = workload.users, options.cluster_size
+        if workload.topics.places is None:
             clusters = chance_clusters(len(workload.sites), size, seed)
-        return SimilaritySelection(workload.users, clusters, settings, seed, by_place=by_place)
+            return SimilaritySelection(users, clusters, settings, seed)
+        clusters = place_clusters(workload.sites.places, size)
+        return SimilaritySelection(users, clusters, settings, seed, workload.broker_of_cell)
 
     return make
 
@@ -147,7 +147,7 @@ def _on_geops_cells(workload: Workload) -> Workload:
     if not isinstance(workload, LocationWorkload):
         raise TypeError("GeoPS is for topics that have places")
     grid = workload.grid
-    side = max(2, 1 << round(math.log2(len(grid)) / 2))
+    side = max(2, 1 << round(math.log2(len(workload.sites)) / 2))
     centres = cell_centres(grid.rows, grid.columns, side)
     return workload.with_brokers(centres, cell_at(grid.places(), grid.rows, grid.columns, side))
 

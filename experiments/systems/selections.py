@@ -218,8 +218,7 @@ class SimilaritySelection(_PlacedUsers):
         clusters: Sequence[Ints],
         settings: SelectionSettings,
         seed: int,
-        *,
-        by_place: bool,
+        broker_of_cell: Ints | None = None,
     ) -> None:
         brokers = sum(map(len, clusters))
         super().__init__(users, brokers)
@@ -230,7 +229,8 @@ class SimilaritySelection(_PlacedUsers):
         for number, cluster in enumerate(self._clusters):
             for broker in cluster:
                 self._cluster_of[broker] = number
-        self._by_place = by_place
+        # None: there are no places.
+        self._broker_of_cell = None if broker_of_cell is None else broker_of_cell.tolist()
         self._home = [self._rng.randrange(len(clusters)) for _ in range(users)]
         self._brokers = [
             Selection(f"b{i}", str(i), 1, settings, Random(f"{seed} {i}")) for i in range(brokers)
@@ -262,7 +262,8 @@ class SimilaritySelection(_PlacedUsers):
 
     def apply(self, change: UserChange) -> list[BrokerChange]:
         user, before = change.user, int(self.broker_of[change.user])
-        cluster = self._cluster_of[change.cell] if self._by_place else self._home[user]
+        here = self._broker_of_cell[change.cell] if self._broker_of_cell is not None else -1
+        cluster = self._cluster_of[here] if here >= 0 else self._home[user]
         stays = before >= 0 and self._cluster_of[before] == cluster
         held = self._follows[user].difference(change.dropped) if stays else frozenset[int]()
         follows = self._follows[user].difference(change.dropped).union(change.added)
@@ -271,7 +272,7 @@ class SimilaritySelection(_PlacedUsers):
             # It is no company to itself: what it drops it has dropped when it asks.
             self._brokers[asked].local.remove(map(_key, change.dropped))
         else:
-            asked = change.cell if self._by_place else self._rng.choice(self._clusters[cluster])
+            asked = here if here >= 0 else self._rng.choice(self._clusters[cluster])
         interests = [_key(topic) for topic in follows]
         choice = self._brokers[asked].choose(
             User(str(user), interests, [_key(topic) for topic in held]), self._now_s

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -123,7 +124,8 @@ def visits_of_file(path: Path, grid: Grid, area: Area | None = None) -> CheckinF
     """All of the file on the grid; without an area, on the smallest that holds all of it."""
     bad = BadRows()
     names: dict[str, int] = {}
-    users, times, latitudes, longitudes = [], [], [], []
+    # Files have millions of rows: numbers, and no objects.
+    users, times, latitudes, longitudes = array("i"), array("d"), array("d"), array("d")
     for checkin in read_checkins(path, bad):
         users.append(names.setdefault(checkin.user, len(names)))
         times.append(checkin.at_s)
@@ -132,7 +134,7 @@ def visits_of_file(path: Path, grid: Grid, area: Area | None = None) -> CheckinF
     if not users:
         raise CheckinError(f"{path}: no row can be used; {bad}")
     user = np.array(users, dtype=np.int32)
-    at_s, latitude, longitude = np.array(times), np.array(latitudes), np.array(longitudes)
+    at_s, latitude, longitude = (np.array(a) for a in (times, latitudes, longitudes))
     if area is None:
         area = _smallest(latitude, longitude)
     row, column = area.cells(latitude, longitude, grid)

@@ -1,4 +1,4 @@
-"""The map of the location workload: cells of a grid, each a topic, with a broker in each.
+"""The map of the location workload: cells of a grid, each a topic, and brokers in them.
 
 Distances are in cells, as the crow flies. A round trip is proportional to the distance, with chance
 about its mean and a least one (DYNATOPS IV-A1 says no numbers; these are of the public Internet: a
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.sites import Floats, Sites, Topics
+from experiments.sites import Floats, Ints, Sites, Topics
 
 ROWS, COLUMNS = 20, 60
 # A cell is a degree wide, about 100 km.
@@ -23,17 +23,17 @@ _RTT_SPREAD = 0.2
 
 
 @dataclass(frozen=True, slots=True)
+class Blocks:
+    """Where brokers are, and which of them is responsible for each cell."""
+
+    places: Floats
+    broker_of_cell: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class Grid:
     rows: int = ROWS
     columns: int = COLUMNS
-
-    @classmethod
-    def scaled(cls, scale: float) -> Grid:
-        """So that users, and pairs of broker and topic, grow alike: how many of the latter are
-        subscribed to decides most. The form of the country stays."""
-        cells = ROWS * COLUMNS * math.sqrt(scale)
-        rows = max(1, round(ROWS * scale**0.25))
-        return cls(rows, max(1, round(cells / rows)))
 
     def __len__(self) -> int:
         return self.rows * self.columns
@@ -49,9 +49,14 @@ class Grid:
         found: Floats = np.hypot(*(places - places[cell]).T)
         return found
 
-    def sites(self, seed: int) -> Sites:
-        """A broker in each cell."""
-        return sites_at(self.places(), seed)
+    def blocks(self, count: int) -> Blocks:
+        """So many brokers, about, each in the middle of an equal block of cells."""
+        rows = min(self.rows, max(1, round(math.sqrt(count * self.rows / self.columns))))
+        columns = min(self.columns, max(1, round(count / rows)))
+        blocks = Grid(rows, columns)
+        size = np.array([self.rows / rows, self.columns / columns])
+        row, column = np.floor(self.places() / size).astype(np.int32).T
+        return Blocks(blocks.places() * size, (row * columns + column).astype(np.int32))
 
     def topics(self) -> Topics:
         names = tuple(f"cell/{i // self.columns}/{i % self.columns}" for i in range(len(self)))

@@ -67,7 +67,7 @@ def test_brokers_subscribe_to_what_their_users_do(workload: Workload, system: st
 def test_each_broker_knows_its_own_users() -> None:
     """What `Selection` is told of its broker is what is there."""
     clusters = chance_clusters(9, 3, seed=1)
-    selection = SimilaritySelection(200, clusters, PUBLISHED, 1, by_place=False)
+    selection = SimilaritySelection(200, clusters, PUBLISHED, 1)
     for step in poisson().steps():
         selection.advance(step.at_h)
         for change in step.changes:
@@ -79,7 +79,7 @@ def test_each_broker_knows_its_own_users() -> None:
 
 
 def test_in_a_cluster_of_one_nothing_is_said_and_nobody_is_sent_away() -> None:
-    selection = SimilaritySelection(5, chance_clusters(4, 1, 1), PUBLISHED, 1, by_place=False)
+    selection = SimilaritySelection(5, chance_clusters(4, 1, 1), PUBLISHED, 1)
     for hour in range(50):
         selection.advance(float(hour))
         selection.apply(UserChange(0, 0, (hour - 1,) if hour else (), (hour,)))
@@ -88,7 +88,7 @@ def test_in_a_cluster_of_one_nothing_is_said_and_nobody_is_sent_away() -> None:
 
 def test_messages_within_a_cluster_are_all_to_all_every_period() -> None:
     settings = replace(PUBLISHED, update_period_s=6 * 3600.0)
-    selection = SimilaritySelection(5, chance_clusters(8, 4, 1), settings, 1, by_place=False)
+    selection = SimilaritySelection(5, chance_clusters(8, 4, 1), settings, 1)
     for hour in range(24):
         selection.advance(float(hour))
     assert selection.messages == 4 * 8 * 3

@@ -15,7 +15,7 @@ from experiments.workloads.checkins import (
     read_checkins,
     visits_of_file,
 )
-from experiments.workloads.grid import Grid
+from experiments.workloads.grid import Grid, sites_at
 from experiments.workloads.location import FRIENDS, LocationWorkload
 from experiments.workloads.made_up_visits import made_up_visits
 from experiments.workloads.modes import MODE_TOPICS
@@ -40,7 +40,7 @@ def small_poisson(pattern: Pattern = Pattern.MULTIMODAL, **more: float) -> Poiss
 
 class TestTrace:
     def test_it_has_the_statistics_of_figure_5(self) -> None:
-        found = made_up_visits(Grid.scaled(0.2), 8_000, seed=1).statistics()
+        found = made_up_visits(Grid(), 8_000, seed=1).statistics()
         assert found.visits / 8_000 == pytest.approx(11.25, rel=0.05)
         assert found.pairs / 8_000 == pytest.approx(4.0, rel=0.1)
         assert found.single == pytest.approx(1 / 3, abs=0.03)
@@ -118,14 +118,23 @@ class TestLocation:
             assert len({*theirs, user}) == FRIENDS + 1
 
     def test_round_trips_grow_with_distance(self) -> None:
-        sites = Grid(2, 40).sites(seed=1)
+        sites = sites_at(Grid(2, 40).places(), seed=1)
         assert sites.rtt_ms[0, 1] < sites.rtt_ms[0, 39]
         assert (sites.rtt_ms == sites.rtt_ms.T).all()
         assert (np.diag(sites.rtt_ms) == 0).all()
 
-    def test_scales_keep_pairs_of_broker_and_topic_to_users(self) -> None:
-        assert len(Grid.scaled(1.0)) == 1200
-        assert len(Grid.scaled(0.25)) == pytest.approx(600, rel=0.03)
+    def test_at_full_scale_a_broker_is_in_each_cell(self) -> None:
+        blocks = Grid().blocks(1200)
+        assert blocks.broker_of_cell.tolist() == list(range(1200))
+        assert blocks.places.tolist() == Grid().places().tolist()
+
+    @pytest.mark.parametrize("count", [1, 24, 60, 120, 600])
+    def test_below_it_blocks_of_cells_are_alike(self, count: int) -> None:
+        blocks = Grid().blocks(count)
+        assert len(blocks.places) == pytest.approx(count, rel=0.05)
+        cells = np.bincount(blocks.broker_of_cell)
+        assert len(cells) == len(blocks.places)
+        assert cells.max() <= 4 * cells.min()
 
 
 class TestPoisson:

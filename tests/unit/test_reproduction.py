@@ -135,7 +135,7 @@ class TestCommand:
             (["fig99"], "no figure 'fig99'; there are fig5"),
             ([], "--list shows them"),
             (["fig5", "--all"], "or say --all"),
-            (["fig6a", "--scale", "0.001"], "the least that does is 0.01"),
+            (["fig6a", "--scale", "0.05"], "the least that does is 0.1"),
             (["fig5", "--scale", "2"], "at most 1"),
         ],
     )
@@ -143,6 +143,32 @@ class TestCommand:
         self, arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert self.run(*arguments) == 2
+        assert why in capsys.readouterr().err
+
+    def test_a_trace_whose_bad_rows_are_named(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        trace, folder = tmp_path / "trace.csv", tmp_path / "report"
+        rows = [f"u{i % 3},2010-10-{1 + i:02}T12:00:00Z,{30 + i % 5},-97" for i in range(20)]
+        trace.write_text("\n".join(["user,time,lat,lon", *rows, "u1,whenever,30,-97"]) + "\n")
+        command = ["fig5", "--scale", "0.01", "--trace", str(trace), "--report", str(folder)]
+        assert self.run(*command, "--json") == 0
+        out, err = capsys.readouterr()
+        assert "1 of 21 rows are left out: 1 with a time that is none (line 22)" in err
+        assert json.loads(out)[0]["rows"][0]["visits"] == 20
+        # Another file of that name is measured anew.
+        trace.write_text("\n".join(["user,time,lat,lon", *rows[:10]]) + "\n")
+        assert self.run(*command, "--json") == 0
+        assert json.loads(capsys.readouterr().out)[0]["rows"][0]["visits"] == 10
+
+    @pytest.mark.parametrize(
+        ("figure", "why"),
+        [("fig5", "No such file"), ("fig7a", "fig7a is not of the location workload")],
+    )
+    def test_a_trace_that_cannot_be_used(
+        self, figure: str, why: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.run(figure, "--scale", "0.01", "--trace", "nowhere.csv") == 2
         assert why in capsys.readouterr().err
 
     def test_a_report_of_another_version_is_left_alone(
