@@ -45,7 +45,8 @@ from dynatops.v1.manager_pb2 import (
     TopicCount,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
-from experiments.workloads.instances import Pattern, make_instance
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.base.counters import OverlayCounters
 from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import Instance

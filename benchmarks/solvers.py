@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.workloads.instances import Pattern, make_instance
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.placement.cost import CostedPlacement
 from reconfig_manager.placement.problem import PlacementProblem, Task
 from reconfig_manager.solvers import SOLVERS

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.figures.figure import Figure, Plot, Row, Table
+from experiments.figures.figure import Figure, FigureRow, FigureTable, Plot
 from experiments.systems.catalogue import SYSTEMS
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ def plot_name(figure: Figure, number: int) -> str:
     return f"{figure.name}-{number + 1}.svg" if len(figure.plots) > 1 else f"{figure.name}.svg"
 
 
-def draw_plots(figure: Figure, table: Table, folder: Path) -> list[str]:
+def draw_plots(figure: Figure, table: FigureTable, folder: Path) -> list[str]:
     """One file each; those of which nothing has been measured are left out."""
     names = []
     for number, plot in enumerate(figure.plots):
         rows = [
             row
-            for row in table.rows
+            for row in table.without(*plot.without).rows
             if set(plot.only) <= set(row.spec.parameters) and plot.metric in row.metrics
         ]
         if rows:
@@ -40,12 +40,12 @@ def draw_plots(figure: Figure, table: Table, folder: Path) -> list[str]:
     return names
 
 
-def _drawn(plot: Plot, rows: list[Row]) -> str:
+def _drawn(plot: Plot, rows: list[FigureRow]) -> str:
     import matplotlib as mpl  # noqa: PLC0415  # large, and not installed everywhere
 
     mpl.use("Agg")
     # The same rows are the same file.
-    style = {"svg.hashsalt": "dynatops", "svg.fonttype": "path", "font.size": 9.5}
+    style: Any = {"svg.hashsalt": "dynatops", "svg.fonttype": "path", "font.size": 9.5}
     with mpl.rc_context(style):
         from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
 
@@ -63,7 +63,7 @@ def _drawn(plot: Plot, rows: list[Row]) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _bars(axes: Axes, plot: Plot, rows: list[Row]) -> None:
+def _bars(axes: Axes, plot: Plot, rows: list[FigureRow]) -> None:
     names = [title_of(row.spec["system"]) for row in rows]
     measured = [row.metrics[plot.metric] for row in rows]
     places = range(len(rows))[::-1]
@@ -79,9 +79,9 @@ def _bars(axes: Axes, plot: Plot, rows: list[Row]) -> None:
     axes.set_xlabel(plot.label)
 
 
-def _lines(axes: Axes, plot: Plot, rows: list[Row]) -> None:
+def _lines(axes: Axes, plot: Plot, rows: list[FigureRow]) -> None:
     assert plot.x is not None
-    lines: dict[object, list[Row]] = {}
+    lines: dict[object, list[FigureRow]] = {}
     for row in rows:
         lines.setdefault(dict(row.spec.parameters).get(plot.lines), []).append(row)
     ticks = sorted({dict(r.spec.parameters)[plot.x] for r in rows if _has(r, plot.x)}, key=_by_kind)
@@ -117,9 +117,7 @@ def _lines(axes: Axes, plot: Plot, rows: list[Row]) -> None:
         axes.set_xscale("log")
     axes.minorticks_off()
     axes.set_xticks([places[t] for t in ticks], [f"{t:g}" if numbers else str(t) for t in ticks])
-    if plot.logarithmic and min(row[plot.metric] for row in rows) > 0 and plot.metric != "saved":
-        axes.set_yscale("log")
-    else:
+    if min(row[plot.metric] for row in rows) >= 0:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.label)
@@ -127,7 +125,7 @@ def _lines(axes: Axes, plot: Plot, rows: list[Row]) -> None:
         axes.legend(frameon=False, fontsize=8.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _has(row: Row, parameter: str) -> bool:
+def _has(row: FigureRow, parameter: str) -> bool:
     return parameter in dict(row.spec.parameters)
 
 

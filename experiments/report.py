@@ -12,7 +12,7 @@ from experiments.plots import draw_plots, title_of
 from experiments.reproduction import Reproduced
 from experiments.results import RESULTS_VERSION, ResultsError
 
-_PARAMETERS_HIDDEN = frozenset({"deliveries"})
+_PARAMETERS_HIDDEN = frozenset({"deliveries", "trace", "trace_digest"})
 _STYLE = """\
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: 14px; display: block; }

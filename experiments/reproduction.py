@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 
 from experiments.figures.figure import (
     Claim,
     Figure,
+    FigureRow,
+    FigureTable,
     JudgedAs,
     Judgement,
     Measured,
-    Row,
     RunSpec,
-    Table,
 )
 from experiments.figures.measurements import measure
 from experiments.results import Outcome, ResultsFile
@@ -35,7 +37,7 @@ class Reproduced:
     figure: Figure
     scale: float
     seeds: tuple[int, ...]
-    table: Table
+    table: FigureTable
     judgements: tuple[tuple[Claim, Judgement], ...]
     # Of all its runs, as measured: one after the other.
     seconds: float
@@ -70,7 +72,7 @@ class Reproduced:
         return JudgedAs.FAILS if found == {JudgedAs.FAILS} else JudgedAs.PARTLY
 
 
-def _row_as_json(row: Row, metrics: Sequence[str]) -> dict[str, object]:
+def _row_as_json(row: FigureRow, metrics: Sequence[str]) -> dict[str, object]:
     cells: dict[str, object] = {"run": row.spec.kind, **dict(row.spec.parameters)}
     for metric in metrics:
         measured = row.metrics.get(metric)
@@ -88,9 +90,39 @@ def check_scale(figure: Figure, scale: float) -> None:
         )
 
 
-def runs_of(figures: Iterable[Figure], scale: float) -> list[RunSpec]:
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """Check-ins in place of made-up visits; what is measured of them is kept by their contents."""
+
+    path: Path
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> TraceFile:
+        return cls(path.resolve(), hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest())
+
+
+# Kinds of runs that are of a movement trace.
+_OF_VISITS = frozenset({"visits", "location"})
+
+
+def takes_trace(figure: Figure) -> bool:
+    return any(spec.kind in _OF_VISITS for spec in figure.runs(1.0))
+
+
+def runs_of(
+    figures: Iterable[Figure], scale: float, trace: TraceFile | None = None
+) -> list[RunSpec]:
     """Each once, in order."""
-    return list(dict.fromkeys(spec for figure in figures for spec in figure.runs(scale)))
+    specs = dict.fromkeys(spec for figure in figures for spec in figure.runs(scale))
+    return [_with_trace(spec, trace) for spec in specs]
+
+
+def _with_trace(spec: RunSpec, trace: TraceFile | None) -> RunSpec:
+    if trace is None or spec.kind not in _OF_VISITS:
+        return spec
+    of_trace = {"trace": str(trace.path), "trace_digest": trace.digest}
+    return RunSpec.of(spec.kind, **dict(spec.parameters), **of_trace)
 
 
 def measure_all(
@@ -99,15 +131,31 @@ def measure_all(
     seeds: Sequence[int],
     jobs: int,
     progress: Progress,
+    trace: TraceFile | None = None,
 ) -> None:
     """What is not there yet. Cut off, all that was finished is kept."""
-    specs = runs_of(figures, results.scale)
+    specs = runs_of(figures, results.scale, trace)
     work = [(spec, seed) for seed in seeds for spec in specs]
     todo = [(spec, seed) for spec, seed in work if results.get(spec, seed) is None]
     done = len(work) - len(todo)
     progress(done, len(work), "")
-    if not todo:
-        return
+    if jobs == 1:
+        for spec, seed in todo:
+            results.add(spec, seed, _timed(spec, results.scale, seed))
+            done += 1
+            progress(done, len(work), f"{spec.key} seed {seed}")
+    elif todo:
+        _measure_side_by_side(todo, results, jobs, progress, len(work))
+
+
+def _measure_side_by_side(
+    todo: Sequence[tuple[RunSpec, int]],
+    results: ResultsFile,
+    jobs: int,
+    progress: Progress,
+    total: int,
+) -> None:
+    done = total - len(todo)
     # Fresh processes: what compiled code and threads of the parent hold does not matter there.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_ignore_interrupts) as pool:
@@ -119,7 +167,7 @@ def measure_all(
                 spec, seed = futures[future]
                 results.add(spec, seed, future.result())
                 done += 1
-                progress(done, len(work), f"{spec.key} seed {seed}")
+                progress(done, total, f"{spec.key} seed {seed}")
         except BaseException:
             for process in list((pool._processes or {}).values()):  # noqa: SLF001  # no other way
                 process.terminate()
@@ -138,24 +186,25 @@ def _timed(spec: RunSpec, scale: float, seed: int) -> Outcome:
     return Outcome(metrics, time.monotonic() - began_s)
 
 
-def judge_figure(figure: Figure, results: ResultsFile, seeds: Sequence[int]) -> Reproduced:
+def judge_figure(
+    figure: Figure, results: ResultsFile, seeds: Sequence[int], trace: TraceFile | None = None
+) -> Reproduced:
     """By what is in the results."""
+    specs = runs_of([figure], results.scale, trace)
     rows, seconds = [], 0.0
-    for spec in figure.runs(results.scale):
+    for spec in specs:
         outcomes = [found for seed in seeds if (found := results.get(spec, seed)) is not None]
         if len(outcomes) < len(seeds):
             continue
         seconds += sum(outcome.seconds for outcome in outcomes)
         names = set(outcomes[0].metrics).intersection(*(o.metrics for o in outcomes))
         metrics = {n: Measured(tuple(o.metrics[n] for o in outcomes)) for n in sorted(names)}
-        rows.append(Row(spec, metrics))
-    table = Table(tuple(rows))
-    judged = tuple((claim, _judged(claim, table)) for claim in figure.claims)
+        rows.append(FigureRow(spec, metrics))
+    table = FigureTable(tuple(rows))
+    missing = len(specs) - len(rows)
+    reason = f"{missing} of {len(specs)} runs have not been made"
+    open_still = Judgement("", JudgedAs.OPEN, reason)
+    judged = tuple(
+        (claim, open_still if missing else claim.judge(table)) for claim in figure.claims
+    )
     return Reproduced(figure, results.scale, tuple(seeds), table, judged, seconds)
-
-
-def _judged(claim: Claim, table: Table) -> Judgement:
-    try:
-        return claim.judge(table)
-    except KeyError as missing:
-        return Judgement("", JudgedAs.OPEN, str(missing.args[0]))

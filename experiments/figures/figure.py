@@ -58,7 +58,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     spec: RunSpec
     metrics: Mapping[str, Measured]
 
@@ -67,16 +67,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FigureTable:
     """All rows of a figure."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
 
-    def where(self, **parameters: Parameter) -> list[Row]:
+    def where(self, **parameters: Parameter) -> list[FigureRow]:
         wanted = parameters.items()
         return [row for row in self.rows if wanted <= dict(row.spec.parameters).items()]
 
-    def one(self, **parameters: Parameter) -> Row:
+    def without(self, *parameters: str) -> FigureTable:
+        """The rows that do not vary these: an ablation has rows of its own."""
+        unwanted = set(parameters)
+        return FigureTable(tuple(r for r in self.rows if not unwanted & {*dict(r.spec.parameters)}))
+
+    def one(self, **parameters: Parameter) -> FigureRow:
         rows = self.where(**parameters)
         if not rows:
             raise KeyError(f"no row with {parameters}")
@@ -96,7 +101,7 @@ class Claim:
 
     text: str
     expected: str
-    judge: Callable[[Table], Judgement]
+    judge: Callable[[FigureTable], Judgement]
     # Ours and not the paper's: a gain beside it.
     is_ours: bool = False
 
@@ -112,9 +117,10 @@ class Plot:
     x_label: str = ""
     # The parameter whose values are lines; bars are of all rows.
     lines: str = "system"
-    logarithmic: bool = False
     # Rows with these parameters only.
     only: tuple[tuple[str, Parameter], ...] = ()
+    # Rows without these parameters only.
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

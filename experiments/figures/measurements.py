@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
 from experiments.figures.figure import RunSpec
@@ -11,17 +12,24 @@ from experiments.metrics.protocol import measure_protocol
 from experiments.metrics.run import Measuring, Metrics, run
 from experiments.systems.catalogue import REFINE_ITERATIONS_MAX, SYSTEMS, Options, SystemKind
 from experiments.workloads import instances
+from experiments.workloads.checkins import visits_of_file
 from experiments.workloads.grid import Grid
 from experiments.workloads.location import LocationWorkload
 from experiments.workloads.made_up_visits import USERS, made_up_visits
-from experiments.workloads.poisson import Pattern, PoissonWorkload
+from experiments.workloads.patterns import Pattern
+from experiments.workloads.poisson import PoissonWorkload
 from experiments.workloads.workload import Workload
 from reconfig_manager.placement.problem import Objective, PlacementProblem, Task
 from reconfig_manager.solvers import SOLVERS
 
 
 def _visits(spec: RunSpec, scale: float, seed: int) -> Metrics:
-    visits = made_up_visits(Grid.scaled(scale), max(1, round(USERS * scale)), seed)
+    trace = dict(spec.parameters).get("trace")
+    grid = Grid()
+    if trace is not None:
+        visits, scale = visits_of_file(Path(str(trace)), grid).visits, 1.0
+    else:
+        visits = made_up_visits(grid, max(1, round(USERS * scale)), seed)
     found = visits.statistics()
     return {
         "visits": found.visits / scale,
@@ -33,7 +41,15 @@ def _visits(spec: RunSpec, scale: float, seed: int) -> Metrics:
 
 
 def _location(spec: RunSpec, scale: float, seed: int) -> Metrics:
-    return _measured(LocationWorkload.made_up(scale, seed), spec, seed)
+    parameters = dict(spec.parameters)
+    trace = parameters.get("trace")
+    if trace is not None:
+        workload = LocationWorkload.of_file(Path(str(trace)), scale, seed)
+    else:
+        workload = LocationWorkload.made_up(scale, seed)
+    if "friends" in parameters:
+        workload = workload.with_friends(int(parameters["friends"]))
+    return _measured(workload, spec, seed)
 
 
 def _poisson(spec: RunSpec, scale: float, seed: int) -> Metrics:
@@ -51,6 +67,8 @@ def _poisson(spec: RunSpec, scale: float, seed: int) -> Metrics:
 def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
     parameters = dict(spec.parameters)
     kind: SystemKind = SYSTEMS[str(parameters["system"])]
+    if kind.adapt is not None:
+        workload = kind.adapt(workload)
     defaults = Options()
     options = Options(
         cluster_size=int(parameters.get("c", defaults.cluster_size)),
@@ -72,7 +90,7 @@ def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
 
 
 def _problem(spec: RunSpec, seed: int) -> PlacementProblem:
-    pattern = instances.Pattern(str(spec["pattern"]))
+    pattern = Pattern(str(spec["pattern"]))
     brokers, topics = int(spec["brokers"]), int(spec["topics"])
     return instances.make_instance(brokers, topics, pattern, seed).problem()
 
@@ -92,12 +110,12 @@ def _saving(spec: RunSpec, scale: float, seed: int) -> Metrics:
 
 
 def _greedy_time(spec: RunSpec, scale: float, seed: int) -> Metrics:
-    """Of the second of two runs: the first may have to compile."""
+    """Of the processor, as the machine may be busy; the second run, as the first may compile."""
     problem = _problem(spec, seed)
     SOLVERS["dynatops-greedy"](problem, Task(iterations_max=1))
-    began_s = time.monotonic()
+    began_s = time.process_time()
     solution = SOLVERS["dynatops-greedy"](problem, Task())
-    return {"seconds": time.monotonic() - began_s, "iterations": float(solution.iterations)}
+    return {"seconds": time.process_time() - began_s, "iterations": float(solution.iterations)}
 
 
 def _protocol(spec: RunSpec, scale: float, seed: int) -> Metrics:

@@ -33,7 +33,7 @@ class Measuring:
 
 
 @dataclass(slots=True)
-class _Samples:
+class _RunSamples:
     """Sums over deliveries and publications."""
 
     publications: int = 0
@@ -49,7 +49,7 @@ class _Samples:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _RunCounts:
     upkeep: Upkeep = field(default_factory=Upkeep)
     broker_changes: int = 0
     user_changes: int = 0
@@ -65,7 +65,7 @@ def run(
     seed: int,
 ) -> Metrics:
     rng = np.random.default_rng([seed, 20])
-    counted, samples = _Counted(), _Samples()
+    counted, samples = _RunCounts(), _RunSamples()
     before: tuple[int, int] | None = None
     free_h = measuring.free_h or float("inf")
     sample_times = _even_times(workload, measuring.samples)
@@ -158,7 +158,7 @@ def netted(changes: Iterable[BrokerChange]) -> list[BrokerChange]:
 # ---- deliveries ----------------------------------------------------------------------------------
 
 
-def _sample_loads(selection: UserSelection, samples: _Samples) -> None:
+def _sample_loads(selection: UserSelection, samples: _RunSamples) -> None:
     loads = selection.loads()
     samples.load_std.append(float(loads.std()))
     samples.load_mean.append(float(loads.mean()))
@@ -170,7 +170,7 @@ def _sample(
     network: BrokerNetwork,
     publications: int,
     rng: np.random.Generator,
-    samples: _Samples,
+    samples: _RunSamples,
 ) -> None:
     users, topics = selection.interests()
     first = np.searchsorted(topics, np.arange(len(workload.topics) + 1))
@@ -204,7 +204,7 @@ def _cells_of(workload: Workload, users: int) -> Ints:
 
 
 def _metrics(
-    workload: Workload, counted: _Counted, samples: _Samples, cluster: int, handovers: int
+    workload: Workload, counted: _RunCounts, samples: _RunSamples, cluster: int, handovers: int
 ) -> Metrics:
     hours = workload.end_h - workload.settled_h
     mean_load = float(np.mean(samples.load_mean)) if samples.load_mean else 0.0

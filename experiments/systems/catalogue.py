@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from experiments.systems.bayeux import Bayeux
 from experiments.systems.chord_trees import ChordTrees, Reconfiguring, Way
+from experiments.systems.geops import GeoPS, cell_at, cell_centres
 from experiments.systems.selections import (
     PUBLISHED,
     SHIPPED,
@@ -18,10 +21,12 @@ from experiments.systems.selections import (
     place_clusters,
 )
 from experiments.systems.system import BrokerNetwork
+from experiments.systems.topic_connected import Division, TopicConnected
+from experiments.workloads.location import LocationWorkload
 from experiments.workloads.workload import Workload
 
 # `refine` ends by steps, not by time: a run can be repeated on any machine.
-REFINE_ITERATIONS_MAX = 300
+REFINE_ITERATIONS_MAX = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,8 @@ class SystemKind:
     rearranges: bool = False
     # It is mended once a step, and sees only what that changed.
     by_step: bool = False
+    # Where its brokers are, if not in the cells of the workload.
+    adapt: Callable[[Workload], Workload] | None = None
 
 
 def _static(workload: Workload, options: Options, seed: int) -> UserSelection:
@@ -58,7 +65,7 @@ def _static(workload: Workload, options: Options, seed: int) -> UserSelection:
 
 
 def _by_place(workload: Workload, options: Options, seed: int) -> UserSelection:
-    return PlaceSelection(workload.users, len(workload.sites))
+    return PlaceSelection(workload.users, len(workload.sites), workload.broker_of_cell)
 
 
 def _similar(*, shipped: bool) -> MakeSelection:
@@ -69,12 +76,12 @@ def _similar(*, shipped: bool) -> MakeSelection:
             update_period_s=3600.0 * options.update_h,
             stale_after_s=3600.0 * (2 * options.update_h + 1),
         )
-        size, by_place = options.cluster_size, workload.topics.places is not None
-        if by_place:
-            clusters = place_clusters(workload.sites.places, size)
-        else:
+        users, size = workload.users, options.cluster_size
+        if workload.topics.places is None:
             clusters = chance_clusters(len(workload.sites), size, seed)
-        return SimilaritySelection(workload.users, clusters, settings, seed, by_place=by_place)
+            return SimilaritySelection(users, clusters, settings, seed)
+        clusters = place_clusters(workload.sites.places, size)
+        return SimilaritySelection(users, clusters, settings, seed, workload.broker_of_cell)
 
     return make
 
@@ -119,4 +126,57 @@ _DYNATOPS = (
     SystemKind("chord-static", "Chord (static)", _static, _chord()),
     SystemKind("chord-loc", "Chord (loc)", _by_place, _chord()),
 )
-SYSTEMS: Mapping[str, SystemKind] = MappingProxyType({s.name: s for s in _DYNATOPS})
+
+
+def _bayeux(*, proximity: bool = False) -> MakeNetwork:
+    def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
+        return Bayeux(workload.sites, workload.topics, seed, proximity=proximity)
+
+    return make
+
+
+def _geops(*, siblings: bool = True) -> MakeNetwork:
+    def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
+        return GeoPS(workload.sites, workload.topics, seed, siblings=siblings)
+
+    return make
+
+
+def _on_geops_cells(workload: Workload) -> Workload:
+    """As many brokers as come nearest, on a square whose edges are a power of two."""
+    if not isinstance(workload, LocationWorkload):
+        raise TypeError("GeoPS is for topics that have places")
+    grid = workload.grid
+    side = max(2, 1 << round(math.log2(len(workload.sites)) / 2))
+    centres = cell_centres(grid.rows, grid.columns, side)
+    return workload.with_brokers(centres, cell_at(grid.places(), grid.rows, grid.columns, side))
+
+
+def _connected(parts: int | None = None) -> MakeNetwork:
+    """`parts` None: as many as there are brokers."""
+
+    def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
+        division = Division(parts=parts if parts is not None else len(workload.sites))
+        return TopicConnected(workload.sites, workload.topics, seed, division=division)
+
+    return make
+
+
+_COMPARED = (
+    SystemKind("bayeux-static", "Bayeux (static)", _static, _bayeux()),
+    SystemKind("bayeux-loc", "Bayeux (loc)", _by_place, _bayeux()),
+    SystemKind("bayeux-pns", "Bayeux (loc+PNS)", _by_place, _bayeux(proximity=True)),
+    SystemKind("geops", "GeoPS", _by_place, _geops(), adapt=_on_geops_cells),
+    SystemKind(
+        "geops-tree",
+        "GeoPS (no siblings)",
+        _by_place,
+        _geops(siblings=False),
+        adapt=_on_geops_cells,
+    ),
+    SystemKind("tco", "TCO (DCB-M)", _static, _connected(10), by_step=True),
+    SystemKind("tco-least", "TCO (changed only)", _static, _connected(), by_step=True),
+)
+SYSTEMS: Mapping[str, SystemKind] = MappingProxyType(
+    {kind.name: kind for kind in (*_COMPARED, *_DYNATOPS)}
+)

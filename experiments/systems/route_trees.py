@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.systems.route_tree_kernels import join, leave
-from experiments.systems.subscriptions import Subscriptions
+from experiments.systems.subscriptions import SubscribedPairs
 from experiments.systems.system import Dissemination, Floats, Ints, Pairs, Sites
 
 Hops = NDArray[np.int32]
@@ -34,7 +34,7 @@ class RouteTrees:
         # [topic, broker] -> subscribing brokers whose route from the root ends there or passes it.
         self._counts: Ints = np.zeros((len(roots), len(sites)), dtype=np.int32)
         self._links = np.zeros(len(roots), dtype=np.int64)
-        self._subscriptions = Subscriptions(len(sites), len(roots))
+        self._subscriptions = SubscribedPairs(len(sites), len(roots))
 
     def root_of(self, topic: int) -> int:
         return int(self._roots[topic])

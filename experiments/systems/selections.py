@@ -51,7 +51,7 @@ class UserSelection(Protocol):
         """A user and a topic that it follows, for all of them, by topic."""
 
 
-class _Counts:
+class _PairCounts:
     """How many users of each broker subscribe to each topic."""
 
     def __init__(self, brokers: int) -> None:
@@ -77,7 +77,7 @@ class _Counts:
         self.loads[broker] -= len(topics)
 
 
-class _Users:
+class _PlacedUsers:
     """Users at brokers, with what they follow; moving is with all of it: first there, then no
     more here, so that nothing is missed."""
 
@@ -85,7 +85,7 @@ class _Users:
         self.messages = 0
         self.handovers = 0
         self.broker_of = np.full(users, -1, dtype=np.int32)
-        self._counts = _Counts(brokers)
+        self._counts = _PairCounts(brokers)
         self._follows: list[frozenset[int]] = [frozenset()] * users
 
     def loads(self) -> Ints:
@@ -117,7 +117,7 @@ class _Users:
         return out
 
 
-class StaticSelection(_Users):
+class StaticSelection(_PlacedUsers):
     """Every user has a broker for ever, drawn by chance."""
 
     def __init__(self, users: int, brokers: int, seed: int) -> None:
@@ -132,14 +132,18 @@ class StaticSelection(_Users):
         return self._settle(change, int(self._drawn[change.user]))
 
 
-class PlaceSelection(_Users):
-    """The broker of the cell where the user is ('location-based'); in each cell is one."""
+class PlaceSelection(_PlacedUsers):
+    """The broker that is responsible for the cell where the user is ('location-based')."""
+
+    def __init__(self, users: int, brokers: int, broker_of_cell: Ints) -> None:
+        super().__init__(users, brokers)
+        self._broker_of_cell = broker_of_cell.tolist()
 
     def advance(self, at_h: float) -> None:
         pass
 
     def apply(self, change: UserChange) -> list[BrokerChange]:
-        return self._settle(change, change.cell)
+        return self._settle(change, self._broker_of_cell[change.cell])
 
 
 # ---- similarity ----------------------------------------------------------------------------------
@@ -199,7 +203,7 @@ def _key(topic: int) -> int:
     return key_of(f"topic {topic}")
 
 
-class SimilaritySelection(_Users):
+class SimilaritySelection(_PlacedUsers):
     """The `Selection` that brokers run, one for each broker (DYNATOPS III-B, Algorithm 1).
 
     A user belongs to a cluster: that of the broker of the cell where it is or, where there are no
@@ -214,8 +218,7 @@ class SimilaritySelection(_Users):
         clusters: Sequence[Ints],
         settings: SelectionSettings,
         seed: int,
-        *,
-        by_place: bool,
+        broker_of_cell: Ints | None = None,
     ) -> None:
         brokers = sum(map(len, clusters))
         super().__init__(users, brokers)
@@ -226,7 +229,8 @@ class SimilaritySelection(_Users):
         for number, cluster in enumerate(self._clusters):
             for broker in cluster:
                 self._cluster_of[broker] = number
-        self._by_place = by_place
+        # None: there are no places.
+        self._broker_of_cell = None if broker_of_cell is None else broker_of_cell.tolist()
         self._home = [self._rng.randrange(len(clusters)) for _ in range(users)]
         self._brokers = [
             Selection(f"b{i}", str(i), 1, settings, Random(f"{seed} {i}")) for i in range(brokers)
@@ -258,7 +262,8 @@ class SimilaritySelection(_Users):
 
     def apply(self, change: UserChange) -> list[BrokerChange]:
         user, before = change.user, int(self.broker_of[change.user])
-        cluster = self._cluster_of[change.cell] if self._by_place else self._home[user]
+        here = self._broker_of_cell[change.cell] if self._broker_of_cell is not None else -1
+        cluster = self._cluster_of[here] if here >= 0 else self._home[user]
         stays = before >= 0 and self._cluster_of[before] == cluster
         held = self._follows[user].difference(change.dropped) if stays else frozenset[int]()
         follows = self._follows[user].difference(change.dropped).union(change.added)
@@ -267,7 +272,7 @@ class SimilaritySelection(_Users):
             # It is no company to itself: what it drops it has dropped when it asks.
             self._brokers[asked].local.remove(map(_key, change.dropped))
         else:
-            asked = change.cell if self._by_place else self._rng.choice(self._clusters[cluster])
+            asked = here if here >= 0 else self._rng.choice(self._clusters[cluster])
         interests = [_key(topic) for topic in follows]
         choice = self._brokers[asked].choose(
             User(str(user), interests, [_key(topic) for topic in held]), self._now_s

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from experiments.systems.system import Ints, Pairs
 
 
-class Subscriptions:
+class SubscribedPairs:
     def __init__(self, brokers: int, topics: int) -> None:
         # Of topic and broker: whether it subscribes.
         self.table: NDArray[np.bool_] = np.zeros((topics, brokers), dtype=np.bool_)

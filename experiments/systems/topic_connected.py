@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from experiments.systems.greedy_merge import ALONE, all_connected, divide_and_conquer
 from experiments.systems.greedy_merge_kernels import Links, earliest
-from experiments.systems.subscriptions import Subscriptions
+from experiments.systems.subscriptions import SubscribedPairs
 from experiments.systems.system import Dissemination, Ints, Pairs, Sites, Topics, Upkeep
 
 
@@ -56,7 +56,7 @@ class TopicConnected:
     ) -> None:
         size = len(sites)
         self._sites = sites
-        self._subscriptions = Subscriptions(size, len(topics))
+        self._subscriptions = SubscribedPairs(size, len(topics))
         self._division = division or Division()
         # Parts differ by one broker at most.
         shuffled = np.random.default_rng(seed).permutation(size)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from typing import TextIO
 
 import numpy as np
 
-from experiments.systems.system import Floats
+from experiments.sites import Floats
 from experiments.workloads.grid import Grid
 from experiments.workloads.visits import Visits
 
@@ -123,7 +124,8 @@ def visits_of_file(path: Path, grid: Grid, area: Area | None = None) -> CheckinF
     """All of the file on the grid; without an area, on the smallest that holds all of it."""
     bad = BadRows()
     names: dict[str, int] = {}
-    users, times, latitudes, longitudes = [], [], [], []
+    # Files have millions of rows: numbers, and no objects.
+    users, times, latitudes, longitudes = array("i"), array("d"), array("d"), array("d")
     for checkin in read_checkins(path, bad):
         users.append(names.setdefault(checkin.user, len(names)))
         times.append(checkin.at_s)
@@ -132,7 +134,7 @@ def visits_of_file(path: Path, grid: Grid, area: Area | None = None) -> CheckinF
     if not users:
         raise CheckinError(f"{path}: no row can be used; {bad}")
     user = np.array(users, dtype=np.int32)
-    at_s, latitude, longitude = np.array(times), np.array(latitudes), np.array(longitudes)
+    at_s, latitude, longitude = (np.array(a) for a in (times, latitudes, longitudes))
     if area is None:
         area = _smallest(latitude, longitude)
     row, column = area.cells(latitude, longitude, grid)
@@ -143,10 +145,10 @@ def visits_of_file(path: Path, grid: Grid, area: Area | None = None) -> CheckinF
         bad.examples["outside the area"] = []
     if not inside.any():
         raise CheckinError(f"{path}: no check-in is inside the area; {bad}")
-    kept, user = np.unique(user[inside], return_inverse=True)
+    kept, owner = np.unique(user[inside], return_inverse=True)
     at_h = (at_s[inside] - at_s[inside].min()) / 3600.0
     cell = (row[inside] * grid.columns + column[inside]).astype(np.int32)
-    return CheckinFile(Visits.of(user.astype(np.int32), cell, at_h, len(kept)), bad)
+    return CheckinFile(Visits.of(owner.astype(np.int32), cell, at_h, len(kept)), bad)
 
 
 def _smallest(latitude: Floats, longitude: Floats) -> Area:
@@ -169,6 +171,7 @@ def _opened(path: Path) -> TextIO:
 def _checkins(lines: TextIO, bad: BadRows, path: Path) -> Iterator[Checkin]:
     first = lines.readline()
     rows: Iterator[list[str]]
+    columns: tuple[int, ...]
     if "\t" in first:
         columns, before = (0, 1, 2, 3), 0
         rows = csv.reader(_again(first, lines), delimiter="\t")

@@ -10,25 +10,17 @@ arguments make the same instance.
 
 from __future__ import annotations
 
-import enum
 import heapq
 import math
 from random import Random
 
 from experiments.workloads.modes import modes_of
+from experiments.workloads.patterns import ZIPF_SIGMA, Pattern, pattern_weights
 from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import Instance
 
 MODE_TOPICS_DRAWN = 5
 PUBLICATIONS_MAX = 100
-# The paper does not say which it used.
-ZIPF_SIGMA = 1.0
-
-
-class Pattern(enum.StrEnum):
-    UNIFORM = "uniform"
-    ZIPF = "zipf"
-    MULTIMODAL = "multimodal"
 
 
 def topics_per_broker_default(topics: int) -> int:
@@ -69,8 +61,7 @@ def _choose(pattern: Pattern, topics: int, mean: int, sigma: float, rng: Random)
     if pattern is Pattern.UNIFORM:
         return set(rng.sample(range(topics), wanted))
     # Without replacement, in proportion to the weights: the smallest of exponential variates.
-    # The paper's topics are numbered from 1, ours from 0.
-    weights = ((number + 1) ** -sigma for number in range(1, topics + 1))
+    weights = pattern_weights(pattern, topics, sigma).tolist()
     keys = [(-math.log(1.0 - rng.random()) / w, topic) for topic, w in enumerate(weights)]
     return {topic for _, topic in heapq.nsmallest(wanted, keys)}
 

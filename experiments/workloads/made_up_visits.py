@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints
+from experiments.sites import Floats, Ints
 from experiments.workloads.grid import Grid
 from experiments.workloads.visits import DAY_H, WEEK_H, Visits
 

@@ -14,40 +14,23 @@ places: any two are a round trip of one apart. Topics are published on alike, by
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints, Sites, Topics
+from experiments.sites import Floats, Ints, Sites, Topics
 from experiments.workloads.modes import MODE_TOPICS, modes_of, topic_name
-from experiments.workloads.workload import Published, Step, UserChange
+from experiments.workloads.patterns import ZIPF_SIGMA, Pattern, pattern_weights
+from experiments.workloads.workload import Step, UserChange, UserPublication
 
 USERS, BROKERS, TOPICS = 50_000, 100, 1_000
 HOURS = 100
 TOPICS_PER_USER = 5
-# The paper does not say which it used.
-ZIPF_SIGMA = 1.0
-# Nor how much is published. It decides when moving brokers pays.
+# The paper does not say how much is published. It decides when moving brokers pays.
 EVENTS_PER_TOPIC_AND_HOUR = 100.0
 _DRAWS_AT_ONCE = 4096
-
-
-class Pattern(enum.StrEnum):
-    UNIFORM = "uniform"
-    ZIPF = "zipf"
-    MULTIMODAL = "multimodal"
-
-
-def pattern_weights(pattern: Pattern, topics: int, sigma: float) -> Floats:
-    """[topic] -> its share of interests. The paper's topics are numbered from 1, ours from 0."""
-    if pattern is not Pattern.ZIPF:
-        return np.full(topics, 1.0 / topics)
-    weights = (np.arange(1, topics + 1) + 1.0) ** -sigma
-    shares: Floats = weights / weights.sum()
-    return shares
 
 
 @dataclass
@@ -66,8 +49,11 @@ class PoissonWorkload:
     sites: Sites = field(init=False)
     topics: Topics = field(init=False)
     settled_h: float = 0.0
+    broker_of_cell: Ints = field(init=False)
 
     def __post_init__(self) -> None:
+        # One cell, of no matter.
+        self.broker_of_cell = np.zeros(1, dtype=np.int32)
         self.sites = Sites.equal(self.brokers)
         self.topics = Topics(tuple(map(topic_name, range(self.topic_count))))
 
@@ -93,7 +79,7 @@ class PoissonWorkload:
 
     def steps(self) -> Iterator[Step]:
         rng = np.random.default_rng([self.seed, 3])
-        interests = _Interests(self, rng)
+        interests = _PoissonInterests(self, rng)
         yield Step(0.0, [interests.arrive(user) for user in range(self.users)])
         for hour in range(1, self.hours + 1):
             many = rng.poisson(self.rate, self.users)
@@ -104,17 +90,17 @@ class PoissonWorkload:
     def rates(self) -> Floats:
         return np.full(len(self.topics), self.events_per_topic_and_hour)
 
-    def publications(self, count: int, rng: np.random.Generator) -> list[Published]:
+    def publications(self, count: int, rng: np.random.Generator) -> list[UserPublication]:
         who = rng.integers(self.users, size=count).tolist()
         what = rng.integers(len(self.topics), size=count).tolist()
-        return [Published(u, 0, t) for u, t in zip(who, what, strict=True)]
+        return [UserPublication(u, 0, t) for u, t in zip(who, what, strict=True)]
 
     def access_ms(self, cells: Ints, brokers: Ints) -> Floats:
         """Of no matter here: the same for all."""
         return np.zeros(len(brokers))
 
 
-class _Interests:
+class _PoissonInterests:
     """What users follow, and the draws."""
 
     def __init__(self, workload: PoissonWorkload, rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints
+from experiments.sites import Floats, Ints
 
 DAY_H = 24.0
 WEEK_H = 7 * DAY_H
@@ -64,7 +64,8 @@ class Visits:
     def visits_of_pairs(self) -> Ints:
         """How often each user was in each of its cells."""
         codes = self.user.astype(np.int64) * (int(self.cell.max(initial=0)) + 1) + self.cell
-        return np.unique(codes, return_counts=True)[1].astype(np.int32)
+        counts: Ints = np.unique(codes, return_counts=True)[1].astype(np.int32)
+        return counts
 
     def statistics(self) -> VisitStatistics:
         durations, counts = self.durations_h(), self.visits_of_pairs()

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from experiments.systems.system import Floats, Ints, Sites, Topics
+from experiments.sites import Floats, Ints, Sites, Topics
 
 
 class UserChange(NamedTuple):
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     changes: list[UserChange]
 
 
-class Published(NamedTuple):
+class UserPublication(NamedTuple):
     """A publication: by whom, where the user is, and on which topic."""
 
     user: int
@@ -39,19 +39,32 @@ class Published(NamedTuple):
 
 
 class Workload(Protocol):
-    users: int
-    sites: Sites
-    topics: Topics
-    # Steps until here bring users in; what happens in them is not measured.
-    settled_h: float
-    end_h: float
+    @property
+    def users(self) -> int: ...
+
+    @property
+    def sites(self) -> Sites: ...
+
+    @property
+    def topics(self) -> Topics: ...
+
+    @property
+    def settled_h(self) -> float:
+        """Steps until here bring users in; what happens in them is not measured."""
+
+    @property
+    def end_h(self) -> float: ...
+
+    @property
+    def broker_of_cell(self) -> Ints:
+        """[cell] -> the broker that is responsible for users there."""
 
     def steps(self) -> Iterator[Step]: ...
 
     def rates(self) -> Floats:
         """[topic] -> events an hour, as the last step has left it."""
 
-    def publications(self, count: int, rng: np.random.Generator) -> list[Published]:
+    def publications(self, count: int, rng: np.random.Generator) -> list[UserPublication]:
         """Some of what is published now, drawn as it happens."""
 
     def access_ms(self, cells: Ints, brokers: Ints) -> Floats:

@@ -10,7 +10,8 @@ from experiments.systems.catalogue import SYSTEMS, Options
 from experiments.systems.chord_trees import ChordTrees, Way
 from experiments.systems.simulated import SimulatedNetwork
 from experiments.systems.system import Pairs, Sites, Topics, pairs
-from experiments.workloads.poisson import Pattern, PoissonWorkload
+from experiments.workloads.patterns import Pattern
+from experiments.workloads.poisson import PoissonWorkload
 
 NONE: Pairs = pairs([])
 

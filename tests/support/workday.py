@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
-from experiments.workloads.instances import Pattern, make_instance
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.base.identifiers import key_of
 from overlay.placement.cost import Cost, CostModel, Demand, Prices
 from overlay.placement.geometry import RingGeometry

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.workloads.instances import Pattern, make_instance
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.base.identifiers import key_of
 from reconfig_manager.placement.instance import (
     InstanceError,

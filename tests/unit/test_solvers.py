@@ -13,7 +13,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from experiments.workloads.instances import Pattern, make_instance
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from overlay.placement.cost import CostedPlacement, CostModel, Prices
 from reconfig_manager import solvers
 from reconfig_manager.placement.decision import MovingCost

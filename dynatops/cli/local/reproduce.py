@@ -15,7 +15,7 @@ from dynatops.cli.terminal import OVER_THE_LINE, write_control
 
 if TYPE_CHECKING:
     from experiments.figures.figure import Figure
-    from experiments.reproduction import Reproduced
+    from experiments.reproduction import Reproduced, TraceFile
 
 DEFAULT_FOLDER = "reproduced"
 _BAR_CHARACTERS = 24
@@ -31,7 +31,8 @@ def add_commands(commands: Commands) -> None:
         "ships, beside the systems that it was compared with; print what was measured, and "
         "whether each claim holds. What has been measured is kept: a run that was cut off goes on "
         "where it was.",
-        epilog="dynatops reproduce --list\n"
+        epilog="examples:\n"
+        "dynatops reproduce --list\n"
         "dynatops reproduce fig5\n"
         "dynatops reproduce fig7a --scale 0.1 --seeds 3 --jobs 2\n"
         "dynatops reproduce --all --scale 0.1 --report evaluation",
@@ -52,6 +53,13 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument("--seed", type=positive(int), default=1, help="the first (default: 1)")
     parser.add_argument(
         "--jobs", type=positive(int), default=1, metavar="J", help="runs side by side"
+    )
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="check-ins in place of the made-up trace, for figures of the location workload: CSV "
+        "with user,time,lat,lon, or SNAP's layout, plain or gzipped; rows that cannot be used are "
+        "counted and named",
     )
     parser.add_argument(
         "--report",
@@ -95,6 +103,7 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
     from experiments.results import ResultsError, ResultsFile
 
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    trace = _trace(figures, arguments)
     try:
         for figure in figures:
             check_scale(figure, arguments.scale)
@@ -104,13 +113,13 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
         if results.torn:
             print(f"dynatops: {results.path}: half a line at its end is left out", file=sys.stderr)
         try:
-            measure_all(figures, results, seeds, arguments.jobs, _show_progress)
+            measure_all(figures, results, seeds, arguments.jobs, _show_progress, trace)
         except KeyboardInterrupt:
             print(f"\ndynatops: what was measured is in {results.path}", file=sys.stderr)
             raise
         finally:
             _end_progress()
-        reproduced = [judge_figure(figure, results, seeds) for figure in figures]
+        reproduced = [judge_figure(figure, results, seeds, trace) for figure in figures]
         if arguments.report:
             pages = write_report(folder, reproduced, _command(arguments))
     except ScaleError as error:
@@ -127,10 +136,33 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
     return 0
 
 
+def _trace(figures: Sequence[Figure], arguments: argparse.Namespace) -> TraceFile | None:
+    """Read once before anything is measured, so that what is wrong with it is said at once."""
+    from experiments.reproduction import TraceFile, takes_trace
+    from experiments.workloads.checkins import CheckinError, visits_of_file
+    from experiments.workloads.grid import Grid
+
+    if arguments.trace is None:
+        return None
+    others = [figure.name for figure in figures if not takes_trace(figure)]
+    if others:
+        raise UsageError(f"--trace: {others[0]} is not of the location workload")
+    path = Path(arguments.trace)
+    try:
+        bad = visits_of_file(path, Grid()).bad
+        if bad.count:
+            print(f"dynatops: {path}: {bad}", file=sys.stderr)
+        return TraceFile.of(path)
+    except CheckinError as error:
+        raise UsageError(f"--trace: {error}") from None
+
+
 def _command(arguments: argparse.Namespace) -> str:
     what = "--all" if arguments.all else " ".join(arguments.figures)
     first = f" --seed {arguments.seed}" if arguments.seed != 1 else ""
-    return f"dynatops reproduce {what} --scale {arguments.scale:g} --seeds {arguments.seeds}{first}"
+    trace = f" --trace {Path(arguments.trace).name}" if arguments.trace else ""
+    scale = f"--scale {arguments.scale:g} --seeds {arguments.seeds}"
+    return f"dynatops reproduce {what} {scale}{first}{trace}"
 
 
 # ---- what is printed -----------------------------------------------------------------------------

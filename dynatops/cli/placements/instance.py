@@ -46,7 +46,8 @@ def add_commands(commands: Commands) -> None:
 
 def run_instance(arguments: argparse.Namespace) -> int:
     require_solvers()
-    from experiments.workloads.instances import Pattern, make_instance
+    from experiments.workloads.instances import make_instance
+    from experiments.workloads.patterns import Pattern
     from reconfig_manager.placement.instance import CELLS_MAX, dump_instance, write_instance
 
     if arguments.brokers * arguments.topics > CELLS_MAX:

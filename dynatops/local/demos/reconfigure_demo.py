@@ -20,7 +20,8 @@ import dynatops
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.local.cluster import LocalCluster
 from dynatops.local.ledger import Balance, Followed, Ledger
-from experiments.workloads.instances import Pattern, make_instance
+from experiments.workloads.instances import make_instance
+from experiments.workloads.patterns import Pattern
 from reconfig_manager.placement.instance import Instance
 
 TOPICS = 100
