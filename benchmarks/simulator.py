@@ -1,10 +1,13 @@
 """The simulator: frames a second of one process, and which messages grow faster than the brokers.
 
-    python -m benchmarks.simulator [--brokers 50,200] [--minutes 1] [--seed 1] [--json]
+    python -m benchmarks.simulator [--brokers 50,200] [--minutes 1] [--seed 1] [--drawn] [--json]
 
-Runs are those of `dynatops simulate`, faults and clients included. Each number of brokers is run
-twice: once for the time, and once for the trace, of which messages are counted; both must have the
-same digest (exit code 1 if not). Seconds are of processor time: other processes do not count.
+Brokers of any number have one scenario: two clients each, eight topics and those that come new,
+ten publications a second, frames that take up to 20 ms, no faults. (`--drawn`: the scenarios of
+`dynatops simulate`, in which weather, topics, publications and faults differ with the number of
+brokers.) Each is run twice: once for the time, and once for the trace, of which messages are
+counted; both must have the same digest (exit code 1 if not). Seconds are of processor time: other
+processes do not count.
 
 Messages are counted as they set out or are lost, by kind; a frame carries several. For each kind it
 says by which power of the number of brokers it grows from the least to the most: 1 is a constant
@@ -25,7 +28,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from simulator.run import simulate
+from simulator.network import Weather
+from simulator.run import SimulatedRun
+from simulator.scenario import Scenario, scenario_of
 
 GROWS_FASTER = 1.1
 # Kinds with less than this share of all messages are summed up.
@@ -45,7 +50,7 @@ class Run:
         return self.frames / self.processor_s
 
 
-class MessageKinds(io.TextIOBase):
+class MessageKinds(io.StringIO):
     """A trace that is not kept, but counted: `b1->b2 120 ping pong`, or LOST or DEAD before it."""
 
     def __init__(self) -> None:
@@ -58,15 +63,27 @@ class MessageKinds(io.TextIOBase):
         return len(line)
 
 
-def measure(brokers: int, minutes: float, seed: int) -> Run:
+def alike(seed: int, brokers: int, minutes: float) -> Scenario:
+    return Scenario(
+        seed=seed,
+        brokers=brokers,
+        minutes=minutes,
+        weather=Weather(delay_max_s=0.02),
+        clients=2 * brokers,
+        topics=8,
+        publications_per_s=10.0,
+        faults=(),
+    )
+
+
+def measure(scenario: Scenario) -> Run:
     began_s = time.process_time()
-    verdict = simulate(seed, brokers, minutes)
+    verdict = SimulatedRun(scenario).play()
     processor_s = time.process_time() - began_s
     kinds = MessageKinds()
-    again = simulate(seed, brokers, minutes, out=kinds)
-    return Run(
-        brokers, verdict.frames, processor_s, again.trace == verdict.trace, dict(kinds.counts)
-    )
+    again = SimulatedRun(scenario, kinds).play()
+    identical = again.trace == verdict.trace
+    return Run(scenario.brokers, verdict.frames, processor_s, identical, dict(kinds.counts))
 
 
 def growth(least: Run, most: Run) -> dict[str, float]:
@@ -116,10 +133,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--brokers", default="50,200", metavar="N,…")
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--drawn", action="store_true")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     sizes = sorted({int(size) for size in arguments.brokers.split(",")})
-    runs = [measure(size, arguments.minutes, arguments.seed) for size in sizes]
+    scenario = scenario_of if arguments.drawn else alike
+    runs = [measure(scenario(arguments.seed, size, arguments.minutes)) for size in sizes]
     if arguments.json:
         found = [{**asdict(run), "frames_a_second": round(run.frames_a_second)} for run in runs]
         machine = {"cores": os.cpu_count(), "processor": platform.machine()}

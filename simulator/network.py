@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from simulator.scheduler import Scheduler, Trace
@@ -67,15 +68,15 @@ class Network:
 
     def send(self, source: str, destination: str, frame: bytes, label: str) -> None:
         self.frames += 1
-        if self.is_blocked(source, destination) or self._rng.random() < self.weather.loss:
+        blocked = not self.is_whole and self.is_blocked(source, destination)
+        if blocked or self._rng.random() < self.weather.loss:
             self.lost += 1
             self._trace.note(f"{source}->{destination} LOST {label}")
             return
         copies = 2 if self._rng.random() < self.weather.duplication else 1
         for _ in range(copies):
-            self._scheduler.after(
-                self._delay_s(), lambda: self._arrive(source, destination, frame, label)
-            )
+            arrive = partial(self._arrive, source, destination, frame, label)
+            self._scheduler.after(self._delay_s(), arrive)
 
     def is_blocked(self, source: str, destination: str) -> bool:
         if (source, destination) in self._cut_links:

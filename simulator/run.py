@@ -9,6 +9,7 @@ from random import Random
 from typing import TextIO
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.client.core.reading import FilterKey
 from overlay.base.overlay_settings import OverlaySettings
 from simulator.actors import plan_actors
@@ -31,6 +32,9 @@ RING_CHECK_PERIOD_S = 1.0
 # After a partition has healed, the two rings need this long to become one.
 MERGE_S = 12.0
 FAREWELL_S = 20.0
+# More brokers are told to be several clusters, as operators are: summaries go from each broker of a
+# cluster to all others (docs/selection.md).
+CLUSTER_BROKERS = 32
 # Of this share of publications each is the first of a topic of its own.
 NEW_TOPICS = 0.03
 # This share of publications has the company of so many plain ones, on any topics.
@@ -96,6 +100,9 @@ class SimulatedRun:
                 publish_deadline_s=10 * scenario.end_s,
                 session_window_bytes=scenario.session_window_bytes,
             ),
+        )
+        self.world.selection = SelectionSettings(
+            cluster_parts=math.ceil(scenario.brokers / CLUSTER_BROKERS)
         )
         self.world.on_acknowledged = self._watch_catalogue
         self.violations: dict[str, None] = {}

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 Action = Callable[[], None]
+# Lines of a trace that are digested together.
+_LINES_AT_ONCE = 1_000
 
 
 class Scheduler:
@@ -21,8 +23,9 @@ class Scheduler:
         heapq.heappush(self._queue, (self.now_s + delay_s, self._planned, action))
 
     def run_until(self, end_s: float) -> None:
-        while self._queue and self._queue[0][0] <= end_s:
-            self.now_s, _, action = heapq.heappop(self._queue)
+        queue, pop = self._queue, heapq.heappop
+        while queue and queue[0][0] <= end_s:
+            self.now_s, _, action = pop(queue)
             action()
         self.now_s = end_s
 
@@ -37,15 +40,24 @@ class Trace:
         self._scheduler = scheduler
         self._out = out
         self._digest = hashlib.sha256()
+        # What is not in the digest yet.
+        self._waiting: list[str] = []
         self.lines = 0
 
     def note(self, line: str) -> None:
         text = f"{self._scheduler.now_s:10.4f} {line}\n"
         self.lines += 1
-        self._digest.update(text.encode())
+        self._waiting.append(text)
+        if len(self._waiting) >= _LINES_AT_ONCE:
+            self._digest_waiting()
         if self._out is not None:
             self._out.write(text)
 
+    def _digest_waiting(self) -> None:
+        self._digest.update("".join(self._waiting).encode())
+        self._waiting.clear()
+
     @property
     def digest(self) -> str:
+        self._digest_waiting()
         return self._digest.hexdigest()

@@ -127,8 +127,9 @@ class SimulatedBroker:
     def _perform(self, effects: Sequence[BrokerEffect]) -> None:
         for effect in effects:
             if isinstance(effect, SendFrame):
-                kinds = " ".join(str(m.WhichOneof("body")) for m in effect.frame.messages)
-                raw = effect.frame.SerializeToString(deterministic=True)
+                frame = effect.frame
+                raw = frame.SerializeToString(deterministic=True)
+                kinds = " ".join([str(m.WhichOneof("body")) for m in frame.messages])
                 self._world.network.send(self.address, effect.address, raw, f"{len(raw)} {kinds}")
             elif isinstance(effect, Wake):
                 self._flush(effect.connection)

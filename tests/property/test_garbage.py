@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -25,6 +27,7 @@ from dynatops.v1.overlay_pb2 import (
     Runs,
     SessionMoved,
 )
+from overlay import soundness
 from overlay.base.catalogue import shard_topics
 from overlay.base.identifiers import NUMBER_MAX
 from overlay.soundness import is_sound
@@ -90,6 +93,39 @@ def test_frames_from_other_brokers(seed: int) -> None:
         broker.run(0.05)
     # What was sent may have named brokers that do not exist: they are found out and forgotten.
     broker.run(60.0)
+
+
+def beyond_in_one_place(kind: Any, depth: int = 0) -> Iterator[Any]:
+    """Messages of a kind, in each of which one number cannot be."""
+    for field in kind.DESCRIPTOR.fields:
+        if field.message_type is not None and depth < 4:
+            for part in beyond_in_one_place(field.message_type._concrete_class, depth + 1):
+                message = kind()
+                place = getattr(message, field.name)
+                if field.is_repeated:
+                    place.add().CopyFrom(part)
+                else:
+                    place.CopyFrom(part)
+                yield message
+        elif field.name in soundness._COUNTING:
+            many = [NUMBER_MAX + 1] if field.is_repeated else NUMBER_MAX + 1
+            yield kind(**{field.name: many})
+
+
+def test_no_message_has_a_place_for_numbers_that_cannot_be() -> None:
+    bodies: Any = PeerMessage.DESCRIPTOR.oneofs_by_name["body"].fields
+    with_numbers = {
+        field.name
+        for field in bodies
+        for message in beyond_in_one_place(field.message_type._concrete_class)
+        if not is_sound(message)
+    }
+    without = {f.name for f in bodies} - with_numbers
+    assert {"runs", "replicate", "join_tree", "fetched", "publish_ack"} <= with_numbers
+    assert {"ping", "pong", "lookup", "notify"} <= without
+    for field in bodies:
+        for message in beyond_in_one_place(field.message_type._concrete_class):
+            assert not is_sound(message), f"{field.name}: {message}"
 
 
 def test_numbers_that_cannot_be() -> None:
