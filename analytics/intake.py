@@ -22,7 +22,7 @@ from analytics.analytics_settings import RunSettings
 from analytics.commits import Commit, CommitLog, Counts, TableProgress
 from analytics.executors import alive
 from analytics.job import Fold
-from analytics.ledger import SEGMENTS_MAX, Ledger
+from analytics.ledger import SEGMENTS_MAX, FileLedger
 from analytics.quarantine import FILE_COLUMN, Quarantine
 from analytics.schemas import lake_schema
 from analytics.session import divide_for
@@ -82,7 +82,7 @@ class TableIntake:
     def run(self, commit: Commit) -> Commit:
         """Take in everything that is there; the last commit."""
         progress = commit.progress(self._fold.table.name)
-        ledger = Ledger.read(self._output, progress.taken)
+        ledger = FileLedger.read(self._output, progress.taken)
         found = self._lake.found(self._source, SUFFIX)
         files = iter(ledger.new_files(found, progress.newest_us))
         while batch := list(islice(files, self._settings.files_per_batch)):
@@ -90,7 +90,7 @@ class TableIntake:
             commit = self._take(commit, batch, ledger)
         return commit
 
-    def _take(self, commit: Commit, batch: Sequence[FoundFile], ledger: Ledger) -> Commit:
+    def _take(self, commit: Commit, batch: Sequence[FoundFile], ledger: FileLedger) -> Commit:
         table = self._fold.table.name
         before = commit.progress(table)
         name = f"{commit.number + 1:012}-{table}-{uuid4().hex[:12]}"
@@ -116,7 +116,7 @@ class TableIntake:
     def _remembered(
         self,
         batch: Sequence[FoundFile],
-        ledger: Ledger,
+        ledger: FileLedger,
         newest_us: int,
         before: TableProgress,
         name: str,
@@ -124,7 +124,7 @@ class TableIntake:
         """Files of the ledger with this batch: one more, or all put together."""
         path = f"{self._folder}/taken/{name}{SUFFIX}"
         if len(before.taken) < SEGMENTS_MAX:
-            self._output.put(path, [Ledger().with_files(batch).content()])
+            self._output.put(path, [FileLedger().with_files(batch).content()])
             return (*before.taken, path)
         self._output.put(path, [ledger.without_forgotten(newest_us).content()])
         return (path,)

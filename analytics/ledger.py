@@ -25,14 +25,14 @@ _DIGEST_BYTES = 16
 _SCHEMA = pa.schema([("name", pa.binary(_DIGEST_BYTES)), ("modified_us", pa.int64())])
 
 
-class Ledger:
+class FileLedger:
     """Names that were taken in, 24 bytes each."""
 
     def __init__(self, names: pa.Table | None = None) -> None:
         self._names = names if names is not None else _SCHEMA.empty_table()
 
     @classmethod
-    def read(cls, storage: Storage, paths: Sequence[str]) -> Ledger:
+    def read(cls, storage: Storage, paths: Sequence[str]) -> FileLedger:
         segments = [pq.read_table(pa.BufferReader(_content(storage, path))) for path in paths]
         return cls(pa.concat_tables(segments)) if segments else cls()
 
@@ -45,11 +45,11 @@ class Ledger:
         fresh = [file for file, is_known in zip(recent, known, strict=True) if not is_known]
         return sorted(fresh, key=lambda file: (file.modified_us, file.name))
 
-    def with_files(self, files: Iterable[FoundFile]) -> Ledger:
-        return Ledger(pa.concat_tables([self._names, _table_of(files)]))
+    def with_files(self, files: Iterable[FoundFile]) -> FileLedger:
+        return FileLedger(pa.concat_tables([self._names, _table_of(files)]))
 
-    def without_forgotten(self, newest_us: int) -> Ledger:
-        return Ledger(
+    def without_forgotten(self, newest_us: int) -> FileLedger:
+        return FileLedger(
             self._names.filter(pc.field("modified_us") >= pa.scalar(newest_us - REMEMBERED_US))
         )
 

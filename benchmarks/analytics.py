@@ -260,7 +260,7 @@ def _run(
         *("--master", master.url, "--driver-memory", DRIVER_MEMORY, *master.options),
     ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
-    watch = _Watch((process.pid, *master.others))
+    watch = _MemoryWatch((process.pid, *master.others))
     watch.start()
     try:
         said, _ = process.communicate()
@@ -272,7 +272,7 @@ def _run(
     return summaries, watch.used()
 
 
-class _Watch(threading.Thread):
+class _MemoryWatch(threading.Thread):
     """Looks at processes and all that they have started, now and then."""
 
     def __init__(self, roots: Sequence[int]) -> None:

@@ -87,7 +87,7 @@ def percentile(found: list[float], share: float) -> float:
 
 
 @dataclass(slots=True)
-class Run:
+class LakeRun:
     latencies: dict[str, Latencies] = field(
         default_factory=lambda: {who: Latencies() for who in (WITH, WITHOUT, CONTROL)}
     )
@@ -136,7 +136,7 @@ async def counted(brokers: list[BrokerProcess], name: str) -> int:
 
 
 async def publish(
-    run: Run, clients: Mapping[str, dynatops.Client], phase: str, for_s: float
+    run: LakeRun, clients: Mapping[str, dynatops.Client], phase: str, for_s: float
 ) -> None:
     end_s = time.monotonic() + for_s
     while time.monotonic() < end_s:
@@ -151,7 +151,7 @@ async def publish(
         await asyncio.sleep(max(0.0, began_round_s + ROUND_S - time.monotonic()))
 
 
-async def make_topics(run: Run, clients: Mapping[str, dynatops.Client]) -> None:
+async def make_topics(run: LakeRun, clients: Mapping[str, dynatops.Client]) -> None:
     """The first event of a topic takes longer; it is in the lake all the same."""
     for first in range(0, TOPICS, AT_ONCE):
         await asyncio.gather(
@@ -165,8 +165,8 @@ async def make_topics(run: Run, clients: Mapping[str, dynatops.Client]) -> None:
     await asyncio.sleep(ROUND_S)
 
 
-async def measure(store: StoreProxy, seconds: float) -> Run:
-    run = Run()
+async def measure(store: StoreProxy, seconds: float) -> LakeRun:
+    run = LakeRun()
     options = ["--http", "127.0.0.1:0"]
     async with (
         ProcessCluster(2, lake=LAKE, options=options) as lake,

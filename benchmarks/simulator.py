@@ -38,7 +38,7 @@ SHARE_LEAST = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SimulatorRun:
     brokers: int
     frames: int
     processor_s: float
@@ -76,17 +76,19 @@ def alike(seed: int, brokers: int, minutes: float) -> Scenario:
     )
 
 
-def measure(scenario: Scenario) -> Run:
+def measure(scenario: Scenario) -> SimulatorRun:
     began_s = time.process_time()
     verdict = SimulatedRun(scenario).play()
     processor_s = time.process_time() - began_s
     kinds = MessageKinds()
     again = SimulatedRun(scenario, kinds).play()
     identical = again.trace == verdict.trace
-    return Run(scenario.brokers, verdict.frames, processor_s, identical, dict(kinds.counts))
+    return SimulatorRun(
+        scenario.brokers, verdict.frames, processor_s, identical, dict(kinds.counts)
+    )
 
 
-def growth(least: Run, most: Run) -> dict[str, float]:
+def growth(least: SimulatorRun, most: SimulatorRun) -> dict[str, float]:
     """Kind -> the power of the number of brokers by which it grows, of kinds that both have."""
     factor = math.log(most.brokers / least.brokers)
     return {
@@ -96,7 +98,7 @@ def growth(least: Run, most: Run) -> dict[str, float]:
     }
 
 
-def _print_runs(runs: Sequence[Run]) -> None:
+def _print_runs(runs: Sequence[SimulatorRun]) -> None:
     print(
         f"{'brokers':>8} {'frames':>10} {'a broker':>9} {'seconds':>8} {'frames/s':>9}  identical"
     )
@@ -108,7 +110,7 @@ def _print_runs(runs: Sequence[Run]) -> None:
         )
 
 
-def _print_kinds(runs: Sequence[Run]) -> None:
+def _print_kinds(runs: Sequence[SimulatorRun]) -> None:
     least, most = runs[0], runs[-1]
     powers = growth(least, most) if most.brokers > least.brokers else {}
     total = sum(most.messages.values())

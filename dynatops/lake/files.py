@@ -25,7 +25,7 @@ from dynatops.lake.fields import (
     partition_path,
 )
 from dynatops.lake.store_errors import explained
-from dynatops.lake.stores import TIMEOUT_S, LakeError, Location, Store, locate
+from dynatops.lake.stores import TIMEOUT_S, LakeError, LakeStore, Location, locate
 
 __all__ = ["Lake", "LakeError", "WholeFile", "arrow_schema"]
 
@@ -74,7 +74,7 @@ class Lake:
         return self.location.path
 
     @property
-    def store(self) -> Store:
+    def store(self) -> LakeStore:
         return self.location.store
 
     @property

@@ -172,7 +172,7 @@ _SIGNS = (
 )
 
 
-class StoreError(OSError):
+class LakeStoreError(OSError):
     """A store could not do what was asked of it."""
 
     def __init__(self, trouble: Trouble, advice: str, said: str) -> None:
@@ -186,15 +186,15 @@ class StoreError(OSError):
 
 @contextmanager
 def explained(location: Location) -> Iterator[None]:
-    """What fails in here is a StoreError that says what to do about it."""
+    """What fails in here is a LakeStoreError that says what to do about it."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
         raise store_error(error, location) from error
 
 
-def store_error(error: Exception, location: Location) -> StoreError:
-    if isinstance(error, StoreError):
+def store_error(error: Exception, location: Location) -> LakeStoreError:
+    if isinstance(error, LakeStoreError):
         return error
     # On a line: it is for a log.
     said = " ".join(str(error).split())[:_TEXT_MAX] or type(error).__name__
@@ -203,5 +203,5 @@ def store_error(error: Exception, location: Location) -> StoreError:
         if sign.pattern.search(said):
             where = location.store.where or location.path
             advice = sign.advice.format(bucket=bucket, path=location.path, where=where)
-            return StoreError(sign.trouble, advice, said)
-    return StoreError(Trouble.OTHER, "", said)
+            return LakeStoreError(sign.trouble, advice, said)
+    return LakeStoreError(Trouble.OTHER, "", said)

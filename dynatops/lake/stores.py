@@ -50,7 +50,7 @@ class LakeError(ValueError):
     """There can be no lake there; the message says why."""
 
 
-class Store:
+class LakeStore:
     """A kind of place for files, and how to get at it; nothing is asked before it is used."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Store:
 class Location:
     """A place in a store."""
 
-    store: Store
+    store: LakeStore
     # As its file system takes it: without the scheme.
     path: str
 
@@ -120,8 +120,8 @@ def locate(url: str, timeout_s: float = TIMEOUT_S) -> Location:
     return find(parts, options, timeout_s)
 
 
-def _local() -> Store:
-    return Store("file", pafs.LocalFileSystem)
+def _local() -> LakeStore:
+    return LakeStore("file", pafs.LocalFileSystem)
 
 
 def _file(parts: SplitResult, _: Mapping[str, str], __: float) -> Location:
@@ -163,7 +163,7 @@ def _s3(parts: SplitResult, options: Mapping[str, str], timeout_s: float) -> Loc
         )
 
     where = f"{endpoint or 'AWS'}, region {region}"
-    return Location(Store("s3", make, where=where, upload_bytes_max=_S3_UPLOAD_BYTES_MAX), path)
+    return Location(LakeStore("s3", make, where=where, upload_bytes_max=_S3_UPLOAD_BYTES_MAX), path)
 
 
 def s3_endpoint(profile: Mapping[str, str]) -> str:
@@ -215,7 +215,7 @@ def _gcs(parts: SplitResult, options: Mapping[str, str], timeout_s: float) -> Lo
 
     where = options.get("endpoint_override", "Google Cloud Storage")
     # An upload that is not finished is no object; its size does not matter to that.
-    return Location(Store("gcs", make, where=where, upload_bytes_max=1 << 30), path)
+    return Location(LakeStore("gcs", make, where=where, upload_bytes_max=1 << 30), path)
 
 
 def _hdfs(parts: SplitResult, _: Mapping[str, str], __: float) -> Location:
@@ -226,7 +226,7 @@ def _hdfs(parts: SplitResult, _: Mapping[str, str], __: float) -> Location:
     def make() -> pafs.FileSystem:
         return pafs.FileSystem.from_uri(url)[0]
 
-    return Location(Store("hdfs", make, where=parts.netloc), parts.path.rstrip("/"))
+    return Location(LakeStore("hdfs", make, where=parts.netloc), parts.path.rstrip("/"))
 
 
 def _in_bucket(parts: SplitResult) -> str:

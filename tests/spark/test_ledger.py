@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from analytics.ledger import REMEMBERED_US, SEGMENTS_MAX, Ledger
+from analytics.ledger import REMEMBERED_US, SEGMENTS_MAX, FileLedger
 from analytics.storage.hadoop import HadoopStorage
 from analytics.storage.storage import FoundFile
 from dynatops.lake.fields import PUBLICATIONS
@@ -25,22 +25,22 @@ def file(name: str, modified_us: int) -> FoundFile:
 
 def test_what_is_new_comes_oldest_first_and_once() -> None:
     files = [file("c", 3), file("a", 9), file("b", 3)]
-    ledger = Ledger()
+    ledger = FileLedger()
     assert [f.name for f in ledger.new_files(files, None)] == ["b", "c", "a"]
     ledger = ledger.with_files(files[:1])
     assert [f.name for f in ledger.new_files(files, 3)] == ["b", "a"]
     # However the lake is reached: only what is below the table counts.
     elsewhere = FoundFile("/mnt/lake/c", "c", 1, 3)
-    assert Ledger().with_files(files).new_files([elsewhere], 9) == []
+    assert FileLedger().with_files(files).new_files([elsewhere], 9) == []
 
 
 def test_after_thirty_days_a_file_is_passed_over() -> None:
     newest_us = REMEMBERED_US + 10 * DAY_US
     old, edge = file("old", 10 * DAY_US - 1), file("edge", 10 * DAY_US)
-    ledger = Ledger().with_files([old, edge]).without_forgotten(newest_us)
+    ledger = FileLedger().with_files([old, edge]).without_forgotten(newest_us)
     # It is not known any more, and passed over all the same.
     assert ledger.new_files([old, edge], newest_us) == []
-    assert Ledger().new_files([old, edge], newest_us) == [edge]
+    assert FileLedger().new_files([old, edge], newest_us) == [edge]
 
 
 @given(
@@ -52,7 +52,7 @@ def test_every_file_once_however_it_is_divided(
 ) -> None:
     """All that is there at the beginning is taken in, in batches of any size, and runs cut off."""
     files = [file(f"f{n}", us) for n, us in dict(named).items()]
-    ledger, newest_us, taken = Ledger(), None, []
+    ledger, newest_us, taken = FileLedger(), None, []
     for size in [*batches, *([1] * len(files))]:
         batch = ledger.new_files(files, newest_us)[:size]
         if batch:
@@ -68,10 +68,10 @@ def test_segments_are_read_together(spark: SparkSession, tmp_path: Path) -> None
     files = [file(f"f{n}", n) for n in range(3)]
     paths = [f"{tmp_path}/{f.name}.parquet" for f in files]
     for path, one in zip(paths, files, strict=True):
-        storage.put(path, [Ledger().with_files([one]).content()])
-    assert Ledger.read(storage, paths).new_files(files, 2) == []
-    assert Ledger.read(storage, paths[1:]).new_files(files, 2) == files[:1]
-    assert Ledger.read(storage, []).new_files(files, None) == files
+        storage.put(path, [FileLedger().with_files([one]).content()])
+    assert FileLedger.read(storage, paths).new_files(files, 2) == []
+    assert FileLedger.read(storage, paths[1:]).new_files(files, 2) == files[:1]
+    assert FileLedger.read(storage, []).new_files(files, None) == files
 
 
 def test_many_segments_become_one(spark: SparkSession, tmp_path: Path) -> None:

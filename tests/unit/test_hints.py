@@ -19,7 +19,7 @@ PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 # Of other programs, that guides tell people to run.
 FOREIGN = {
     *("--version", "--help"),
-    *("--create-namespace", "--from-file", "--from-literal", "--namespace", "--set-file"),
+    *("--create-namespace", "--glob", "--from-file", "--from-literal", "--namespace", "--set-file"),
 }
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
 _COMMAND = re.compile(r"\bdynatops ([a-z][a-z-]+(?: [a-z][a-z-]+)?)\b")

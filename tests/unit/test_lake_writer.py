@@ -25,7 +25,7 @@ from dynatops.lake.fields import (
 )
 from dynatops.lake.files import Lake, LakeError
 from dynatops.lake.lake_settings import LakeSettings
-from dynatops.lake.stores import Location, Store
+from dynatops.lake.stores import LakeStore, Location
 from dynatops.lake.writer import LakeWriter, Row
 from tests.support.failing_disk import FailingDisk
 from tests.support.lakes import read_rows, unfinished_files, whole_files
@@ -52,7 +52,7 @@ def topics(lake: Path) -> list[str]:
 def writer_at(folder: Path, disk: FailingDisk | None = None, **values: Any) -> LakeWriter:
     lake = Lake.open(str(folder))
     if disk is not None:
-        lake = Lake(Location(Store("failing", lambda: disk.filesystem), str(folder)))
+        lake = Lake(Location(LakeStore("failing", lambda: disk.filesystem), str(folder)))
     writer = LakeWriter(lake, settings(**values), "b0", 1)
     writer.start()
     return writer
