@@ -127,13 +127,13 @@ def test_a_driver_asks_for_what_its_role_allows_and_for_all_of_it(tmp_path: Path
             check_executor(running, first)
             # One fails: it is taken away, and another one asked for.
             running.api.add("pods", {**first, "status": FAILED})
-            names = {first["metadata"]["name"], second["metadata"]["name"]}
-            await running.until(
-                lambda: any(pod["metadata"]["name"] not in names for pod in running.executors())
-            )
-            assert first["metadata"]["name"] not in {
-                pod["metadata"]["name"] for pod in running.executors()
-            }
+            failed, left = first["metadata"]["name"], second["metadata"]["name"]
+
+            def is_replaced() -> bool:
+                names = {pod["metadata"]["name"] for pod in running.executors()}
+                return len(names) == EXECUTORS and left in names and failed not in names
+
+            await running.until(is_replaced)
             # The job is ended, and gives back what it asked for.
             await running.pod.stop()
             assert running.has_said("deletecollection")

@@ -14,6 +14,7 @@ says otherwise.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import itertools
 import json
@@ -222,6 +223,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # of the standard library
         pass
+
+    def handle(self) -> None:
+        # Who asks may go at any time.
+        with contextlib.suppress(ConnectionError):
+            super().handle()
 
     def __getattr__(self, name: str) -> Any:
         if name in {f"do_{method}" for method in (*_SINGLE, *_MANY)}:
