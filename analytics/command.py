@@ -32,6 +32,7 @@ from dynatops.kit.strict_json import write_json
 
 if TYPE_CHECKING:
     from pyspark import StatusTracker
+    from pyspark.sql import SparkSession
 
     from analytics.commits import Counts
     from analytics.recording import JobRecorder
@@ -143,6 +144,7 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
     names = JOBS if arguments.job == ALL else (arguments.job,)
     progress = _ProgressLine()
     started_s = time.monotonic()
+    is_ours = _session() is None
     try:
         new_runner = _runners(
             arguments, settings, progress, arguments.master or default_master, conf
@@ -160,6 +162,9 @@ def run(arguments: argparse.Namespace, *, default_master: str | None = "local[*]
         raise
     finally:
         progress.close()
+        if is_ours and (session := _session()) is not None:
+            # Executors elsewhere are told to end, and what a cluster was asked for is given back.
+            session.stop()
 
 
 def spark_settings(arguments: argparse.Namespace) -> dict[str, str]:
@@ -484,12 +489,10 @@ class _ProgressLine:
             self._said_s = now_s
 
 
-def end_spark() -> None:
-    """What there is of it in this process: executors elsewhere are told to end, and what a cluster
-    was asked for is given back."""
-    if "pyspark.sql" in sys.modules:
-        from pyspark.sql import SparkSession
+def _session() -> SparkSession | None:
+    """What there is of Spark in this process; that is not asked for more than it has loaded."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
 
-        session = SparkSession.getActiveSession()
-        if session is not None:
-            session.stop()
+    return SparkSession.getActiveSession()

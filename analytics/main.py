@@ -16,7 +16,7 @@ if __package__ in (None, ""):
     # Started as a file, and not installed beside it.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from analytics.command import DESCRIPTION, EPILOG, FAILED, USAGE, add_options, end_spark, run
+from analytics.command import DESCRIPTION, EPILOG, FAILED, USAGE, add_options, run
 from analytics.errors import AnalyticsError, AnalyticsUsageError
 
 
@@ -46,8 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         return 130
-    finally:
-        end_spark()
 
 
 if __name__ == "__main__":

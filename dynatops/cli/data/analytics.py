@@ -75,8 +75,6 @@ def run_jobs(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     except errors.AnalyticsError as error:
         raise CommandError(str(error)) from None
-    finally:
-        command.end_spark()
 
 
 def show_status(arguments: argparse.Namespace) -> int:
