@@ -16,11 +16,13 @@ Not here: how a process ends. That is for whoever runs it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NoReturn
 
 # Of a process whose own work failed (EX_SOFTWARE of sysexits.h): a bug, or a machine that is not
 # well. What could not be done as asked ends with 1.
@@ -113,9 +115,19 @@ def finish(name: str, work: Work) -> None:
     task.add_done_callback(_finishing.discard)
 
 
-def end_within(seconds: float, code: int = EXIT_CODE) -> None:
-    """Whatever still waits in the way, this process ends by then; as a rule it has failed."""
-    timer = threading.Timer(seconds, os._exit, (code,))
+def end_now(code: int = 0) -> NoReturn:
+    """End this process, which has done its work, although a thread of it hangs in foreign code."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        # Whoever was to read it may be gone.
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def end_within(seconds: float) -> None:
+    """Whatever still waits in the way, this process ends by then: it has failed."""
+    timer = threading.Timer(seconds, os._exit, (EXIT_CODE,))
     timer.daemon = True
     timer.start()
 

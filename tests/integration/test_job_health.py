@@ -16,7 +16,10 @@ from dynatops.kit.advice.job_records import KEPT_S, JobCounts, JobEnd, record_ke
 from dynatops.kit.advice.keys import head_key
 from reconfig_manager.service.observing.job_health import JobHealth
 from reconfig_manager.status import AdviceStatus, JobStatus
+from tests.support.agents import managing
 from tests.support.manager_store import storing
+from tests.support.services import ask
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.xdist_group("redis")
 
@@ -120,6 +123,45 @@ def test_runs_that_end_well_and_that_do_not(tmp_path: Path) -> None:
             assert (await rates()).record is None
             await redis.aclose()
             await health.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_running_manager_tells_it(tmp_path: Path) -> None:
+    """In metrics, and over HTTP."""
+
+    async def scenario() -> None:
+        async with storing(tmp_path) as (server, _):
+            began_s = time.time()
+            recorder = JobRecorder(server.url, now_s=lambda: began_s - 100.0)
+            counts = Counts(files=3, rows=100, late=5, dropped=2, quarantined=1)
+            await asyncio.to_thread(recorder.ended, "rates", counts, 12.5, new=True)
+            await asyncio.to_thread(recorder.failed, "rates", "there is no lake", 1.0)
+            async with managing(server.url, "m1", advice={"period_s": 0.05}) as service:
+                health = service.driver.job_health
+                assert health is not None
+                await until(lambda: statuses(health)["rates"].record is not None)
+                told = {
+                    (family.name, *sample.labels.values()): sample.value
+                    for family in service.driver.metrics()
+                    for sample in family.samples
+                    if family.name.startswith("dynatops_job_")
+                }
+                age_s = told["dynatops_job_success_age_seconds", "rates"]
+                assert 100.0 <= age_s <= 100.0 + time.time() - began_s
+                assert told["dynatops_job_failing", "rates"] == 1.0
+                assert told["dynatops_job_seconds", "rates"] == 1.0
+                assert told["dynatops_job_rows_total", "rates"] == 100.0
+                assert told["dynatops_job_rows_quarantined_total", "rates"] == 1.0
+                assert told["dynatops_job_runs_total", "rates", "failed"] == 1.0
+                # Of a job that never ran there is nothing to tell.
+                assert not any("demand" in labels for labels in told)
+                found = await ask(service, "/v1/analytics")
+                jobs = {job["job"]: job for job in found["jobs"]}
+                assert found["watched"]
+                assert jobs["rates"]["reason"] == "there is no lake"
+                assert jobs["rates"]["runs"] == {"done": 1, "nothing_new": 0, "failed": 1}
+                assert jobs["demand"]["last_run"] is None
 
     asyncio.run(scenario())
 

@@ -5,6 +5,7 @@ The store is moto, behind a proxy that stalls, cuts off, or answers what S3 answ
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -18,12 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs as pafs
 
+import dynatops
 from dynatops.cli.main import main
 from dynatops.kit.observing.log_lines import OPERATION_OF_RECORD, VALUES_OF_RECORD
 from dynatops.lake.fields import SUBSCRIPTIONS, UNFINISHED
 from dynatops.lake.files import Lake, arrow_schema
 from dynatops.lake.lake_settings import LakeSettings
 from dynatops.lake.writer import LakeWriter, Row
+from dynatops.local.cluster import ProcessCluster
 from tests.support.failing_store import (
     BUCKET,
     CUT,
@@ -37,7 +40,7 @@ from tests.support.failing_store import (
     s3_server,
     s3_variables,
 )
-from tests.support.waiting import wait_for
+from tests.support.waiting import until, wait_for
 
 # 2026-01-01 00:59:59.
 AT_US = 1_767_229_199_000_000
@@ -181,6 +184,31 @@ def test_a_store_that_hangs_keeps_nobody_waiting(
     assert operations(caplog) == ["lake_rows_dropped", "lake_rows_lost"]
     store.fault = None
     writer._thread.join()
+
+
+@pytest.mark.processes
+def test_a_broker_ends_in_time_although_its_store_hangs(store: StoreProxy, url: str) -> None:
+    """The store's client would wait for its call, at the end of the process."""
+    lake = LakeSettings(
+        url=url, window_s=0.1, file_age_max_s=0.1, timeout_s=60.0, close_timeout_s=0.5
+    )
+
+    async def scenario() -> None:
+        async with ProcessCluster(1, lake=lake, options=["--http", "127.0.0.1:0"]) as cluster:
+            (broker,) = cluster.brokers
+            async with dynatops.connect(broker.address) as client:
+                store.fault = STALL
+                await client.publish("quake/ca", b"x")
+                # The thread is in the middle of a call.
+                await until(lambda: store.stalled > 0, 30.0)
+                await client.publish("quake/ny", b"x")
+            began_s = time.monotonic()
+            broker.process.terminate()
+            assert await broker.process.wait() == 0
+            # It leaves the ring, gives the lake its half second, and ends.
+            assert time.monotonic() - began_s < 30.0
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

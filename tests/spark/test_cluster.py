@@ -181,14 +181,14 @@ def test_two_workers_that_share_nothing_come_to_what_one_machine_does(
 def test_spark_submit_does_as_well(
     cluster: SparkCluster, store: ObjectStore, spark_settings: tuple[str, ...], expected: Outcome
 ) -> None:
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     program = Path(analytics_main.__file__)
     where = ("--lake", "s3://bucket/lake", "--output", "s3://bucket/submitted")
     subprocess.run(
         [
             *(str(submit), "--master", cluster.url, *spark_settings),
             *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
-            *(program, "run", "demand", *where),
+            *(str(program), "run", "demand", *where),
         ],
         # Nothing of this checkout, but what is beside the program.
         cwd=program.anchor,
@@ -207,26 +207,26 @@ def test_a_worker_killed_in_each_job_makes_no_difference(
     expected: Outcome,
 ) -> None:
     module = "tests.support.telling_analytics"
-    process = subprocess.Popen(
+    jobs, stages, kills = list(JOBS), 0, 0
+    said: list[str] = []
+    with subprocess.Popen(
         [*analytics(module, cluster, "killed", "all", "--redis", url(redis)), *spark_settings],
         env={**os.environ, **store.environment},
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    jobs, stages, kills = list(JOBS), 0, 0
-    said: list[str] = []
-    for line in process.stdout:
-        if line.startswith(STAGE):
-            stages += 1
-            if jobs and stages == KILLED_IN[jobs[0]]:
-                cluster.kill_worker()
-                cluster.add_worker()
-                kills += 1
-        else:
-            said.append(line)
-            jobs, stages = jobs[1:], 0
-    assert process.wait() == 0, said
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(STAGE):
+                stages += 1
+                if jobs and stages == KILLED_IN[jobs[0]]:
+                    cluster.kill_worker()
+                    cluster.add_worker()
+                    kills += 1
+            else:
+                said.append(line)
+                jobs, stages = jobs[1:], 0
+    assert process.returncode == 0, said
     assert kills == len(JOBS), said
     # Rows that were read again are counted once, too.
     assert [counts_of(line) for line in said] == [counts_of(line) for line in expected.said]

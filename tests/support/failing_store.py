@@ -6,8 +6,8 @@
         store.fault = Answer(503, "SlowDown", "Please reduce your request rate.")
         store.fault = None             # what was stalled goes on
 
-What is stalled is not read: it goes on when the fault is over, also if its client has long given
-up, as on a real network.
+What is stalled goes on when the fault is over, also if its client has long given up, as on a real
+network.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class StoreProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
-        # Pieces that clients have sent, and connections.
-        self.requests = 0
         self.connections = 0
+        # Pieces, of either side, that wait for the end of a stall.
+        self.stalled = 0
 
     def __enter__(self) -> Self:
         self._start(self._accept)
@@ -142,10 +142,12 @@ class StoreProxy:
 
     def _carry(self, source: socket.socket, target: socket.socket, is_asking: bool) -> None:
         with contextlib.suppress(OSError):
-            while self._wait_until_passing() and (piece := source.recv(_CHUNK)):
-                if not self._wait_until_passing():
+            while piece := source.recv(_CHUNK):
+                self.stalled += 1
+                is_over = not self._wait_until_passing()
+                self.stalled -= 1
+                if is_over:
                     break
-                self.requests += is_asking
                 if is_asking and self._fault is not None:
                     self._fail(self._fault, piece, source, target)
                     break

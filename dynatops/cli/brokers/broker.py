@@ -13,14 +13,12 @@ from typing import Any
 from dynatops.cli.assignments import explain_settings
 from dynatops.cli.common import Commands, add_command, add_logging, run_async
 from dynatops.cli.errors import CommandError, UsageError
-from dynatops.kit.background import EXIT_CODE, BackgroundError, end_within
+from dynatops.kit.background import EXIT_CODE, BackgroundError, end_now, end_within
 from dynatops.kit.observing.logs import configure
 from dynatops.kit.redis_access import exposed_password
 from dynatops.kit.serving.file_watch import watched
 
 _FAILED_END_S = 10.0
-# Nothing is left to be done then.
-_HUNG_END_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -180,11 +178,14 @@ def run(arguments: argparse.Namespace) -> int:
     values = [assignment.partition("=")[2] for assignment in arguments.set]
     if warning := exposed_password(values, "advice.password"):
         log.warning("%s", warning)
-    run_async(_serve(settings, as_json=arguments.json))
+    if run_async(_serve(settings, as_json=arguments.json)):
+        # As it ends, the interpreter would wait for the store's client, which waits for the store.
+        end_now()
     return 0
 
 
-async def _serve(settings: Any, *, as_json: bool) -> None:
+async def _serve(settings: Any, *, as_json: bool) -> bool:
+    """Whether a thread is left behind, which waits for a lake that hangs."""
     from broker_agent.runtime.agent import Agent
     from dynatops.kit.serving.pid_file import PidFile, PidFileError
 
@@ -211,9 +212,7 @@ async def _serve(settings: Any, *, as_json: bool) -> None:
         if pid_file is not None:
             pid_file.release()
     await stopping.wait()
-    if agent.lake_hangs:
-        # Stores' clients wait for their calls when a process ends.
-        end_within(_HUNG_END_S, code=0)
+    return bool(agent.lake_hangs)
 
 
 async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> None:
