@@ -181,14 +181,14 @@ def test_two_workers_that_share_nothing_come_to_what_one_machine_does(
 def test_spark_submit_does_as_well(
     cluster: SparkCluster, store: ObjectStore, spark_settings: tuple[str, ...], expected: Outcome
 ) -> None:
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
     program = Path(analytics_main.__file__)
     where = ("--lake", "s3://bucket/lake", "--output", "s3://bucket/submitted")
     subprocess.run(
         [
             *(str(submit), "--master", cluster.url, *spark_settings),
             *("--conf", f"spark.pyspark.driver.python={sys.executable}"),
-            *(program, "run", "demand", *where),
+            *(str(program), "run", "demand", *where),
         ],
         # Nothing of this checkout, but what is beside the program.
         cwd=program.anchor,
