@@ -107,7 +107,7 @@ def attributes_with(size: int | None) -> dict[str, Value]:
 
 
 class SimulatedClient:
-    def __init__(self, world: World, name: str, *, kept: bool) -> None:
+    def __init__(self, world: World, name: str, *, kept: bool, door: str = "") -> None:
         self.name = name
         self.kept = kept
         self.core: ClientCore
@@ -115,8 +115,8 @@ class SimulatedClient:
         self._world = world
         self._broker: SimulatedBroker | None = None
         self._connection = ConnectionId("")
-        # Every other client comes from outside, and knows brokers by no other names.
-        self.door = OUTSIDE if len(world.clients) % 2 else ""
+        # By which it comes: it knows brokers by their names of that side, and no others.
+        self.door = door
         self._lives = 0
         self._connections = 0
         self._unacknowledged: dict[tuple[str, int], PublishedEvent] = {}

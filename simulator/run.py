@@ -21,7 +21,7 @@ from simulator.checkers import (
     check_rest,
     check_ring,
 )
-from simulator.clients import PublishedEvent, SimulatedClient
+from simulator.clients import OUTSIDE, PublishedEvent, SimulatedClient
 from simulator.faults import strike
 from simulator.network import Network, Weather
 from simulator.scenario import START_S, Scenario, scenario_of
@@ -178,7 +178,9 @@ class SimulatedRun:
             )
 
     def _add_client(self, name: str, stays: bool) -> None:
-        client = self.world.add_client(name, kept=self.rng.random() < 0.4)
+        # Every other one comes from outside.
+        door = OUTSIDE if len(self.world.clients) % 2 else ""
+        client = self.world.add_client(name, kept=self.rng.random() < 0.4, door=door)
         client.subscribe([self._any_filter() for _ in range(self.rng.randint(1, 3))])
         if not stays:
             self.later(self.rng.uniform(2.0, 10.0), self._change_mind, client)

@@ -284,8 +284,8 @@ class World:
         steady = [broker for broker in self.living() if not broker.leaving]
         return self.rng.choice(steady) if steady else None
 
-    def add_client(self, name: str, *, kept: bool = False) -> SimulatedClient:
-        client = SimulatedClient(self, name, kept=kept)
+    def add_client(self, name: str, *, kept: bool = False, door: str = "") -> SimulatedClient:
+        client = SimulatedClient(self, name, kept=kept, door=door)
         self.clients.append(client)
         client.connect()
         return client
