@@ -435,8 +435,18 @@ class Replication:
                 self._unknown_history(former.log.to_state(list(former.members)), now_s)
             former.log.discard()
         log.announced = announced
-        copy = self.keep(log, map(NodeId, state.members), sender.node_id, now_s)
+        members = map(NodeId, state.members)
+        if former is not None and self._is_adopted(former):
+            copy = self.keep(log, (*former.members, *members), former.owner, now_s)
+            copy.is_outdated = former.is_outdated
+        else:
+            copy = self.keep(log, members, sender.node_id, now_s)
         self._confirm(sender, copy)
+
+    def _is_adopted(self, copy: Copy) -> bool:
+        """Whether it was handed over to this node, which serves it as soon as it serves at all: a
+        former owner's word that came late makes it nobody else's again."""
+        return copy.owner == self._ring.me.node_id and self._ring.is_responsible(copy.key)
 
     def _copy_run(self, sender: Peer, run: Run, now_s: float) -> None:
         if run.topic in self._reigns or self._is_refused(run.topic):
