@@ -9,6 +9,7 @@ link, anchor and picture looked for where it points, and nothing may be loaded f
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 ROOT_PAGES = {
@@ -126,12 +127,21 @@ def turned_link(site: Site, match: re.Match[str], source: Path) -> str:
     if not path.exists():
         raise SiteError(f"{target} leads nowhere")
     if path in site.pages:
-        return f"{match['image']}[{text}]({site.pages[path]}{hash_}{anchor})"
+        return (
+            f"{match['image']}[{text}]({seen_from(site, source, site.pages[path])}{hash_}{anchor})"
+        )
     if path.is_relative_to(site.docs):
-        return f"{match['image']}[{text}]({path.relative_to(site.docs)}{hash_}{anchor})"
+        name = seen_from(site, source, str(path.relative_to(site.docs)))
+        return f"{match['image']}[{text}]({name}{hash_}{anchor})"
     if match["image"]:
         raise SiteError(f"{target} is no picture of docs/")
     return text
+
+
+def seen_from(site: Site, source: Path, name: str) -> str:
+    """A name within the site, from the folder that the page is in there."""
+    page = site.pages.get(source, source.name)
+    return os.path.relpath(name, PurePosixPath(page).parent)
 
 
 # ---- checking what was built ---------------------------------------------------------------------

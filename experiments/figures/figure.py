@@ -154,5 +154,10 @@ def judge_least(found: float, wanted: float, measured: str, reason: str) -> Judg
     return Judgement(measured, JudgedAs.PARTLY if found > 0 else JudgedAs.FAILS, reason)
 
 
+def by(gain: float) -> str:
+    """Of `less_by`, in words."""
+    return f"{percent(abs(gain))} {'less' if gain >= 0 else 'more'}"
+
+
 def percent(share: float) -> str:
     return f"{100 * share:.0f}%"

@@ -14,6 +14,7 @@ from experiments.figures.figure import (
     Parameter,
     Plot,
     RunSpec,
+    by,
     judge_least,
     less_by,
     percent,
@@ -111,7 +112,7 @@ def _less_without_friends(table: FigureTable) -> Judgement:
     other = min(rows, key=lambda row: row["management"])
     ours = table.one(system="dynatops", friends=0)
     gain = less_by(ours["management"], other["management"])
-    text = f"{percent(gain)} less than {other.spec['system']}, at c = {CLUSTER_SIZE}"
+    text = f"{by(gain)} than {other.spec['system']}, at c = {CLUSTER_SIZE}"
     reason = (
         f"users follow their own cell alone; for trees {ours['management_trees']:,.0f} messages an "
         f"hour against {other['management_trees']:,.0f}"
@@ -122,7 +123,7 @@ def _less_without_friends(table: FigureTable) -> Judgement:
 def _updates(table: FigureTable) -> Judgement:
     often, seldom = (table.one(system="dynatops-bs", update_h=hours) for hours in UPDATES_H)
     gain = less_by(seldom["management"], often["management"])
-    text = f"{percent(gain)} less at {UPDATES_H[1]:g} h than at {UPDATES_H[0]:g} h"
+    text = f"{by(gain)} at {UPDATES_H[1]:g} h than at {UPDATES_H[0]:g} h"
     reason = (
         f"within clusters {often['management_clusters']:,.0f} and "
         f"{seldom['management_clusters']:,.0f} messages an hour, for trees "
@@ -145,7 +146,7 @@ def _less_management(table: FigureTable) -> Judgement:
     other, least = _least_other(table, "management")
     row = min(table.where(system="dynatops"), key=lambda row: row["management"])
     gain = less_by(row["management"], least)
-    text = f"{percent(gain)} less than {other}, at c = {row.spec['c']}"
+    text = f"{by(gain)} than {other}, at c = {row.spec['c']}"
     return judge_least(gain, 0.4, text, f"{row['management']:,.0f} against {least:,.0f} an hour")
 
 
@@ -323,7 +324,7 @@ def _against(metric: str, system: str, names: Sequence[str], wanted: float, titl
         ours = table.one(system=system)[metric]
         gain = less_by(ours, least)
         reason = f"{ours:,.1f} against {least:,.1f} of {other}, the best of them"
-        return judge_least(gain, wanted, f"{percent(gain)} less", reason)
+        return judge_least(gain, wanted, f"{by(gain)}", reason)
 
     return Claim(f"at least {percent(wanted)} less than {title}", f">= {percent(wanted)}", judge)
 
@@ -386,7 +387,7 @@ def _improves(metric: str) -> Claim:
         steps = sum(b < a for a, b in pairwise(values))
         all_steps = steps == len(values) - 1
         verdict = JudgedAs.HOLDS if all_steps else JudgedAs.PARTLY if gain > 0 else JudgedAs.FAILS
-        text = f"{percent(gain)} less at c = {rows[-1].spec['c']} than at c = 1"
+        text = f"{by(gain)} at c = {rows[-1].spec['c']} than at c = 1"
         return Judgement(text, verdict, f"it falls in {steps} of {len(values) - 1} steps")
 
     return Claim(f"{metric} improves with the cluster size", "falls with c", judge)

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.metrics.run import batches
 from experiments.systems.catalogue import SYSTEMS, Options
-from experiments.systems.chord_trees import ChordTrees, Way
+from experiments.systems.chord_trees import ChordTrees, Reconfiguring, Way
 from experiments.systems.simulated import SimulatedNetwork
 from experiments.systems.system import Pairs, Sites, Topics, pairs
 from experiments.workloads.patterns import Pattern
@@ -89,3 +89,30 @@ def test_joining_twice_is_a_mistake() -> None:
         network.change(pairs([(1, 0)]), NONE)
     with pytest.raises(ValueError, match="joined"):
         network.change(NONE, pairs([(2, 0)]))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_trees_cost_what_the_cost_model_says(seed: int) -> None:
+    """Relays and hops of eq. 4 and 5, before and after a reconfiguration."""
+    rng = np.random.default_rng(seed)
+    topics = Topics(tuple(f"t{i}" for i in range(30)))
+    reconfiguring = Reconfiguring(solver="dynatops-greedy")
+    network = ChordTrees(Sites.equal(24), topics, seed, reconfiguring)
+    network.change(np.argwhere(rng.random((24, 30)) < 0.2).astype(np.int32), NONE)
+    publications = rng.integers(1, 100, 30).astype(np.float64) * 1e4
+    for _ in range(2):
+        problem = network.problem(publications)
+        cost = problem.model.evaluate(problem.place)
+        relays = delay = 0.0
+        for topic in range(30):
+            root = int(network.roots[topic])
+            found = network.publish(int(np.flatnonzero(network.place == root)[0]), topic)
+            assert found.way == 0
+            others = np.count_nonzero(network.place[found.brokers] != root)
+            relays += publications[topic] * (found.spread - others)
+            delay += publications[topic] * found.delays.sum()
+        assert (relays, delay) == pytest.approx((cost.overhead, cost.delay))
+        before = network.place
+        messages = network.rearrange(publications, 1.0)
+        moved = int(np.count_nonzero(network.place != before))
+        assert messages == round(problem.moving.of(24, 30, moved))

@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,6 +125,11 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
             pages = write_report(folder, reproduced, _command(arguments))
     except ScaleError as error:
         raise UsageError(f"--scale: {error}") from None
+    except BrokenProcessPool:
+        raise CommandError(
+            f"a run was killed, perhaps for want of memory; what was measured is in {folder}; "
+            "go on with fewer --jobs"
+        ) from None
     except ResultsError as error:
         raise UsageError(str(error)) from None
     if arguments.json:
