@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from dynatops.v1.overlay_pb2 import JoinTree, PeerFrame, PeerMessage, Ping
+from dynatops.v1.overlay_pb2 import JoinTree, PeerFrame, PeerMessage, Ping, Replicate, TopicState
 from overlay.base.effects import Send
 from overlay.base.identifiers import (
     NUMBER_MAX,
@@ -53,10 +53,14 @@ def drop_next(net: NodeNet, kind: str, times: int = 1) -> None:
     net.drops = drops
 
 
+def topic_between(low: int, high: int) -> str:
+    names = (f"topic/{i}" for i in count())
+    return next(name for name in names if within(key_of(name), low, high))
+
+
 def topic_at(node_id: int) -> str:
     """One that a node there is responsible for, on a ring of 16."""
-    names = (f"topic/{i}" for i in count())
-    return next(name for name in names if within(key_of(name), node_id - (1 << 60), node_id))
+    return topic_between(node_id - (1 << 60), node_id)
 
 
 class TestLostMessages:
@@ -401,6 +405,36 @@ class TestBounds:
         assert len(taken) > 20
         assert len(sizes) > 5
         assert max(sizes) < 2 * 4_000
+
+    def test_a_copy_that_comes_after_what_was_handed_over_takes_nothing_back(self) -> None:
+        net = NodeNet()
+        net.ring([0])
+        topic = topic_between(0, 1 << 63)
+        net.want("n0", topic)
+        net.publish("n0", publication(topic, 1))
+        handed: list[TopicState] = []
+
+        def note(source: str, destination: str, frame: PeerFrame) -> None:
+            states = (m.adopt.state for m in frame.messages if m.HasField("adopt"))
+            handed.extend(state for state in states if state.topic == topic)
+
+        net.on_frame = note
+        net.drops = lambda source, destination, frame: has(frame, "range_granted")
+        late = net.add("late", ["n0"], 1 << 63)
+        while not handed or net.nodes["n0"].succession.handing:
+            net.run(0.05)
+        net.run(1.0)
+        assert not net.ready("late")
+        overtaken = PeerFrame(sender=net.nodes["n0"].me.ref, to=late.me.node_id)
+        overtaken.messages.add(replicate=Replicate(states=handed[:1]))
+        net.perform("late", late.handle(overtaken, net.now_s))
+        net.drops = lambda source, destination, frame: False
+        net.settle()
+        assert topic in late.reigns.by_topic
+        net.publish("n0", publication(topic, 2, settled=1))
+        net.run(1.0)
+        assert net.acknowledged("n0", topic) == 2
+        assert net.delivered("n0", topic) == [1, 2]
 
     def test_a_publisher_of_a_forgotten_topic_goes_on(self) -> None:
         net = NodeNet(settings=replace(OverlaySettings(), topic_idle_s=30.0))
