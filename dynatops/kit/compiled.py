@@ -1,7 +1,7 @@
 """How the numeric kernels are compiled, and where the outcome is kept.
 
 numba keeps what it compiled, and compiles anew when the file of a function changes; but not when a
-function that it calls changes in another file. So the kernels of this folder are part of the
+function that it calls changes in another file. So the sources of all kernels are part of the
 cache's place: whatever is found there was compiled from them. It is `$NUMBA_CACHE_DIR` if set, else
 the user's cache folder. Where nothing can be written every process compiles for itself.
 """
@@ -21,10 +21,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# Packages with kernels, beside this one.
+_PACKAGES = ("experiments", "overlay", "reconfig_manager")
+
+
 def _cache_dir() -> Path:
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*_kernels.py")):
-        digest.update(source.read_bytes())
+    beside = Path(__file__).parents[2]
+    for package in _PACKAGES:
+        for source in sorted((beside / package).rglob("*_kernels.py")):
+            digest.update(source.read_bytes())
     return _base_dir() / "dynatops" / digest.hexdigest()[:16]
 
 
