@@ -27,6 +27,8 @@ from typing import Any, NoReturn
 # Of a process whose own work failed (EX_SOFTWARE of sysexits.h): a bug, or a machine that is not
 # well. What could not be done as asked ends with 1.
 EXIT_CODE = 70
+# Work that is told to end and goes on all the same is told so again after this.
+_TOLD_AGAIN_S = 5.0
 
 Work = Coroutine[Any, Any, object]
 
@@ -94,8 +96,9 @@ class Supervisor:
         while tasks := list(self._tasks):
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            self._tasks.difference_update(tasks)
+            # Libraries have swallowed it: work that goes on is told again.
+            await asyncio.wait(tasks, timeout=_TOLD_AGAIN_S)
+            self._tasks.difference_update([task for task in tasks if task.done()])
 
 
 async def _logged(name: str, work: Work) -> None:

@@ -85,6 +85,18 @@ class Network:
     ) -> AbstractAsyncContextManager[dynatops.Client]:
         return dynatops.connect(self.address(broker, side), tls=self.tls[side], **options)  # type: ignore[arg-type]
 
+    def is_repaired_without(self, gone: int) -> bool:
+        """Whether all that are left have copied what they have to nodes that are left, too."""
+        dead = {agent.broker_id for agent in self.agents[: gone + 1]}
+        nodes = [agent.core.node for agent in self.agents[gone + 1 :]]
+        return all(
+            node.replication.is_complete
+            and not dead & {peer.broker_id for peer in node.ring.successors}
+            and (before := node.ring.predecessor) is not None
+            and before.broker_id not in dead
+            for node in nodes
+        )
+
     def knows(self, broker: int, others: int) -> bool:
         """Whether it would send a client to so many others."""
         selection = self.agents[broker].core.cluster.selection
@@ -162,6 +174,8 @@ def test_who_changes_its_mind_is_sent_on_by_its_own_side_and_misses_nothing(tmp_
                 await until(lambda: not expected.keys() & doors_of(net, 0).keys())
                 for gone in (0, 1):
                     await net.agents[gone].kill()
+                    # Two neighbours that die within one repair would take with them what both had.
+                    await until(lambda gone=gone: net.is_repaired_without(gone), HEAL_S)
                     heard = len(witness.acknowledged) + 100
                     await until(lambda at=heard: len(witness.acknowledged) > at, HEAL_S)
                 await until(

@@ -148,9 +148,13 @@ class RedisWatch(ABC):
         self._failures = 0
 
     async def run(self) -> None:
+        task = asyncio.current_task()
         try:
             while True:
                 await self.read_once()
+                if task is not None and task.cancelling():
+                    # The client for Redis has taken it for an answer that does not come.
+                    raise asyncio.CancelledError
                 await asyncio.sleep(self.pause_s)
         finally:
             await self.close()
