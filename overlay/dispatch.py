@@ -33,7 +33,7 @@ def handlers_of(node: Node) -> dict[str, Handler]:
     replication, succession = node.replication, node.succession
     return {
         "ping": node.on_ping,
-        "pong": node.round_trips.on_pong,
+        "pong": node.on_pong,
         "stabilise": node.on_stabilise,
         "neighbours": lambda sender, message, now_s: ring.on_neighbours(sender, message),
         "notify": lambda sender, message, now_s: ring.on_notify(sender),

@@ -399,7 +399,12 @@ class Node:
 
     def on_ping(self, sender: Peer, message: Ping, now_s: float) -> None:
         self.ring.farewell.asked_after(sender)
-        self._outbox.to(sender).messages.add(pong=Pong(nonce=message.nonce))
+        self._outbox.to(sender).messages.add(pong=Pong(nonce=message.nonce, low=self.ring.told_low))
+
+    def on_pong(self, sender: Peer, message: Pong, now_s: float) -> None:
+        self.round_trips.on_pong(sender, message, now_s)
+        if message.HasField("low"):
+            self.ring.fingers.range_told(sender.node_id, NodeId(message.low))
 
     def on_runs(self, sender: Peer, message: Any, now_s: float) -> None:
         way_us = self.round_trips.way_us(sender.broker_id)

@@ -330,17 +330,25 @@ class Pong(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NONCE_FIELD_NUMBER: _builtins.int
+    LOW_FIELD_NUMBER: _builtins.int
     nonce: _builtins.int
+    low: _builtins.int
+    """Where the sender's range begins, if it knows: whose finger for a key in it the sender is has no
+    need to look that key up.
+    """
     def __init__(
         self,
         *,
         nonce: _builtins.int = ...,
+        low: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_low", b"_low", "low", b"low"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nonce", b"nonce"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_low", b"_low", "low", b"low", "nonce", b"nonce"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__low: _TypeAlias = _typing.Literal["low"]  # noqa: Y015
+    _WhichOneofArgType__low: _TypeAlias = _typing.Literal["_low", b"_low"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__low) -> _WhichOneofReturnType__low | None: ...
 
 Global___Pong: _TypeAlias = Pong  # noqa: Y015
 

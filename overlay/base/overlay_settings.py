@@ -41,9 +41,13 @@ class OverlaySettings:
         "For this long a dead peer is not believed alive on hearsay; a word of its own suffices.",
     )
     finger_period_min_s: float = setting(
-        0.5, "Fingers are looked up again this soon after a change."
+        0.5, "Fingers are made sure of again this soon after a change."
     )
-    finger_period_max_s: float = setting(2.0, "Fingers are looked up at least this often.")
+    finger_period_max_s: float = setting(
+        2.0,
+        "Fingers are made sure of at least this often: by a pong that says where the range of its "
+        "sender begins, or else by looking them up.",
+    )
     lookup_timeout_s: float = setting(1.5, "An unanswered lookup is forgotten after this.")
     check_period_min_s: float = setting(
         0.25, "A node whose successor has just changed checks its place again this soon."

@@ -151,6 +151,8 @@ class _Watch:
     peer: Peer
     heard_s: float
     asked_s: float | None = None
+    # It is to be pinged although it is not silent.
+    is_wanted: bool = False
 
 
 class Liveness:
@@ -192,6 +194,12 @@ class Liveness:
             watch.heard_s = now_s
             watch.asked_s = None
 
+    def want_pong(self, node_id: NodeId) -> None:
+        """Ping this peer, if it is watched, however lately it was heard: for what its pong says."""
+        watch = self._watches.get(node_id)
+        if watch is not None:
+            watch.is_wanted = True
+
     def due(self, now_s: float) -> tuple[list[Peer], list[Peer]]:
         """Whom to ping now, and who has just been silent for too long."""
         to_ping: list[Peer] = []
@@ -200,10 +208,12 @@ class Liveness:
             silent_s = now_s - watch.heard_s
             if silent_s >= self._silence_s and watch.asked_s is not None:
                 dead.append(watch.peer)
-            elif silent_s >= self._ping_period_s and (
-                watch.asked_s is None or now_s - watch.asked_s >= self._ping_period_s / 2
+            elif watch.is_wanted or (
+                silent_s >= self._ping_period_s
+                and (watch.asked_s is None or now_s - watch.asked_s >= self._ping_period_s / 2)
             ):
                 watch.asked_s = now_s
+                watch.is_wanted = False
                 to_ping.append(watch.peer)
         return to_ping, dead
 

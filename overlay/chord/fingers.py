@@ -1,8 +1,11 @@
 """Fingers and the routing table made of them.
 
 Finger k is the first node at or after me + 2^k. Those up to the successor are the successor itself;
-the others are looked up again and again, soon after anything has changed and seldom while nothing
-does. The ring sends the lookups; what they find is kept here.
+the others are made sure of again and again, soon after anything has changed and seldom while nothing
+does. A finger is right as long as its key lies in its range, and where that begins is in its pongs:
+it is pinged anyway, as routes rely on it. So only fingers that are missing, or whose range does not
+have their key any more, or that do not say, are looked up, which takes a route each. The ring sends
+the lookups; what they find is kept here.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from overlay.base.context import Context
-from overlay.base.identifiers import RING_BITS, RING_MASK, Key, NodeId, distance
+from overlay.base.identifiers import RING_BITS, RING_MASK, Key, NodeId, distance, within
 from overlay.base.peers import Peer
 from overlay.chord.routing import RoutingTable
 
@@ -26,22 +29,57 @@ class Fingers:
         self._rng = context.rng
         self._successor: Peer | None = None
         self._fingers: dict[int, Peer] = {}
+        # Since the last round: fingers that were right when last heard of, those that were not.
+        self._confirmed: set[int] = set()
+        self._strayed: set[int] = set()
+        # Those that in the last round were not known to be right.
+        self._doubted: set[int] = set()
         self._due_s = 0.0
         self._asked_s = 0.0
         self._period_s = context.settings.finger_period_min_s
 
     def due(self, now_s: float) -> list[tuple[int, Key]]:
-        """Fingers to look up now, each with the key that it is the successor of."""
+        """Fingers to look up now, each with the key that it is the successor of. Others, that have
+        not said lately where their range begins, are to be pinged for it."""
         if now_s < self._due_s:
             return []
         self._asked_s = now_s
         self._due_s = now_s + self._period_s * self._rng.uniform(0.8, 1.2)
         self._period_s = min(2 * self._period_s, self._settings.finger_period_max_s)
-        return [
-            (exponent, Key((self._me + (1 << exponent)) & RING_MASK))
+        doubted = [
+            exponent
             for exponent in reversed(range(RING_BITS))
-            if not self._is_covered(exponent)
+            if not (exponent in self._confirmed or self._is_covered(exponent))
         ]
+        unknown = [exponent for exponent in doubted if not self._may_say(exponent)]
+        for exponent in doubted:
+            if exponent in self._fingers:
+                self._liveness.want_pong(self._fingers[exponent].node_id)
+        self._doubted = set(doubted)
+        self._confirmed.clear()
+        self._strayed.clear()
+        return [(exponent, self._key(exponent)) for exponent in unknown]
+
+    def _key(self, exponent: int) -> Key:
+        return Key((self._me + (1 << exponent)) & RING_MASK)
+
+    def _may_say(self, exponent: int) -> bool:
+        """Whether there is a finger, which has not just been asked for its range in vain."""
+        is_known = exponent in self._fingers and exponent not in self._strayed
+        return is_known and exponent not in self._doubted
+
+    def range_told(self, node_id: NodeId, low: NodeId) -> None:
+        """A node says where its range begins: it is no finger for a key before that."""
+        for exponent, finger in self._fingers.items():
+            if finger.node_id != node_id:
+                continue
+            if within(self._key(exponent), low, node_id):
+                self._confirmed.add(exponent)
+            else:
+                self._confirmed.discard(exponent)
+                self._strayed.add(exponent)
+                soonest_s = self._asked_s + self._settings.finger_period_min_s
+                self._due_s = min(self._due_s, soonest_s)
 
     def _is_covered(self, exponent: int) -> bool:
         """Whether this finger is the successor, without being looked up."""
@@ -54,6 +92,8 @@ class Fingers:
             self._fingers.pop(exponent, None)
         elif not self._liveness.is_condemned(peer.node_id):
             self._fingers[exponent] = peer
+            self._confirmed.add(exponent)
+            self._strayed.discard(exponent)
         self._rebuild()
 
     def set_successor(self, successor: Peer | None) -> None:

@@ -89,6 +89,13 @@ class Ring:
         """This node is responsible for the keys in (range_low, me]."""
         return self.predecessor.node_id if self.predecessor is not None else self.me.node_id
 
+    @property
+    def told_low(self) -> NodeId | None:
+        """Where its range begins, as far as others may rely on that: somebody who lives says so."""
+        if self.predecessor is None or self._predecessor_lost:
+            return None
+        return self.predecessor.node_id
+
     def is_responsible(self, key: int) -> bool:
         return self.status is Status.MEMBER and within(key, self.range_low, self.me.node_id)
 
