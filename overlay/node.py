@@ -484,30 +484,38 @@ class Node:
         return effects
 
     def _note_successor(self) -> None:
-        if self.ring.successor != self._successor_seen:
-            self._successor_seen = self.ring.successor
+        successor = self.ring.successor
+        # Whether it is the same is asked after each input, whether it is alike is dear.
+        if successor is not self._successor_seen and successor != self._successor_seen:
+            self._successor_seen = successor
             self.replication.successor_changed()
 
     def _align(self, now_s: float) -> None:
         """Bring the parts in line with what the ring has become."""
         ring = self.ring
-        for peer in self.directory.take_moved():
-            self._moved(peer)
-        for former in self.directory.take_reborn():
-            # What its former life knew and promised is void.
-            ring.lost(former.node_id, now_s)
-            self.trees.drop_parent(former.node_id)
-            self.succession.lost(former.node_id, now_s)
+        if self.directory.has_news:
+            self._align_with_directory(now_s)
         if ring.fingers.version != self._routes_seen:
             self._routes_seen = ring.fingers.version
             ring.calm_since_s = now_s
             self.trees.reroute(now_s)
-        if (ring.status, ring.range_low) != self._range_seen:
-            self._range_seen = (ring.status, ring.range_low)
+        seen = (ring.status, ring.range_low)
+        if seen != self._range_seen:
+            self._range_seen = seen
             ring.calm_since_s = now_s
             self.succession.range_changed(now_s)
         self._note_successor()
-        for topic in self.trees.take_own_changes():
-            self.interests.review(topic, now_s)
+        if self.trees.has_own_changes:
+            for topic in self.trees.take_own_changes():
+                self.interests.review(topic, now_s)
         self.replication.flush()
         self.trees.flush()
+
+    def _align_with_directory(self, now_s: float) -> None:
+        for peer in self.directory.take_moved():
+            self._moved(peer)
+        for former in self.directory.take_reborn():
+            # What its former life knew and promised is void.
+            self.ring.lost(former.node_id, now_s)
+            self.trees.drop_parent(former.node_id)
+            self.succession.lost(former.node_id, now_s)

@@ -7,7 +7,7 @@ message with such a number is ignored as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -32,11 +32,6 @@ _COUNTING = frozenset(
     {"term", "prev_term", "known_term", "anchor_term", "uncertain_terms"}
     | {"seq", "prev_seq", "known_seq", "first_seq", "number", "first_number", "high", "settled"}
 )
-# These have rules of their own.
-_RULED = frozenset(
-    kind.DESCRIPTOR.full_name
-    for kind in (Acknowledgements, Beats, Bundle, Publish, ReplicaAck, Run, Runs)
-)
 # More than a message can have made, far less than the wire can carry.
 _HOPS_MAX = 1 << 16
 
@@ -44,30 +39,14 @@ _HOPS_MAX = 1 << 16
 def is_sound(message: Message) -> bool:
     """Whether all terms and numbers in it can be."""
     # Classes have a hash; the stubs take that of their instances, which have none, for it.
-    has_numbers = _has_numbers(type(message))  # type: ignore[arg-type]
-    return not has_numbers or _has_sound_numbers(message)
+    kind: Any = type(message)
+    rule = _RULES.get(kind)
+    if rule is not None:
+        return rule(message)
+    return not _has_numbers(kind) or _has_sound_fields(message)
 
 
-def _has_sound_numbers(message: Message) -> bool:
-    if isinstance(message, Runs):
-        # What passes most often, without looking at every field.
-        runs = all(_is_sound_run(run) for run in message.runs)
-        bundles = all(map(_is_stamped_bundle, message.bundles))
-        return runs and bundles and all(map(_are_sound_beats, message.beats))
-    if isinstance(message, Publish):
-        publications = all(_is_sound_publication(each) for each in message.publications)
-        return publications and all(map(_is_new_bundle, message.bundles))
-    if isinstance(message, Run):
-        return _is_sound_run(message)
-    if isinstance(message, Bundle):
-        return _is_stamped_bundle(message)
-    if isinstance(message, Beats):
-        return _are_sound_beats(message)
-    if isinstance(message, Acknowledgements):
-        return is_sound_columns(message)
-    if isinstance(message, ReplicaAck):
-        equally_long = len(message.topics) == len(message.terms) == len(message.seqs)
-        return equally_long and max((*message.terms, *message.seqs), default=0) <= NUMBER_MAX
+def _has_sound_fields(message: Message) -> bool:
     for field, value in message.ListFields():
         if field.message_type is not None:
             parts = value if field.is_repeated else (value,)
@@ -76,6 +55,22 @@ def _has_sound_numbers(message: Message) -> bool:
         elif field.name in _COUNTING and _highest(value) > NUMBER_MAX:
             return False
     return True
+
+
+def _are_sound_runs(message: Runs) -> bool:
+    bundles = all(map(_is_stamped_bundle, message.bundles))
+    beats = all(map(_are_sound_beats, message.beats))
+    return bundles and beats and all(map(_is_sound_run, message.runs))
+
+
+def _is_sound_publish(message: Publish) -> bool:
+    publications = all(_is_sound_publication(each) for each in message.publications)
+    return publications and all(map(_is_new_bundle, message.bundles))
+
+
+def _is_sound_replica_ack(message: ReplicaAck) -> bool:
+    equally_long = len(message.topics) == len(message.terms) == len(message.seqs)
+    return equally_long and max((*message.terms, *message.seqs), default=0) <= NUMBER_MAX
 
 
 def is_sound_bundle(wire: Bundle) -> bool:
@@ -151,3 +146,16 @@ def _is_sound_run(run: Run) -> bool:
     highest = max(run.term, after, last_number, run.prev_term, run.prev_seq, run.missing)
     is_numbered = run.first_seq >= 1 and (run.first_number >= 1 or not run.count)
     return highest <= NUMBER_MAX and is_numbered and run.hops <= _HOPS_MAX
+
+
+# These have rules of their own, without looking at every field.
+_RULES: dict[Any, Callable[[Any], bool]] = {
+    Acknowledgements: is_sound_columns,
+    Beats: _are_sound_beats,
+    Bundle: _is_stamped_bundle,
+    Publish: _is_sound_publish,
+    ReplicaAck: _is_sound_replica_ack,
+    Run: _is_sound_run,
+    Runs: _are_sound_runs,
+}
+_RULED = frozenset(kind.DESCRIPTOR.full_name for kind in _RULES)

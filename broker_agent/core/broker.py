@@ -155,11 +155,12 @@ class Broker:
             context, gate, self.cluster, self.subscriptions, flow
         )
         publishing = PublicationRequests(context, self.reception, gate, self.publishing, flow)
+        self._holding = Holding(context, self.reconfiguration)
         self._serving = Serving(
             self.registry,
             self.reception,
             self.cluster,
-            Holding(context, self.reconfiguration),
+            self._holding,
             client_handlers(flow, publishing, self._subscribing),
         )
         self._session_reports = SessionReports(self.registry, self.subscriptions)
@@ -208,8 +209,10 @@ class Broker:
             self._pass_on(frame)
             return self._settle(now_s)
         handlers = self._broker_handlers
-        if any(message.WhichOneof("body") in handlers for message in frame.messages):
-            frame = self._heed(frame, now_s)
+        for message in frame.messages:
+            if message.WhichOneof("body") in handlers:
+                frame = self._heed(frame, now_s)
+                break
         self.hosting.handle(frame, now_s)
         return self._settle(now_s)
 
@@ -491,19 +494,22 @@ class Broker:
             while outbox.node_effects:
                 effect = outbox.node_effects.popleft()
                 handlers[type(effect)](effect, now_s)
-            outbox.publish(self.announcing.fresh(now_s))
-            if not self.reconfiguration.is_frozen:
+            if self.announcing.has_fresh:
+                outbox.publish(self.announcing.fresh(now_s))
+            if (outbox.wishes or self._holding) and not self.reconfiguration.is_frozen:
                 self._let_go(now_s)
             if outbox.publications:
                 self.hosting.publish(outbox.take_publications(), now_s)
             if not outbox.node_effects:
                 break
-        for session in outbox.take_too_slow():
-            self.reception.end_slow(session)
+        if outbox.too_slow:
+            for session in outbox.take_too_slow():
+                self.reception.end_slow(session)
         self._flow.settle()
         if self.subscriptions.confirming.held:
             outbox.do(SaveNow())
-        self.reconfiguration.progress(now_s, is_quiet=not self.publishing.open_streams)
+        if self.reconfiguration.is_frozen:
+            self.reconfiguration.progress(now_s, is_quiet=not self.publishing.open_streams)
         return outbox.take_effects()
 
     def _let_go(self, now_s: float) -> None:

@@ -198,6 +198,8 @@ class Outbox:
         return entry[1] if entry is not None else None
 
     def drain(self) -> list[Send]:
+        if not self._frames:
+            return []
         newest = self._directory.get
         sends = [Send(newest(peer.node_id) or peer, frame) for peer, frame in self._frames.values()]
         self._frames.clear()

@@ -9,7 +9,7 @@ over only a word of its own brings it back.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from dynatops.kit.bounded import BoundedTable
@@ -92,7 +92,10 @@ class Directory:
         node_id = NodeId(ref.node_id)
         known = self._peers.get(node_id)
         if known is not None:
-            if (ref.epoch, ref.incarnation) <= known.version:
+            # First as it nearly always is: of the version that is known.
+            if ref.incarnation == known.incarnation and ref.epoch == known.epoch:
+                return known
+            if (ref.epoch, ref.incarnation) < known.version:
                 return known
             del self._peers[node_id]
         elif node_id == self._me.node_id:
@@ -107,6 +110,11 @@ class Directory:
             self._heard_s.pop(forgotten, None)
         return peer
 
+    @property
+    def has_news(self) -> bool:
+        """Whether any peer is reborn or moved since those were taken."""
+        return bool(self._reborn or self._moved)
+
     def take_reborn(self) -> list[Peer]:
         """Former lives of peers of which a newer one has been learnt of since the last call."""
         reborn, self._reborn = self._reborn, []
@@ -119,10 +127,11 @@ class Directory:
 
     def hear(self, peer: Peer, now_s: float) -> float:
         """The peer spoke: it is the last to be forgotten. For how long it had been silent."""
-        if peer.node_id in self._peers:
-            self._peers.move_to_end(peer.node_id)
-        silent_s = now_s - self._heard_s.get(peer.node_id, now_s)
-        self._heard_s[peer.node_id] = now_s
+        node_id, heard_s = peer.node_id, self._heard_s
+        if node_id in self._peers:
+            self._peers.move_to_end(node_id)
+        silent_s = now_s - heard_s.get(node_id, now_s)
+        heard_s[node_id] = now_s
         return silent_s
 
     def silent_for(self, silence_s: float, now_s: float) -> list[Peer]:
@@ -171,13 +180,18 @@ class Liveness:
         self._silence_s = silence_s
         self._condemned_s = condemned_s
         self._watches: dict[NodeId, _Watch] = {}
+        # Who is watched, as it was said last; None once that does not hold any more.
+        self._watched: list[Peer] | None = None
         # Anybody may say of any node that it is not there.
         self._condemned: BoundedTable[NodeId, float] = BoundedTable(
             condemned_max, counters, "sentences_dropped"
         )
 
-    def watch(self, peers: Iterable[Peer], now_s: float) -> None:
-        """Watch exactly these peers from now on."""
+    def watch(self, peers: list[Peer], now_s: float) -> None:
+        """Watch exactly these peers from now on. Mostly they are the same as before."""
+        if peers == self._watched:
+            return
+        self._watched = peers
         wanted = {peer.node_id: peer for peer in peers}
         for node_id in [n for n in self._watches if n not in wanted]:
             del self._watches[node_id]
@@ -188,7 +202,8 @@ class Liveness:
                 self._watches[node_id] = _Watch(peer, heard_s=now_s)
 
     def hear(self, node_id: NodeId, now_s: float) -> None:
-        self._condemned.pop(node_id, None)
+        if self._condemned:
+            self._condemned.pop(node_id, None)
         watch = self._watches.get(node_id)
         if watch is not None:
             watch.heard_s = now_s
@@ -220,14 +235,16 @@ class Liveness:
     def condemn(self, node_id: NodeId, now_s: float) -> None:
         self._condemned[node_id] = now_s + self._condemned_s
         self._watches.pop(node_id, None)
+        self._watched = None
 
     def is_condemned(self, node_id: NodeId) -> bool:
         return node_id in self._condemned
 
     def release(self, now_s: float) -> None:
         """Forget sentences that are over."""
-        for node_id in [n for n, until_s in self._condemned.items() if until_s <= now_s]:
-            del self._condemned[node_id]
+        if self._condemned:
+            for node_id in [n for n, until_s in self._condemned.items() if until_s <= now_s]:
+                del self._condemned[node_id]
 
     @property
     def condemned(self) -> Collection[NodeId]:

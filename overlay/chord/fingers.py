@@ -1,8 +1,8 @@
 """Fingers and the routing table made of them.
 
 Finger k is the first node at or after me + 2^k. Those up to the successor are the successor itself;
-the others are made sure of again and again, soon after anything has changed and seldom while nothing
-does. A finger is right as long as its key lies in its range, and where that begins is in its pongs:
+the others are made sure of again and again, soon after a change and seldom while nothing changes.
+A finger is right as long as its key lies in its range, and where that begins is in its pongs:
 it is pinged anyway, as routes rely on it. So only fingers that are missing, or whose range does not
 have their key any more, or that do not say, are looked up, which takes a route each. The ring sends
 the lookups; what they find is kept here.

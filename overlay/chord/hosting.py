@@ -28,6 +28,8 @@ class Hosting:
             self._meet_other_host(sender)
             return None
         peer = self._directory.learn(sender)
+        if peer.incarnation == sender.incarnation and peer.epoch == sender.epoch:
+            return peer
         if peer.version > (sender.epoch, sender.incarnation):
             self._counters.frames_stale += 1
             self._tell(sender, peer)

@@ -294,10 +294,13 @@ class Ring:
 
     def heard(self, sender: Peer, silent_s: float, now_s: float) -> None:
         """Whoever speaks is not lost; and who comes back may come from another ring."""
-        if _is(self.predecessor, sender.node_id):
+        if self._predecessor_lost and _is(self.predecessor, sender.node_id):
             self._predecessor_lost = False
-        if self.status is Status.MEMBER and self._place.is_worth_asking(silent_s, now_s):
+        if silent_s >= self._settings.silence_s and self._is_worth_asking(silent_s, now_s):
             self._ask_where_i_belong(sender, now_s)
+
+    def _is_worth_asking(self, silent_s: float, now_s: float) -> bool:
+        return self.status is Status.MEMBER and self._place.is_worth_asking(silent_s, now_s)
 
     def on_nudge(self, now_s: float) -> None:
         soonest_s = self._stabilised_s + _NUDGED_PAUSE_S

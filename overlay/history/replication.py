@@ -521,6 +521,8 @@ class Replication:
 
     def flush(self) -> None:
         """Send the acknowledgements and confirmations of the last input, one message a receiver."""
+        if not (self._answers or self._confirmations):
+            return
         for origin, answer in self._answers.items():
             if origin.node_id == self._me.node_id:
                 # Not by a message to itself.

@@ -87,6 +87,10 @@ class Trees:
         tree = self.topics.get(topic)
         return tree.position[0] if tree is not None else 0
 
+    @property
+    def has_own_changes(self) -> bool:
+        return bool(self._own_changes)
+
     def take_own_changes(self) -> Iterable[str]:
         changed, self._own_changes = self._own_changes, {}
         return changed
@@ -335,6 +339,9 @@ class Trees:
 
     def flush(self) -> None:
         """Tell children what has changed while the last input was handled."""
+        if not self._changes:
+            self._refreshes.clear()
+            return
         for child, topics in self._changes.items():
             messages = self._outbox.to(child).messages
             for start, (topic, members) in enumerate(topics.items()):

@@ -137,15 +137,19 @@ class Flow:
 
     def settle(self) -> None:
         """Once an input has been dealt with: see to the sessions that it has touched."""
-        self._wait_for_readers()
-        for session in self._outbox.take_touched():
-            self.wake(session)
-            self._unsaved.queue(session)
-        for session in self._outbox.take_settled():
-            # Most who want no acknowledgement are told nothing.
-            if session.has_output:
+        outbox = self._outbox
+        if outbox.crowds or self._published:
+            self._wait_for_readers()
+        if outbox.touched:
+            for session in outbox.take_touched():
                 self.wake(session)
-            self._read_on(session)
+                self._unsaved.queue(session)
+        if outbox.settled:
+            for session in outbox.take_settled():
+                # Most who want no acknowledgement are told nothing.
+                if session.has_output:
+                    self.wake(session)
+                self._read_on(session)
         if self._waiting_for_others and self._has_room_for_all:
             waiting, self._waiting_for_others = self._waiting_for_others, {}
             for session in waiting:

@@ -82,6 +82,11 @@ class Announcing:
         self._counters.announcement_retries += len(again)
         return again
 
+    @property
+    def has_fresh(self) -> bool:
+        """Whether anything waits to be published for the first time, room or not."""
+        return bool(self._waiting)
+
     def fresh(self, now_s: float) -> list[Publication]:
         """What to publish for the first time, as far as there is room."""
         announcements: list[Publication] = []
