@@ -64,7 +64,5 @@ def handlers_of(node: Node) -> dict[str, Handler]:
         "adopt": succession.on_adopt,
         "adopted": succession.on_adopted,
         "ask_copies": succession.on_ask_copies,
-        "copies_given": lambda sender, message, now_s: node.copy_search.on_copies_given(
-            sender, message
-        ),
+        "copies_given": lambda sender, message, now_s: succession.on_copies_given(sender, message),
     }

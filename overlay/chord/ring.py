@@ -28,6 +28,7 @@ from dynatops.v1.overlay_pb2 import (
     NotHere,
     Notify,
     Nudge,
+    Ping,
     Stabilise,
 )
 from overlay.base.context import Context
@@ -330,9 +331,16 @@ class Ring:
         elif self.status is not Status.MEMBER:
             return
         elif pending.exponent is not None:
+            self._ask_if_alive(successors[0])
             self.fingers.found(pending.exponent, successors[0])
         else:
             self._check_place(sender, successors[0])
+
+    def _ask_if_alive(self, peer: Peer) -> None:
+        """Somebody vouches for a peer that was no member when it was asked, or seemed dead: a word
+        of its own suffices, so that it is a finger in the next round."""
+        if self._liveness.is_condemned(peer.node_id):
+            self._outbox.to(peer).messages.add(ping=Ping())
 
     def _join_behind(self, predecessor: Peer, its_successors: list[Peer], now_s: float) -> None:
         """Zave's join: the predecessor's list becomes mine, though it does not know me yet."""

@@ -55,8 +55,8 @@ class CopySearch:
         self.range = (low, high)
         self._nonce += 1
         self._unanswered = {peer.node_id: peer for peer in asked}
-        self._due_s = now_s
         self._deadline_s = now_s + self._settings.copy_search_patience_s
+        self._ask(low, high, now_s)
 
     def on_copies_given(self, sender: Peer, message: CopiesGiven) -> None:
         if message.nonce == self._nonce:
@@ -73,11 +73,14 @@ class CopySearch:
             self._unanswered.clear()
         self._end_if_answered()
         if self.range is not None and now_s >= self._due_s:
-            self._due_s = now_s + self._settings.claim_retry_s
-            low, high = self.range
-            ask = AskCopies(low=low, end=high, nonce=self._nonce)
-            for peer in self._unanswered.values():
-                self._outbox.to(peer).messages.add(ask_copies=ask)
+            self._ask(*self.range, now_s)
+
+    def _ask(self, low: NodeId, high: NodeId, now_s: float) -> None:
+        """At once, and again where no answer comes: others may wait for what is found."""
+        self._due_s = now_s + self._settings.claim_retry_s
+        ask = AskCopies(low=low, end=high, nonce=self._nonce)
+        for peer in self._unanswered.values():
+            self._outbox.to(peer).messages.add(ask_copies=ask)
 
     def _end_if_answered(self) -> None:
         if not self._unanswered:

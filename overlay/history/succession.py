@@ -92,6 +92,8 @@ class Succession:
         self._claims: dict[NodeId, int] = {}
         # A claim that came before this node was ready itself.
         self._early_claim: tuple[Peer, ClaimRange] | None = None
+        # Where the predecessor's range begins that it has claimed, and is still to be granted.
+        self._claimed: tuple[Peer, NodeId] | None = None
         # Topics that were handed to each node, of which nothing has come back since.
         self._handed: dict[NodeId, dict[str, None]] = {}
         # The last search for copies of each node that has been answered here.
@@ -177,9 +179,25 @@ class Succession:
             if high not in (self._came_between, self._replication.complete_of):
                 # It is back from the dead, and had not copied everything here.
                 self._copy_search.begin(low, high, now_s)
-        is_handing = any(within(h.key, low, high) for h in self._handing.values())
-        if self._copy_search.range is None and not is_handing:
+        self._claimed = (sender, low)
+        self._grant()
+
+    def _grant(self) -> None:
+        """Tell the predecessor that it has all of the range that it claimed, as soon as that is so:
+        those behind it may wait for it to be ready in turn."""
+        if self._claimed is None or self._copy_search.range is not None:
+            return
+        sender, low = self._claimed
+        if any(within(h.key, low, sender.node_id) for h in self._handing.values()):
+            return
+        self._claimed = None
+        predecessor = self._ring.predecessor
+        if predecessor is not None and predecessor.node_id == sender.node_id:
             self._outbox.to(sender).messages.add(range_granted=RangeGranted())
+
+    def on_copies_given(self, sender: Peer, message: CopiesGiven) -> None:
+        self._copy_search.on_copies_given(sender, message)
+        self._grant()
 
     def on_ask_copies(self, sender: Peer, message: AskCopies, now_s: float) -> None:
         """Somebody looks for what I may have copies of."""
@@ -396,6 +414,7 @@ class Succession:
         if self._ring.status is Status.MEMBER and not self._reigns.ready:
             self._claim(now_s)
         self._copy_search.tick(now_s)
+        self._grant()
         if self._reigns.ready:
             self._replication.tell_complete()
             self._take_over(now_s)
@@ -545,3 +564,5 @@ class Succession:
             copy.owner, copy.heard_s, copy.is_outdated = sender.node_id, now_s, False
             copy.is_handed = True
             self._handed.setdefault(sender.node_id, {})[message.topic] = None
+        if not self._handing:
+            self._grant()
