@@ -17,17 +17,16 @@ number for each broker. Those above 1.1 are marked.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import os
 import platform
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from simulator.growing import MessageKinds
 from simulator.network import Weather
 from simulator.run import SimulatedRun
 from simulator.scenario import Scenario, scenario_of
@@ -48,19 +47,6 @@ class SimulatorRun:
     @property
     def frames_a_second(self) -> float:
         return self.frames / self.processor_s
-
-
-class MessageKinds(io.StringIO):
-    """A trace that is not kept, but counted: `b1->b2 120 ping pong`, or LOST or DEAD before it."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def write(self, line: str) -> int:
-        words = line.split()
-        if len(words) > 3 and "->" in words[1]:
-            self.counts.update(word for word in words[2:] if word.islower())
-        return len(line)
 
 
 def alike(seed: int, brokers: int, minutes: float) -> Scenario:

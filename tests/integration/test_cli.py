@@ -93,6 +93,7 @@ class TestMistakes:
             (["sessions", "me", "--prefix", "m"], "--prefix is for lists"),
             (["simulate", "--minutes", "0.1"], "at least 1"),
             (["simulate", "--seeds", "2", "--trace", "x"], "one seed"),
+            (["simulate", "--quiet", "--reconfigure"], "--quiet goes with one seed"),
             (["broker", "--listen", "here"], "write host:port"),
             (["broker", "--listen", "0.0.0.0:7400"], "--insecure"),
             (["broker", "--set", "overlay.nonsense=1"], "there is no setting overlay.nonsense; "),
@@ -204,6 +205,16 @@ class TestOthers:
         (verdict,) = json.loads(capsys.readouterr().out)
         assert verdict["ok"]
         assert verdict["command"] == "dynatops simulate --seed 3 --brokers 4 --minutes 1"
+
+    def test_simulate_a_quiet_network(self, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["simulate", "--quiet", "--brokers", "6"]
+        assert main(arguments) == 0
+        said = capsys.readouterr().out
+        assert "6 brokers, nothing breaks" in said
+        assert all(word in said for word in ("joining", "rest", "trees", "plan", "stabilise"))
+        assert main([*arguments, "--json"]) == 0
+        growth = json.loads(capsys.readouterr().out)
+        assert [phase["name"] for phase in growth["phases"]] == ["joining", "rest", "trees", "plan"]
 
     def test_a_violation_is_printed_with_what_reproduces_it(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,11 @@ from dynatops.cli.placements.planning import require_solvers
 from dynatops.cli.terminal import OVER_THE_LINE, write_control
 
 if TYPE_CHECKING:
+    from simulator.growing import Growth
     from simulator.run import Verdict
+
+# Of what a phase sends, kinds with less than this share are not named.
+_SHARE_LEAST = 0.05
 
 
 def add_commands(commands: Commands) -> None:
@@ -39,7 +44,7 @@ def add_commands(commands: Commands) -> None:
         "--brokers",
         type=positive(int),
         metavar="B",
-        help="brokers at the start (default: 8; with --reconfigure 6)",
+        help="brokers at the start (default: 8; with --reconfigure 6; with --quiet 100)",
     )
     parser.add_argument(
         "--minutes", type=positive(float), default=2.0, metavar="M", help="of virtual time"
@@ -53,6 +58,11 @@ def add_commands(commands: Commands) -> None:
         help="with two managers that move brokers, and a mishap at a random point of each plan",
     )
     parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="nothing breaks: how much joining takes, rest, trees, and one reconfiguration",
+    )
+    parser.add_argument(
         "--trace", metavar="FILE", help="write everything that happens, one seed only"
     )
 
@@ -62,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--minutes: at least 1, the last three quarters of which are quiet")
     if arguments.trace and arguments.seeds > 1:
         raise UsageError("--trace goes with one seed")
+    if arguments.quiet:
+        return _run_quiet(arguments)
     verdicts = _run_one(arguments) if arguments.seeds == 1 else _run_many(arguments)
     failed = [verdict for verdict in verdicts if not verdict.ok]
     if arguments.json:
@@ -69,6 +81,43 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _summarise(verdicts, failed)
     return 1 if failed else 0
+
+
+def _run_quiet(arguments: argparse.Namespace) -> int:
+    if arguments.seeds > 1 or arguments.reconfigure or arguments.trace:
+        raise UsageError("--quiet goes with one seed, and neither --reconfigure nor --trace")
+    require_solvers()
+    from simulator.growing import StuckError, grow
+
+    try:
+        growth = grow(arguments.brokers or 100, arguments.seed)
+    except StuckError as stuck:
+        print(f"seed {arguments.seed}: {stuck}", file=sys.stderr)
+        return 1
+    if arguments.json:
+        print_json(asdict(growth))
+    else:
+        _print_growth(growth)
+    return 0
+
+
+def _print_growth(growth: Growth) -> None:
+    print(f"seed {growth.seed}: {growth.brokers} brokers, nothing breaks")
+    print(f"{'':10}{'seconds':>8}{'frames':>12}{'messages':>12}{'a broker':>10}{'beside rest':>13}")
+    for phase in growth.phases:
+        beside = growth.beside_rest(phase) / growth.brokers
+        said = "" if phase.name == "rest" else f"{beside:13,.1f}"
+        print(
+            f"  {phase.name:8}{phase.seconds:8.1f}{phase.frames:12,}{phase.total:12,}"
+            f"{phase.total / growth.brokers:10,.1f}{said}"
+        )
+        named = sorted(phase.messages.items(), key=lambda item: -item[1])
+        kinds = (f"{k} {n:,}" for k, n in named if n >= _SHARE_LEAST * phase.total)
+        print(f"{'':10}{', '.join(kinds)}")
+    print(f"  the manager's plan: {growth.plan_messages:,} messages")
+    processor_s = sum(phase.processor_s for phase in growth.phases)
+    print(f"  {processor_s:,.0f} s of the processor, {growth.memory_mib:,.0f} MiB")
+    print(f"  trace   {growth.trace[:16]}")
 
 
 def _simulation(arguments: argparse.Namespace) -> Callable[..., Verdict]:
