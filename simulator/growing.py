@@ -54,7 +54,7 @@ class MessageKinds(io.StringIO):
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class GrowthPhase:
     name: str
     # Of virtual time, and of the processor.
     seconds: float
@@ -73,13 +73,13 @@ class Growth:
 
     brokers: int
     seed: int
-    phases: tuple[Phase, ...]
+    phases: tuple[GrowthPhase, ...]
     # What the manager counted of its plan: steps, answers, states of nodes.
     plan_messages: int
     memory_mib: float
     trace: str
 
-    def beside_rest(self, phase: Phase) -> float:
+    def beside_rest(self, phase: GrowthPhase) -> float:
         """Messages of a phase without those that flow anyway."""
         rest = next(p for p in self.phases if p.name == "rest")
         return max(0.0, phase.total - rest.total * phase.seconds / rest.seconds)
@@ -101,7 +101,7 @@ class _GrowingRun:
         self._scenario = scenario
         self._run = SimulatedRun(scenario, self._kinds)
         self._rng = Random(f"growing {seed}")
-        self._phases: list[Phase] = []
+        self._phases: list[GrowthPhase] = []
 
     def play(self) -> Growth:
         names = [f"b{i}" for i in range(self._scenario.brokers)]
@@ -139,7 +139,7 @@ class _GrowingRun:
             processor_s += self._go_on(_STEP_S)
         messages = dict(self._kinds.counts - before)
         seconds, sent = scheduler.now_s - began_s, network.frames - frames
-        self._phases.append(Phase(name, seconds, processor_s, sent, messages))
+        self._phases.append(GrowthPhase(name, seconds, processor_s, sent, messages))
 
     def _go_on(self, seconds: float) -> float:
         began_s = time.process_time()

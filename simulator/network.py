@@ -68,14 +68,15 @@ class Network:
 
     def send(self, source: str, destination: str, frame: bytes, label: str) -> None:
         self.frames += 1
+        weather, rng = self.weather, self._rng
         blocked = not self.is_whole and self.is_blocked(source, destination)
-        if blocked or self._rng.random() < self.weather.loss:
+        if blocked or (weather.loss and rng.random() < weather.loss):
             self.lost += 1
             self._trace.note(f"{source}->{destination} LOST {label}")
             return
-        copies = 2 if self._rng.random() < self.weather.duplication else 1
-        for _ in range(copies):
-            arrive = partial(self._arrive, source, destination, frame, label)
+        arrive = partial(self._arrive, source, destination, frame, label)
+        self._scheduler.after(self._delay_s(), arrive)
+        if weather.duplication and rng.random() < weather.duplication:
             self._scheduler.after(self._delay_s(), arrive)
 
     def is_blocked(self, source: str, destination: str) -> bool:
@@ -86,7 +87,7 @@ class Network:
     def _delay_s(self) -> float:
         weather = self.weather
         delay_s = self._rng.uniform(weather.delay_min_s, weather.delay_max_s)
-        if self._rng.random() < weather.reordering:
+        if weather.reordering and self._rng.random() < weather.reordering:
             delay_s += self._rng.uniform(0.0, weather.reorder_max_s)
         return delay_s
 

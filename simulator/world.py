@@ -70,6 +70,8 @@ class SimulatedBroker:
         self.alive = True
         self.leaving = False
         self._world = world
+        self._network = world.network
+        self._scheduler = world.scheduler
         self._connections: dict[ConnectionId, Connected] = {}
         self._disk = world.disks.setdefault(broker_id, SimulatedDisk())
         self._writing = False
@@ -96,7 +98,7 @@ class SimulatedBroker:
         return f"{self.broker_id}.{door}" if door else self.address
 
     def _now(self) -> float:
-        return self._world.scheduler.now_s
+        return self._scheduler.now_s
 
     def _tick(self) -> None:
         if self.alive:
@@ -122,15 +124,15 @@ class SimulatedBroker:
             self._perform(self.core.saved(self._now()))
 
     def _on_frame(self, raw: bytes) -> None:
-        self._perform(self.core.on_peer_frame(PeerFrame.FromString(raw), self._now()))
+        frame = PeerFrame.FromString(raw)
+        self._perform(self.core.on_peer_frame(frame, self._scheduler.now_s))
 
     def _perform(self, effects: Sequence[BrokerEffect]) -> None:
         for effect in effects:
             if isinstance(effect, SendFrame):
-                frame = effect.frame
-                raw = frame.SerializeToString(deterministic=True)
-                kinds = " ".join([str(m.WhichOneof("body")) for m in frame.messages])
-                self._world.network.send(self.address, effect.address, raw, f"{len(raw)} {kinds}")
+                raw = effect.frame.SerializeToString(deterministic=True)
+                label = f"{len(raw)} {_kinds_in(effect.frame)}"
+                self._network.send(self.address, effect.address, raw, label)
             elif isinstance(effect, Wake):
                 self._flush(effect.connection)
             elif isinstance(effect, CloseConnection):
@@ -199,6 +201,14 @@ class SimulatedBroker:
             self._world.scheduler.after(CLIENT_DELAY_S, lose)
             if self.alive:
                 self._perform(self.core.close_connection(connection, self._now()))
+
+
+def _kinds_in(frame: PeerFrame) -> str:
+    """What is said in it, for the trace. Most frames say one thing."""
+    messages = frame.messages
+    if len(messages) == 1:
+        return str(messages[0].WhichOneof("body"))
+    return " ".join([str(message.WhichOneof("body")) for message in messages])
 
 
 class World:
