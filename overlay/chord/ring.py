@@ -42,6 +42,8 @@ from overlay.chord.lookups import Lookups
 from overlay.chord.place import PlaceChecks
 
 _NUDGED_PAUSE_S = 0.05
+# Of those that asked this node something before it had joined. The others believe it dead a while.
+_REFUSED_MAX = 256
 
 
 def _is(peer: Peer | None, node_id: NodeId) -> bool:
@@ -68,6 +70,8 @@ class Ring:
         self._place = PlaceChecks(context)
         self._hosting = hosting
         self.seeds: Sequence[str] = ()
+        # Those that were told that this node is no member, before it was one.
+        self._refused: dict[NodeId, Peer] = {}
         self._nonce = context.rng.getrandbits(32)
         self._successor_query: tuple[int, NodeId] | None = None
         self._candidate_query: tuple[int, NodeId] | None = None
@@ -144,6 +148,10 @@ class Ring:
         self.status = Status.MEMBER
         self._stabilise_due_s = now_s
         self.fingers.set_successor(self.successor)
+        # They take it for dead, and hearsay does not help: they could not be its neighbours.
+        for peer in self._refused.values():
+            self._nudge(peer)
+        self._refused.clear()
 
     def leave(self, now_s: float) -> None:
         if self.status in (Status.LEAVING, Status.LEFT):
@@ -417,3 +425,5 @@ class Ring:
     def refuse(self, sender: Peer) -> None:
         """This node is no member: whoever asks it things must look elsewhere."""
         self._outbox.to(sender).messages.add(not_here=NotHere(node_id=self.me.node_id))
+        if self.status is Status.JOINING and len(self._refused) < _REFUSED_MAX:
+            self._refused[sender.node_id] = sender

@@ -211,11 +211,15 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.hosting.tallies.Tallies._takers
         overlay.chord.farewell.Farewell._askers
         overlay.chord.farewell.Farewell._unconfirmed
+        overlay.chord.fingers.Fingers._confirmed
+        overlay.chord.fingers.Fingers._doubted
         overlay.chord.fingers.Fingers._fingers
+        overlay.chord.fingers.Fingers._strayed
         overlay.chord.lookups.Lookups._pending
         overlay.base.peers.Directory._heard_s
         overlay.base.peers.Directory._peers
         overlay.base.peers.Liveness._watches
+        overlay.chord.ring.Ring._refused
         overlay.chord.ring.Ring.successors
         overlay.chord.round_trips.RoundTrips._news
         overlay.chord.round_trips.RoundTrips._open

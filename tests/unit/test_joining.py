@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage
+from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Ping
+from overlay.base.membership import Status
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.base.peers import Peer
 from tests.support.nodes import NodeNet, publication
@@ -57,6 +58,27 @@ def test_one_that_was_no_member_yet_is_a_finger_once_a_lookup_finds_it() -> None
     assert finger not in _targets(net, "n0")
     net.run(2 * settings.finger_period_max_s)
     assert finger in _targets(net, "n0")
+
+
+def test_one_that_was_asked_before_it_had_joined_is_taken_in_at_once() -> None:
+    """Its predecessor to be has been told that it is no member, and takes it for dead."""
+    net = NodeNet(settings=OverlaySettings(condemned_s=1000.0))
+    net.ring(i * 0x9E3779B97F4A7C15 % (1 << 64) for i in range(24))
+    new = net.add("new", ["nobody"], node_id=1 << 63)
+    before = max(
+        (node for node in net.nodes.values() if node.me.node_id < 1 << 63),
+        key=lambda node: node.me.node_id,
+    )
+    ping = PeerFrame(sender=before.me.ref, messages=[PeerMessage(ping=Ping())])
+    net.perform("new", new.handle(ping, net.now_s))
+    net.run(1.0)
+    assert before.condemned_peers() == [new.me]
+    new.ring.seeds = ["n2"]
+    while new.ring.status is not Status.MEMBER:
+        net.run(0.01)
+    # It would ping its predecessor a second later.
+    net.run(0.1)
+    assert before.ring.successor == new.me
 
 
 def _targets(net: NodeNet, name: str) -> tuple[Peer, ...]:
