@@ -11,7 +11,7 @@ from broker_agent.core.selection.selection import Selection
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import DOORS_MAX, NAME_CHARACTERS_MAX, LocalTopics
 from dynatops.v1.selection_pb2 import BrokerSummary
-from overlay.base.identifiers import RING_MASK
+from overlay.base.identifiers import RING_MASK, first_node_id
 from tests.support.selecting import selection, told, without_keys
 
 
@@ -231,11 +231,19 @@ def test_a_truncated_summary_is_compared_where_it_can_be() -> None:
         ({"cluster_label": "region"}, {}, "all"),
         ({"cluster_cell_degrees": 5.0}, {"latitude": "52.5", "longitude": "-0.1"}, "cell=10,-1"),
         ({"cluster_cell_degrees": 5.0}, {"latitude": "52.5"}, "all"),
-        ({"cluster": "west", "cluster_parts": 8}, {}, "west/5"),
+        ({"cluster": "west", "cluster_parts": 8}, {}, "west/2"),
     ],
 )
 def test_cluster(settings: dict[str, str], labels: dict[str, str], name: str) -> None:
     assert cluster_of(SelectionSettings(**settings), "b0", labels) == name  # type: ignore[arg-type]
+
+
+def test_brokers_of_a_part_of_a_cluster_are_beside_each_other_on_the_ring() -> None:
+    settings = SelectionSettings(cluster_parts=4)
+    ring = sorted((f"broker-{i}" for i in range(100)), key=first_node_id)
+    parts = [cluster_of(settings, name, {}) for name in ring]
+    assert parts == sorted(parts)
+    assert all(15 <= parts.count(f"all/{part}") <= 35 for part in range(4))
 
 
 @pytest.mark.parametrize("latitude", ["north", "91", "nan", ""])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from overlay.base.identifiers import key_of
+from overlay.base.identifiers import RING_BITS, key_of
 
 DEFAULT = "all"
 LATITUDE, LONGITUDE = "latitude", "longitude"
@@ -21,7 +21,9 @@ def cluster_of(settings: SelectionSettings, broker_id: str, labels: Mapping[str,
     name = settings.cluster or _by_label(settings, labels) or _by_place(settings, labels) or DEFAULT
     if settings.cluster_parts == 1:
         return name
-    return f"{name}/{key_of(broker_id) % settings.cluster_parts}"
+    # By arcs of the ring, where brokers first are as their names hash: the tree of such a part
+    # leads there, and on from one of it to the next, through few others.
+    return f"{name}/{key_of(broker_id) * settings.cluster_parts >> RING_BITS}"
 
 
 def _by_label(settings: SelectionSettings, labels: Mapping[str, str]) -> str | None:

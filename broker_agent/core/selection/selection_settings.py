@@ -38,8 +38,8 @@ class SelectionSettings:
     )
     cluster_parts: int = setting(
         1,
-        "Every cluster is divided into so many, by the hash of the broker's name: messages grow "
-        "with the square of a cluster's size.",
+        "Every cluster is divided into so many, by the hash of the broker's name: arcs of the "
+        "ring. Messages grow with the square of a cluster's size.",
     )
     cluster_size_max: int = setting(
         128, "Other brokers that a broker knows of its cluster; further ones are ignored, counted."
