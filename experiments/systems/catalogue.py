@@ -61,11 +61,11 @@ class SystemKind:
 
 
 def _static(workload: Workload, options: Options, seed: int) -> UserSelection:
-    return StaticSelection(workload.users, len(workload.sites), seed)
+    return StaticSelection(workload, seed)
 
 
 def _by_place(workload: Workload, options: Options, seed: int) -> UserSelection:
-    return PlaceSelection(workload.users, len(workload.sites), workload.broker_of_cell)
+    return PlaceSelection(workload)
 
 
 def _similar(*, shipped: bool) -> MakeSelection:
@@ -76,12 +76,12 @@ def _similar(*, shipped: bool) -> MakeSelection:
             update_period_s=3600.0 * options.update_h,
             stale_after_s=3600.0 * (2 * options.update_h + 1),
         )
-        users, size = workload.users, options.cluster_size
+        size = options.cluster_size
         if workload.topics.places is None:
             clusters = chance_clusters(len(workload.sites), size, seed)
-            return SimilaritySelection(users, clusters, settings, seed)
-        clusters = place_clusters(workload.sites.places, size)
-        return SimilaritySelection(users, clusters, settings, seed, workload.broker_of_cell)
+        else:
+            clusters = place_clusters(workload.sites.places, size)
+        return SimilaritySelection(workload, clusters, settings, seed)
 
     return make
 
