@@ -75,6 +75,7 @@ def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
         load_weight=float(parameters.get("w_l", defaults.load_weight)),
         delay_weight=float(parameters.get("w_d", defaults.delay_weight)),
         update_h=float(parameters.get("update_h", defaults.update_h)),
+        counts_itself=bool(parameters["itself"]) if "itself" in parameters else None,
     )
     measuring = Measuring(
         free_h=float(parameters["t_free"]) if kind.rearranges else None,

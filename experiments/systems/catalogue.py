@@ -40,6 +40,8 @@ class Options:
     # w_d.
     delay_weight: float = 1.0
     update_h: float = 6.0
+    # Whether users count among those of their brokers; None: as published, or as shipped.
+    counts_itself: bool | None = None
 
 
 MakeSelection = Callable[[Workload, Options, int], UserSelection]
@@ -81,7 +83,14 @@ def _similar(*, shipped: bool) -> MakeSelection:
             clusters = chance_clusters(len(workload.sites), size, seed)
         else:
             clusters = place_clusters(workload.sites.places, size)
-        return SimilaritySelection(workload, clusters, settings, seed)
+        itself = options.counts_itself
+        return SimilaritySelection(
+            workload,
+            clusters,
+            settings,
+            seed,
+            counts_itself=not shipped if itself is None else itself,
+        )
 
     return make
 

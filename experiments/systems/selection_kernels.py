@@ -347,13 +347,15 @@ def select_all(
     here: Ints,
     home: Ints,
     chance: NDArray[np.uint32],
+    counts_itself: bool,
     first_dropped: Ints,
     dropped: Ints,
     first_added: Ints,
     added: Ints,
 ) -> None:
     """`here` is the broker of each change's place; -1: there are none, and a user's cluster is
-    `home`. Whoever comes into a cluster asks the broker here, or any."""
+    `home`. Whoever comes into a cluster asks the broker here, or any. A user that counts itself is
+    taken for one who comes to where its like is already."""
     topics = np.empty(p.follows.shape[1], dtype=np.int32)
     utilities = np.empty(t.members.shape[1])
     for i in range(len(users)):
@@ -364,7 +366,8 @@ def select_all(
         adds = added[first_added[i] : first_added[i + 1]]
         size = _kept(p, user, drops, topics)
         stays = before >= 0 and t.cluster_of[before] == cluster
-        kept, gone = (size, len(drops)) if stays else (0, 0)
+        kept = size if stays and not counts_itself else 0
+        gone = len(drops) if stays else 0
         for topic in adds:
             topics[size] = topic
             size += 1

@@ -256,12 +256,23 @@ class SimilaritySelection(_PlacedUsers):
     places, one drawn by chance. It asks its broker, or, when it comes into a cluster, the broker of
     its cell, or any; and that one says where the user had better be. Every update period each
     broker tells the others of its cluster its topics and load: a message to each.
+
+    S_b of the paper is what b subscribes to: of the broker where the user is already, its own
+    topics are among that, and so is its load (`counts_itself`). Brokers that ship leave both out,
+    and have margins instead.
     """
 
     def __init__(
-        self, workload: Workload, clusters: Sequence[Ints], settings: SelectionSettings, seed: int
+        self,
+        workload: Workload,
+        clusters: Sequence[Ints],
+        settings: SelectionSettings,
+        seed: int,
+        *,
+        counts_itself: bool = False,
     ) -> None:
         super().__init__(workload)
+        self._counts_itself = counts_itself
         check_settings(settings, workload, max(map(len, clusters)))
         self._rules = kernels.Rules(
             *(settings.load_weight, float(settings.load_floor)),
@@ -292,7 +303,7 @@ class SimilaritySelection(_PlacedUsers):
             here = np.full(changes.size, -1, dtype=np.int32)
         kernels.select_all(
             *(self._placed, self._told, self._rules, found),
-            *(changes.users, here, self._home, self._chance),
+            *(changes.users, here, self._home, self._chance, self._counts_itself),
             *changes[2:],
         )
         return _told(found)

@@ -36,8 +36,15 @@ def _key(topic: int) -> int:
 
 class ShippedSelection:
     def __init__(
-        self, workload: Workload, clusters: Sequence[Ints], settings: SelectionSettings, seed: int
+        self,
+        workload: Workload,
+        clusters: Sequence[Ints],
+        settings: SelectionSettings,
+        seed: int,
+        *,
+        counts_itself: bool = False,
     ) -> None:
+        self._counts_itself = counts_itself
         brokers = len(workload.sites)
         self.messages = 0
         self.handovers = 0
@@ -95,11 +102,11 @@ class ShippedSelection:
         follows = kept.union(change.added)
         if stays:
             asked = before
-            # It is no company to itself: what it drops it has dropped when it asks.
+            # What it drops it has dropped when it asks.
             self.brokers[asked].local.remove(map(_key, change.dropped))
         else:
             asked = here if here >= 0 else self._rng.choice(self._clusters[cluster])
-        held = [_key(topic) for topic in kept] if stays else []
+        held = [_key(topic) for topic in kept] if stays and not self._counts_itself else []
         choice = self.brokers[asked].choose(
             User(str(user), [_key(topic) for topic in follows], held), self._now_s
         )

@@ -59,14 +59,16 @@ def poisson(seed: int, mode_changes: float = 0.0) -> PoissonWorkload:
     )
 
 
-def check_agreement(workload: Workload, size: int, rules: SelectionSettings, seed: int) -> int:
+def check_agreement(
+    workload: Workload, size: int, rules: SelectionSettings, seed: int, *, itself: bool
+) -> int:
     """Over the whole run: every change of every broker, in order; how many there were."""
     if workload.topics.places is None:
         clusters = chance_clusters(len(workload.sites), size, seed)
     else:
         clusters = place_clusters(workload.sites.places, size)
-    computed = SimilaritySelection(workload, clusters, rules, seed)
-    shipped = ShippedSelection(workload, clusters, rules, seed)
+    computed = SimilaritySelection(workload, clusters, rules, seed, counts_itself=itself)
+    shipped = ShippedSelection(workload, clusters, rules, seed, counts_itself=itself)
     compared = 0
     for step in workload.steps():
         computed.advance(step.at_h)
@@ -86,18 +88,20 @@ def check_agreement(workload: Workload, size: int, rules: SelectionSettings, see
 
 @pytest.mark.parametrize("rules", RULES, ids=range(len(RULES)))
 @settings(max_examples=8, deadline=None)
-@given(seeds, st.sampled_from([1, 2, 7, 40]))
-def test_where_there_are_places(rules: SelectionSettings, seed: int, size: int) -> None:
-    assert check_agreement(location(seed), size, rules, seed) > 50
+@given(seeds, st.sampled_from([1, 2, 7, 40]), st.booleans())
+def test_where_there_are_places(
+    rules: SelectionSettings, seed: int, size: int, itself: bool
+) -> None:
+    assert check_agreement(location(seed), size, rules, seed, itself=itself) > 50
 
 
 @pytest.mark.parametrize("rules", RULES, ids=range(len(RULES)))
 @settings(max_examples=8, deadline=None)
-@given(seeds, st.sampled_from([1, 3, 11]), st.sampled_from([0.0, 0.3]))
+@given(seeds, st.sampled_from([1, 3, 11]), st.sampled_from([0.0, 0.3]), st.booleans())
 def test_where_there_are_none(
-    rules: SelectionSettings, seed: int, size: int, mode_changes: float
+    rules: SelectionSettings, seed: int, size: int, mode_changes: float, itself: bool
 ) -> None:
-    assert check_agreement(poisson(seed, mode_changes), size, rules, seed) > 50
+    assert check_agreement(poisson(seed, mode_changes), size, rules, seed, itself=itself) > 50
 
 
 @given(st.integers(), st.lists(st.integers(1, 2**31), min_size=1, max_size=50))
