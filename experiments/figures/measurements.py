@@ -75,6 +75,7 @@ def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
         load_weight=float(parameters.get("w_l", defaults.load_weight)),
         delay_weight=float(parameters.get("w_d", defaults.delay_weight)),
         update_h=float(parameters.get("update_h", defaults.update_h)),
+        by_rtt=bool(parameters["rtt"]) if "rtt" in parameters else None,
         counts_itself=bool(parameters["itself"]) if "itself" in parameters else None,
     )
     measuring = Measuring(

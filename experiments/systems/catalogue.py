@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from experiments.systems.bayeux import Bayeux
 from experiments.systems.chord_trees import ChordTrees, Reconfiguring, Way
 from experiments.systems.geops import GeoPS, cell_at, cell_centres
@@ -40,6 +42,9 @@ class Options:
     # w_d.
     delay_weight: float = 1.0
     update_h: float = 6.0
+    # Whether delays in the cost are sums of round trips, as eq. 1 says, or hops; None: as eq. 1
+    # says, unless all round trips are the same anyway.
+    by_rtt: bool | None = None
     # Whether users count among those of their brokers; None: as published, or as shipped.
     counts_itself: bool | None = None
 
@@ -67,7 +72,15 @@ def _static(workload: Workload, options: Options, seed: int) -> UserSelection:
 
 
 def _by_place(workload: Workload, options: Options, seed: int) -> UserSelection:
-    return PlaceSelection(workload)
+    return PlaceSelection(workload, workload.broker_of_cell)
+
+
+def _by_place_of_cluster(workload: Workload, options: Options, seed: int) -> UserSelection:
+    """Whoever stays in a cluster stays at one broker: no selection has fewer handovers."""
+    first = np.arange(len(workload.sites), dtype=np.int32)
+    for cluster in place_clusters(workload.sites.places, options.cluster_size):
+        first[cluster] = cluster[0]
+    return PlaceSelection(workload, first[workload.broker_of_cell])
 
 
 def _similar(*, shipped: bool) -> MakeSelection:
@@ -97,9 +110,13 @@ def _similar(*, shipped: bool) -> MakeSelection:
 
 def _chord(solver: str | None = None, way: Way = Way.ROUTED) -> MakeNetwork:
     def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
+        by_rtt = workload.topics.places is not None if options.by_rtt is None else options.by_rtt
         most = REFINE_ITERATIONS_MAX if solver == "refine" else float("inf")
         reconfiguring = Reconfiguring(
-            solver=solver, delay_weight=options.delay_weight, iterations_max=most
+            solver=solver,
+            delay_weight=options.delay_weight,
+            iterations_max=most,
+            by_rtt=by_rtt,
         )
         return ChordTrees(workload.sites, workload.topics, seed, reconfiguring, way)
 
@@ -134,6 +151,7 @@ _DYNATOPS = (
     ),
     SystemKind("chord-static", "Chord (static)", _static, _chord()),
     SystemKind("chord-loc", "Chord (loc)", _by_place, _chord()),
+    SystemKind("cluster-loc", "Chord (a broker a cluster)", _by_place_of_cluster, _chord()),
 )
 
 

@@ -162,9 +162,9 @@ class StaticSelection(_PlacedUsers):
 class PlaceSelection(_PlacedUsers):
     """The broker that is responsible for the cell where the user is ('location-based')."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, broker_of_cell: Ints) -> None:
         super().__init__(workload)
-        self._broker_of_cell = workload.broker_of_cell
+        self._broker_of_cell = broker_of_cell
 
     def apply(self, changes: UserChanges) -> BrokerChanges:
         return self._settle(changes, self._broker_of_cell[changes.cells])
@@ -302,8 +302,15 @@ class SimilaritySelection(_PlacedUsers):
         else:
             here = np.full(changes.size, -1, dtype=np.int32)
         kernels.select_all(
-            *(self._placed, self._told, self._rules, found),
-            *(changes.users, here, self._home, self._chance, self._counts_itself),
+            self._placed,
+            self._told,
+            self._rules,
+            found,
+            changes.users,
+            here,
+            self._home,
+            self._chance,
+            self._counts_itself,
             *changes[2:],
         )
         return _told(found)

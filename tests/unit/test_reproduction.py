@@ -9,7 +9,8 @@ import pytest
 
 from dynatops.cli.main import main
 from experiments.figures.catalogue import FIGURES
-from experiments.figures.figure import Figure, JudgedAs, RunSpec, judge_least
+from experiments.figures.figure import Figure, JudgedAs, RunSpec
+from experiments.figures.judging import judge_least
 from experiments.report import last_verdicts
 from experiments.reproduction import judge_figure, measure_all, runs_of
 from experiments.results import Outcome, ResultsError, ResultsFile
