@@ -33,6 +33,21 @@ class ScaleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class TraceFile:
+    """Check-ins in place of made-up visits; what is measured of them is kept by their contents."""
+
+    path: Path
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> TraceFile:
+        return cls(path.resolve(), hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest())
+
+    def as_json(self) -> dict[str, str]:
+        return {"path": str(self.path), "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True)
 class Reproduced:
     figure: Figure
     scale: float
@@ -41,6 +56,15 @@ class Reproduced:
     judgements: tuple[tuple[Claim, Judgement], ...]
     # Of all its runs, as measured: one after the other.
     seconds: float
+    trace: TraceFile | None = None
+
+    @property
+    def command(self) -> str:
+        """What measures it again."""
+        first = f" --seed {self.seeds[0]}" if self.seeds[0] != 1 else ""
+        trace = f" --trace {self.trace.path.name}" if self.trace is not None else ""
+        sizes = f"--scale {self.scale:g} --seeds {len(self.seeds)}"
+        return f"dynatops reproduce {self.figure.name} {sizes}{first}{trace}"
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -59,6 +83,8 @@ class Reproduced:
                 for claim, judgement in self.judgements
             ],
             "seconds": round(self.seconds, 1),
+            "command": self.command,
+            **({"trace": self.trace.as_json()} if self.trace is not None else {}),
         }
 
     @property
@@ -88,18 +114,6 @@ def check_scale(figure: Figure, scale: float) -> None:
             f"{figure.name} means nothing at scale {scale:g}: {figure.scale_min_reason}; "
             f"the least that does is {figure.scale_min:g}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class TraceFile:
-    """Check-ins in place of made-up visits; what is measured of them is kept by their contents."""
-
-    path: Path
-    digest: str
-
-    @classmethod
-    def of(cls, path: Path) -> TraceFile:
-        return cls(path.resolve(), hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest())
 
 
 # Kinds of runs that are of a movement trace.
@@ -207,4 +221,4 @@ def judge_figure(
     judged = tuple(
         (claim, open_still if missing else claim.judge(table)) for claim in figure.claims
     )
-    return Reproduced(figure, results.scale, tuple(seeds), table, judged, seconds)
+    return Reproduced(figure, results.scale, tuple(seeds), table, judged, seconds, trace)

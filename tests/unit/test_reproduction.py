@@ -13,7 +13,7 @@ from experiments.figures.figure import Figure, JudgedAs, RunSpec
 from experiments.figures.judging import judge_least
 from experiments.report import last_verdicts
 from experiments.reproduction import judge_figure, measure_all, runs_of
-from experiments.results import Outcome, ResultsError, ResultsFile
+from experiments.results import RESULTS_VERSION, Outcome, ResultsError, ResultsFile
 
 SPEC = RunSpec.of("visits")
 
@@ -129,6 +129,30 @@ class TestCommand:
         assert set(last_verdicts(Path(folder))) == {"fig5"}
         assert self.run("--list", "--report", folder) == 0
         assert "dynatops reproduce fig7a" in capsys.readouterr().out
+
+    def test_a_report_grows_and_each_figure_says_its_scale(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        report = ["--report", str(tmp_path)]
+        assert self.run("table2", "--scale", "0.02", *report) == 0
+        assert self.run("fig5", "--scale", "0.01", "--seeds", "2", "--seed", "3", *report) == 0
+        text = (tmp_path / "index.md").read_text()
+        assert "`dynatops reproduce fig5 --scale 0.01 --seeds 2 --seed 3`" in text
+        assert "Scale 0.02, seeds 1: `dynatops reproduce table2" in text
+        assert list(last_verdicts(tmp_path)) == ["fig5", "table2"]
+        # Measured again, it takes its own place.
+        assert self.run("fig5", "--scale", "0.02", *report) == 0
+        text = (tmp_path / "index.md").read_text()
+        assert text.count("## fig5") == 1
+        assert "`dynatops reproduce fig5 --scale 0.02 --seeds 1`" in text
+        # What is no longer there is not told of; what cannot be read is not written over.
+        (tmp_path / "runs-scale-0.02.jsonl").unlink()
+        assert self.run("fig5", "--scale", "0.01", *report) == 0
+        assert list(last_verdicts(tmp_path)) == ["fig5"]
+        (tmp_path / "report.json").write_text(f'{{"results_version": {RESULTS_VERSION}}}')
+        capsys.readouterr()
+        assert self.run("fig5", "--scale", "0.01", *report) == 2
+        assert "is damaged; remove it" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("arguments", "why"),

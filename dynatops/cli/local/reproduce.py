@@ -122,7 +122,7 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
             _end_progress()
         reproduced = [judge_figure(figure, results, seeds, trace) for figure in figures]
         if arguments.report:
-            pages = write_report(folder, reproduced, _command(arguments))
+            pages = write_report(folder, reproduced)
     except ScaleError as error:
         raise UsageError(f"--scale: {error}") from None
     except BrokenProcessPool:
@@ -161,14 +161,6 @@ def _trace(figures: Sequence[Figure], arguments: argparse.Namespace) -> TraceFil
         return TraceFile.of(path)
     except CheckinError as error:
         raise UsageError(f"--trace: {error}") from None
-
-
-def _command(arguments: argparse.Namespace) -> str:
-    what = "--all" if arguments.all else " ".join(arguments.figures)
-    first = f" --seed {arguments.seed}" if arguments.seed != 1 else ""
-    trace = f" --trace {Path(arguments.trace).name}" if arguments.trace else ""
-    scale = f"--scale {arguments.scale:g} --seeds {arguments.seeds}"
-    return f"dynatops reproduce {what} {scale}{first}{trace}"
 
 
 # ---- what is printed -----------------------------------------------------------------------------
