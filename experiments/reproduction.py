@@ -116,12 +116,17 @@ def check_scale(figure: Figure, scale: float) -> None:
         )
 
 
-# Kinds of runs that are of a movement trace.
-_OF_VISITS = frozenset({"visits", "location"})
+# Kinds of runs that are of a movement trace; in the latter users move by it.
+_MOVING = frozenset({"location"})
+_OF_VISITS = _MOVING | {"visits"}
 
 
 def takes_trace(figure: Figure) -> bool:
     return any(spec.kind in _OF_VISITS for spec in figure.runs(1.0))
+
+
+def moves_users(figure: Figure) -> bool:
+    return any(spec.kind in _MOVING for spec in figure.runs(1.0))
 
 
 def runs_of(
@@ -172,21 +177,23 @@ def _measure_side_by_side(
     done = total - len(todo)
     # Fresh processes: what compiled code and threads of the parent hold does not matter there.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_ignore_interrupts) as pool:
-        futures = {
-            pool.submit(_timed, spec, results.scale, seed): (spec, seed) for spec, seed in todo
-        }
-        try:
-            for future in as_completed(futures):
-                spec, seed = futures[future]
-                results.add(spec, seed, future.result())
-                done += 1
-                progress(done, total, f"{spec.key} seed {seed}")
-        except BaseException:
-            for process in list((pool._processes or {}).values()):  # noqa: SLF001  # no other way
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_ignore_interrupts)
+    futures = {pool.submit(_timed, spec, results.scale, seed): (spec, seed) for spec, seed in todo}
+    try:
+        for future in as_completed(futures):
+            spec, seed = futures[future]
+            results.add(spec, seed, future.result())
+            done += 1
+            progress(done, total, f"{spec.key} seed {seed}")
+    except BaseException:
+        # Told again to end, it does not end sooner.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for process in list((pool._processes or {}).values()):  # noqa: SLF001  # no other way
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
+        raise
+    pool.shutdown()
 
 
 def _ignore_interrupts() -> None:

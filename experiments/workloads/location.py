@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.sites import Floats, Ints, Sites, Topics
-from experiments.workloads.checkins import visits_of_file
+from experiments.workloads.checkins import CheckinError, visits_of_file
 from experiments.workloads.grid import Grid, sites_at
 from experiments.workloads.location_kernels import visit_all
 from experiments.workloads.made_up_visits import USERS, made_up_visits
@@ -77,6 +77,7 @@ class LocationWorkload:
     def of_file(cls, path: Path, scale: float, seed: int) -> LocationWorkload:
         """Of somebody's check-ins, on a grid over the area that they are in."""
         visits = visits_of_file(path, Grid()).visits
+        check_length(visits, path)
         return cls.of(Grid(), visits, seed, settled_h=SETTLED_H, scale=scale)
 
     @classmethod
@@ -126,6 +127,15 @@ class LocationWorkload:
     def access_ms(self, cells: Ints, brokers: Ints) -> Floats:
         found: Floats = self._access_ms[cells, brokers]
         return found
+
+
+def check_length(visits: Visits, path: Path) -> None:
+    days, least = float(visits.at_h.max(initial=0.0)) / DAY_H, SETTLED_H / DAY_H
+    if days <= least:
+        raise CheckinError(
+            f"{path}: of {days:.1f} days; the first {least:g}, in which users come, are not "
+            "measured"
+        )
 
 
 def _friends(users: int, wanted: int, rng: np.random.Generator) -> Ints:

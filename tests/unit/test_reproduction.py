@@ -196,6 +196,15 @@ class TestCommand:
         assert self.run(figure, "--scale", "0.01", "--trace", "nowhere.csv") == 2
         assert why in capsys.readouterr().err
 
+    def test_a_trace_that_ends_before_anything_is_measured(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        trace = tmp_path / "trace.csv"
+        rows = [f"u{i % 3},2010-10-{1 + i // 2:02}T12:00:00Z,{30 + i % 5},-97" for i in range(20)]
+        trace.write_text("\n".join(["user,time,lat,lon", *rows]) + "\n")
+        assert self.run("fig6d", "--scale", "0.02", "--trace", str(trace)) == 2
+        assert "of 9.0 days; the first 12, in which users come" in capsys.readouterr().err
+
     def test_a_report_of_another_version_is_left_alone(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

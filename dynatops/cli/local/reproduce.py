@@ -144,9 +144,10 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
 
 def _trace(figures: Sequence[Figure], arguments: argparse.Namespace) -> TraceFile | None:
     """Read once before anything is measured, so that what is wrong with it is said at once."""
-    from experiments.reproduction import TraceFile, takes_trace
+    from experiments.reproduction import TraceFile, moves_users, takes_trace
     from experiments.workloads.checkins import CheckinError, visits_of_file
     from experiments.workloads.grid import Grid
+    from experiments.workloads.location import check_length
 
     if arguments.trace is None:
         return None
@@ -155,9 +156,11 @@ def _trace(figures: Sequence[Figure], arguments: argparse.Namespace) -> TraceFil
         raise UsageError(f"--trace: {others[0]} is not of the location workload")
     path = Path(arguments.trace)
     try:
-        bad = visits_of_file(path, Grid()).bad
-        if bad.count:
-            print(f"dynatops: {path}: {bad}", file=sys.stderr)
+        found = visits_of_file(path, Grid())
+        if found.bad.count:
+            print(f"dynatops: {path}: {found.bad}", file=sys.stderr)
+        if any(moves_users(figure) for figure in figures):
+            check_length(found.visits, path)
         return TraceFile.of(path)
     except CheckinError as error:
         raise UsageError(f"--trace: {error}") from None
