@@ -65,8 +65,9 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--report",
         metavar="DIR",
-        help="write pages in HTML and Markdown, plots and JSON there, too; what has been measured "
-        f"is kept there (otherwise in {DEFAULT_FOLDER}/)",
+        help="write pages in HTML and Markdown, plots and JSON there, too; figures that were "
+        "reported there before stay, each with its scale and seeds; what has been measured is "
+        f"kept there (otherwise in {DEFAULT_FOLDER}/)",
     )
 
 
