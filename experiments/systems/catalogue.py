@@ -179,11 +179,12 @@ def _on_geops_cells(workload: Workload) -> Workload:
     return workload.with_brokers(centres, cell_at(grid.places(), grid.rows, grid.columns, side))
 
 
-def _connected(parts: int | None = None) -> MakeNetwork:
+def _connected(parts: int | None = None, bulk_share: float = 0.5) -> MakeNetwork:
     """`parts` None: as many as there are brokers."""
 
     def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
-        division = Division(parts=parts if parts is not None else len(workload.sites))
+        count = parts if parts is not None else len(workload.sites)
+        division = Division(parts=count, bulk_share=bulk_share)
         return TopicConnected(workload.sites, workload.topics, seed, division=division)
 
     return make
@@ -202,6 +203,8 @@ _COMPARED = (
         adapt=_on_geops_cells,
     ),
     SystemKind("tco", "TCO (DCB-M)", _static, _connected(10), by_step=True),
+    SystemKind("tco-no-bulk", "TCO (nobody is bulk)", _static, _connected(10, 1.0), by_step=True),
+    SystemKind("tco-often", "TCO (several times an hour)", _static, _connected(10)),
     SystemKind("tco-least", "TCO (changed only)", _static, _connected(), by_step=True),
 )
 SYSTEMS: Mapping[str, SystemKind] = MappingProxyType(
