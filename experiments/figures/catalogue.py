@@ -90,6 +90,7 @@ def _against(metric: str, bayeux: float, geops: float) -> tuple[Claim, ...]:
         ),
         _ablation(metric, "less with round trips in the cost (eq. 1) than with hops", rtt=0),
         _ablation(metric, "less if a user counts among those of its broker", itself=0),
+        _ablation(metric, "less if load matters", w_l=0.0),
     )
 
 
@@ -150,6 +151,8 @@ _FIGURES = (
             ),
             location.less_management(("chord-loc",)),
             location.less_management(location.OTHERS, friends=0),
+            location.less_management(location.OTHERS, w_l=0.0),
+            location.less_management(("chord-loc",), w_l=0.0),
             _ablation("management", "less if a user counts among those of its broker", itself=0),
             _update_ablation(),
         ),
@@ -187,7 +190,10 @@ _FIGURES = (
         runs=location.handover_runs,
         claims=(
             location.fewer_handovers("dynatops"),
-            location.fewer_handovers("cluster-loc"),
+            location.fewer_handovers("dynatops", "if load does not matter", w_l=0.0),
+            location.fewer_handovers(
+                "cluster-loc", "if no user moves but on journeys from cluster to cluster"
+            ),
             _ablation("handovers", "fewer if a user counts among those of its broker", itself=0),
         ),
         metrics=("handovers",),
@@ -234,6 +240,9 @@ _FIGURES = (
                 "broker_changes",
                 0.8,
                 itself=0,
+            ),
+            poisson.less_at_rates(
+                "the same if load does not matter (ablation)", "broker_changes", 0.8, w_l=0.0
             ),
             Claim(
                 "the same if users take up other modes (ablation)",

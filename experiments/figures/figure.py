@@ -7,13 +7,13 @@ A figure makes rows of runs, and judges each claim by the rows, in the claim's d
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Parameter = str | int | float
 
 # What only ablations vary: rows with these are found by naming them.
-ABLATED = frozenset({"friends", "update_h", "itself", "rtt", "mode_changes"})
+ABLATED = frozenset({"friends", "update_h", "itself", "rtt", "mode_changes", "w_l"})
 
 
 class JudgedAs(enum.StrEnum):
@@ -76,17 +76,25 @@ class FigureTable:
     rows: tuple[FigureRow, ...]
 
     def where(self, **parameters: Parameter) -> list[FigureRow]:
-        return [row for row in self.rows if _is_of(dict(row.spec.parameters), parameters)]
+        return self.among(parameters)
+
+    def among(
+        self, wanted: Mapping[str, Parameter], varied: Collection[str] = ()
+    ) -> list[FigureRow]:
+        """Rows with these parameters; `varied` may be anything, even if they are of an ablation."""
+        unwanted = ABLATED - wanted.keys() - set(varied)
+        return [
+            row
+            for row in self.rows
+            if wanted.items() <= (found := dict(row.spec.parameters)).items()
+            and not unwanted & found.keys()
+        ]
 
     def one(self, **parameters: Parameter) -> FigureRow:
         rows = self.where(**parameters)
         if not rows:
             raise KeyError(f"no row with {parameters}")
         return rows[0]
-
-
-def _is_of(row: Mapping[str, Parameter], wanted: Mapping[str, Parameter]) -> bool:
-    return wanted.items() <= row.items() and not (ABLATED & row.keys()) - wanted.keys()
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ def change_runs(scale: float) -> list[RunSpec]:
     return [
         *rate_runs(scale),
         *(poisson_run("dynatops", rate, itself=0) for rate in RATES),
+        *(poisson_run("dynatops", rate, w_l=0.0) for rate in RATES),
         *(
             poisson_run(name, RATE, mode_changes=share)
             for name in ("bayeux-static", "dynatops")
