@@ -206,7 +206,7 @@ def fewer_handovers(system: str, how: str = "", **of: Parameter) -> Claim:
 
 def delivery_runs(scale: float) -> list[RunSpec]:
     return [
-        *(location_run(name) for name in (*OTHERS, "chord-loc", "dynatops-bnr")),
+        *(location_run(name) for name in (*OTHERS, "geops-tree", "chord-loc", "dynatops-bnr")),
         location_run("dynatops-bs", c=CLUSTER_SIZE),
         location_run("dynatops", c=CLUSTER_SIZE),
         location_run("dynatops-refine", c=CLUSTER_SIZE),

@@ -102,7 +102,8 @@ def _saving(spec: RunSpec, scale: float, seed: int) -> Metrics:
     problem = _problem(spec, seed)
     before = problem.model.evaluate(problem.place)
     metrics: dict[str, float] = {}
-    for name, prefix in (("ssbr-greedy", ""), ("refine", "refine_")):
+    solvers = (("ssbr-greedy", ""), ("ssbr-greedy-overhead", "graded_"), ("refine", "refine_"))
+    for name, prefix in solvers:
         most = REFINE_ITERATIONS_MAX if name == "refine" else float("inf")
         after = SOLVERS[name](problem, Task(Objective.COST, iterations_max=most)).after
         metrics[f"{prefix}overhead_saved"] = 1 - after.overhead / before.overhead

@@ -54,6 +54,16 @@ def larger_for_modes(table: FigureTable) -> Judgement:
     )
 
 
+def cost_chooses_better(table: FigureTable) -> Judgement:
+    """Algorithm 2 takes the broker of the highest cost, and in the same sentence of the highest
+    external overhead."""
+    wins = sum(row["saved"] >= row["graded_saved"] for row in table.rows)
+    means = [mean([row[metric] for row in table.rows]) for metric in ("saved", "graded_saved")]
+    text = f"at least as much at {wins} of {len(table.rows)} sizes"
+    reason = f"{percent(means[0])} saved on average against {percent(means[1])}"
+    return judge_count(wins, len(table.rows), text, reason)
+
+
 def refine_saves(table: FigureTable) -> Judgement:
     gains = [less_by(1 - row["refine_saved"], 1 - row["saved"]) for row in table.rows]
     text = f"{percent(min(gains))} to {percent(max(gains))} less cost than DYNATOPS-Greedy's"

@@ -80,8 +80,13 @@ def change_runs(scale: float) -> list[RunSpec]:
 _TCO = {
     "tco-least": "if only links of changed brokers are found anew",
     "tco-no-bulk": "if no broker is bulk",
+    "tco-represented": "if parts have representatives besides",
     "tco-often": "if it is mended several times an hour",
 }
+
+
+def overhead_runs(scale: float) -> list[RunSpec]:
+    return [*rate_runs(scale), poisson_run("tco-flooding", RATE)]
 
 
 def reconfiguration_runs(scale: float) -> list[RunSpec]:

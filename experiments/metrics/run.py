@@ -73,9 +73,9 @@ def run(
     next_rearrangement_h = workload.settled_h if measuring.free_h else float("inf")
     held = 0
     for step in workload.steps():
-        selection.advance(step.at_h)
         if before is None and step.at_h > workload.settled_h:
             before = (selection.messages, selection.handovers)
+        selection.advance(step.at_h)
         changes = selection.apply(step.changes)
         upkeep = _tell(network, changes, by_step=measuring.by_step)
         held += 2 * int(changes.joins.sum()) - changes.size

@@ -179,13 +179,14 @@ def _on_geops_cells(workload: Workload) -> Workload:
     return workload.with_brokers(centres, cell_at(grid.places(), grid.rows, grid.columns, side))
 
 
-def _connected(parts: int | None = None, bulk_share: float = 0.5) -> MakeNetwork:
-    """`parts` None: as many as there are brokers."""
-
+def _connected(
+    division: Division | None = None, *, each_alone: bool = False, flooding: bool = False
+) -> MakeNetwork:
     def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
-        count = parts if parts is not None else len(workload.sites)
-        division = Division(parts=count, bulk_share=bulk_share)
-        return TopicConnected(workload.sites, workload.topics, seed, division=division)
+        taken = Division(parts=len(workload.sites)) if each_alone else division or Division()
+        return TopicConnected(
+            workload.sites, workload.topics, seed, division=taken, flooding=flooding
+        )
 
     return make
 
@@ -202,10 +203,26 @@ _COMPARED = (
         _geops(siblings=False),
         adapt=_on_geops_cells,
     ),
-    SystemKind("tco", "TCO (DCB-M)", _static, _connected(10), by_step=True),
-    SystemKind("tco-no-bulk", "TCO (nobody is bulk)", _static, _connected(10, 1.0), by_step=True),
-    SystemKind("tco-often", "TCO (several times an hour)", _static, _connected(10)),
-    SystemKind("tco-least", "TCO (changed only)", _static, _connected(), by_step=True),
+    SystemKind("tco", "TCO (DCB-M)", _static, _connected(), by_step=True),
+    SystemKind(
+        "tco-no-bulk",
+        "TCO (nobody is bulk)",
+        _static,
+        _connected(Division(bulk_share=1.0)),
+        by_step=True,
+    ),
+    SystemKind(
+        "tco-represented",
+        "TCO (nobody is bulk, representatives)",
+        _static,
+        _connected(Division(bulk_share=1.0, representatives=True)),
+        by_step=True,
+    ),
+    SystemKind("tco-often", "TCO (several times an hour)", _static, _connected()),
+    SystemKind("tco-flooding", "TCO (flooding)", _static, _connected(flooding=True), by_step=True),
+    SystemKind(
+        "tco-least", "TCO (changed only)", _static, _connected(each_alone=True), by_step=True
+    ),
 )
 SYSTEMS: Mapping[str, SystemKind] = MappingProxyType(
     {kind.name: kind for kind in (*_COMPARED, *_DYNATOPS)}
