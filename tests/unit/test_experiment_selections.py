@@ -101,6 +101,30 @@ def test_settings_with_limits_are_refused(limited: SelectionSettings) -> None:
         SimilaritySelection(poisson(), chance_clusters(9, 3, 1), limited, 1)
 
 
+def test_no_selection_hands_over_fewer_users_than_leave_a_cluster() -> None:
+    workload, options = location(), Options(cluster_size=5)
+
+    def handovers(system: str) -> int:
+        selection = SYSTEMS[system].selection(workload, options, 1)
+        for step in workload.steps():
+            selection.advance(step.at_h)
+            selection.apply(step.changes)
+        return selection.handovers
+
+    clusters = place_clusters(workload.sites.places, 5)
+    cluster_of = {broker: i for i, cluster in enumerate(clusters) for broker in cluster.tolist()}
+    at: dict[int, int] = {}
+    journeys = 0
+    for step in workload.steps():
+        for change in step.changes.rows():
+            home = cluster_of[int(workload.broker_of_cell[change.cell])]
+            journeys += at.get(change.user, home) != home
+            at[change.user] = home
+    assert handovers("cluster-loc") == journeys > 50
+    assert handovers("dynatops-bs") >= journeys
+    assert handovers("dynatops-shipped") >= journeys
+
+
 def test_clusters_by_place_are_of_one_size_and_lie_together() -> None:
     clusters = place_clusters(Grid(4, 12).places(), 6)
     assert sorted(np.concatenate(clusters).tolist()) == list(range(48))

@@ -9,7 +9,14 @@ import pytest
 
 from dynatops.cli.main import main
 from experiments.figures.catalogue import FIGURES
-from experiments.figures.figure import Figure, JudgedAs, RunSpec
+from experiments.figures.figure import (
+    Figure,
+    FigureRow,
+    FigureTable,
+    JudgedAs,
+    Parameter,
+    RunSpec,
+)
 from experiments.figures.judging import judge_least
 from experiments.report import last_verdicts
 from experiments.reproduction import judge_figure, measure_all, runs_of
@@ -90,6 +97,21 @@ def test_verdicts_follow_direction_and_size() -> None:
     assert judge_least(0.4, 0.4, "", "").verdict is JudgedAs.HOLDS
     assert judge_least(0.1, 0.4, "", "").verdict is JudgedAs.PARTLY
     assert judge_least(0.0, 0.4, "", "").verdict is JudgedAs.FAILS
+
+
+def test_rows_of_ablations_are_found_by_naming_what_they_vary() -> None:
+    def row(**parameters: Parameter) -> FigureRow:
+        return FigureRow(RunSpec.of("location", **parameters), {})
+
+    usual, friendless, loadless = row(c=10), row(c=10, friends=0), row(c=10, w_l=0.0, friends=0)
+    table = FigureTable((loadless, friendless, usual))
+    assert table.where(c=10) == [usual]
+    assert table.where(friends=0) == [friendless]
+    assert table.where(friends=0, w_l=0.0) == [loadless]
+    # A plot that has lines for it shows it.
+    assert table.among({"friends": 0}, {"w_l"}) == [loadless, friendless]
+    with pytest.raises(KeyError, match="no row with"):
+        table.one(c=20)
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
