@@ -80,7 +80,7 @@ class Rules(NamedTuple):
     early_period_s: float
 
 
-class Found(NamedTuple):
+class ChangeLog(NamedTuple):
     """Changes of brokers' subscriptions, in order, and how many there are."""
 
     brokers: Ints
@@ -130,21 +130,21 @@ def random_below(state: NDArray[np.uint32], end: int) -> int:
 
 
 @inlined
-def _add(p: Placed, out: Found, broker: int, topic: int) -> None:
+def _add(p: Placed, out: ChangeLog, broker: int, topic: int) -> None:
     p.counts[broker, topic] += 1
     if p.counts[broker, topic] == 1:
         _note(p, out, broker, topic, 1)
 
 
 @inlined
-def _remove(p: Placed, out: Found, broker: int, topic: int) -> None:
+def _remove(p: Placed, out: ChangeLog, broker: int, topic: int) -> None:
     p.counts[broker, topic] -= 1
     if p.counts[broker, topic] == 0:
         _note(p, out, broker, topic, -1)
 
 
 @inlined
-def _note(p: Placed, out: Found, broker: int, topic: int, more: int) -> None:
+def _note(p: Placed, out: ChangeLog, broker: int, topic: int, more: int) -> None:
     p.held[broker] += more
     p.changes[broker] += 1
     out.brokers[out.size[0]] = broker
@@ -169,7 +169,7 @@ def _kept(p: Placed, user: int, dropped: Ints, topics: Ints) -> int:
 
 
 @kernel
-def _settle(p: Placed, out: Found, user: int, broker: int, dropped: Ints, added: Ints) -> None:
+def _settle(p: Placed, out: ChangeLog, user: int, broker: int, dropped: Ints, added: Ints) -> None:
     """The user is at this broker from now on: first there, then no more where it was."""
     before = p.broker_of[user]
     if before == broker:
@@ -205,7 +205,7 @@ def _settle(p: Placed, out: Found, user: int, broker: int, dropped: Ints, added:
 @kernel
 def settle_all(
     p: Placed,
-    out: Found,
+    out: ChangeLog,
     users: Ints,
     brokers: Ints,
     first_dropped: Ints,
@@ -342,7 +342,7 @@ def select_all(
     p: Placed,
     t: Told,
     rules: Rules,
-    out: Found,
+    out: ChangeLog,
     users: Ints,
     here: Ints,
     home: Ints,

@@ -123,10 +123,10 @@ class _PlacedUsers:
         order = np.argsort(topics, kind="stable")
         return users[order], topics[order]
 
-    def _found(self, changes: UserChanges) -> kernels.Found:
+    def _found(self, changes: UserChanges) -> kernels.ChangeLog:
         """Room for all that can come of these."""
         most = 2 * self._placed.follows.shape[1] * changes.size
-        return kernels.Found(
+        return kernels.ChangeLog(
             np.empty(most, dtype=np.int32),
             np.empty(most, dtype=np.int32),
             np.empty(most, dtype=np.bool_),
@@ -140,7 +140,7 @@ class _PlacedUsers:
         return _told(found)
 
 
-def _told(found: kernels.Found) -> BrokerChanges:
+def _told(found: kernels.ChangeLog) -> BrokerChanges:
     size = int(found.size[0])
     return BrokerChanges(
         found.brokers[:size].copy(), found.topics[:size].copy(), found.joins[:size].copy()
