@@ -28,11 +28,8 @@ def draw_plots(figure: Figure, table: FigureTable, folder: Path) -> list[str]:
     """One file each; those of which nothing has been measured are left out."""
     names = []
     for number, plot in enumerate(figure.plots):
-        rows = [
-            row
-            for row in table.without(*plot.without).rows
-            if set(plot.only) <= set(row.spec.parameters) and plot.metric in row.metrics
-        ]
+        found = table.among(dict(plot.only), {plot.lines, *([plot.x] if plot.x else [])})
+        rows = [row for row in found if plot.metric in row.metrics]
         if rows:
             name = plot_name(figure, number)
             (folder / name).write_text(_drawn(plot, rows), encoding="utf-8")

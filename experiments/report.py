@@ -1,4 +1,8 @@
-"""The report: a page in Markdown and one in HTML, a file of JSON, and the plots beside them."""
+"""The report: a page in Markdown and one in HTML, a file of JSON, and the plots beside them.
+
+It grows: figures that were reported in the folder before stay, each with the scale and the seeds
+that it was measured with.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dynatops.version import VERSION
+from experiments.figures.catalogue import FIGURES
 from experiments.plots import draw_plots, title_of
-from experiments.reproduction import Reproduced
-from experiments.results import RESULTS_VERSION, ResultsError
+from experiments.reproduction import Reproduced, TraceFile, judge_figure
+from experiments.results import RESULTS_VERSION, ResultsError, ResultsFile
 
 _PARAMETERS_HIDDEN = frozenset({"deliveries", "trace", "trace_digest"})
 _STYLE = """\
@@ -44,25 +50,52 @@ def check_report_folder(folder: Path) -> None:
         )
 
 
-def write_report(folder: Path, reproduced: Sequence[Reproduced], command: str) -> list[Path]:
+def write_report(folder: Path, measured: Sequence[Reproduced]) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
+    names = {found.figure.name for found in measured}
+    before = [found for found in _reported(folder) if found.figure.name not in names]
+    order = list(FIGURES)
+    reproduced = sorted([*measured, *before], key=lambda found: order.index(found.figure.name))
     plots = {
         found.figure.name: draw_plots(found.figure, found.table, folder) for found in reproduced
     }
     document = {
         "results_version": RESULTS_VERSION,
         "dynatops": VERSION,
-        "command": command,
         "figures": [found.as_json() for found in reproduced],
     }
     pages = {
         "report.json": json.dumps(document, indent=1) + "\n",
-        "index.md": _markdown(reproduced, plots, command),
-        "index.html": _html(reproduced, plots, command),
+        "index.md": _markdown(reproduced, plots),
+        "index.html": _html(reproduced, plots),
     }
     for name, text in pages.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in pages]
+
+
+def _reported(folder: Path) -> list[Reproduced]:
+    """What the report in this folder tells of, judged again by what was measured."""
+    known = folder / "report.json"
+    if not known.exists():
+        return []
+    try:
+        entries = json.loads(known.read_text(encoding="utf-8"))["figures"]
+        found = [_judged_again(folder, entry) for entry in entries if entry["name"] in FIGURES]
+    except (OSError, ValueError, TypeError, KeyError):
+        raise ResultsError(f"{known}: is damaged; remove it: what was measured stays") from None
+    # Its measurements may have been taken away.
+    return [each for each in found if each.table.rows]
+
+
+def _judged_again(folder: Path, entry: dict[str, Any]) -> Reproduced:
+    trace = entry.get("trace")
+    return judge_figure(
+        FIGURES[entry["name"]],
+        ResultsFile(folder, entry["scale"]),
+        entry["seeds"],
+        TraceFile(Path(trace["path"]), trace["digest"]) if trace else None,
+    )
 
 
 def last_verdicts(folder: Path) -> dict[str, str]:
@@ -83,13 +116,19 @@ def _summary(verdicts: Sequence[str]) -> str:
 # ---- what both pages say -------------------------------------------------------------------------
 
 
-def _made_by(reproduced: Sequence[Reproduced], command: str) -> str:
-    seeds = ", ".join(map(str, reproduced[0].seeds))
+def _made_by(reproduced: Sequence[Reproduced]) -> str:
     slowest = max(reproduced, key=lambda found: found.seconds)
     return (
-        f"Made by `{command}`: scale {reproduced[0].scale:g}, seeds {seeds}, dynatops {VERSION}. "
-        f"The slowest figure is {slowest.figure.name}: its runs took {slowest.seconds:,.0f} s, one "
-        "after the other; figures share runs."
+        f"Made by `dynatops reproduce`, dynatops {VERSION}; each figure says its scale and seeds. "
+        f"The slowest is {slowest.figure.name} at scale {slowest.scale:g}: its runs took "
+        f"{slowest.seconds:,.0f} s, one after the other; figures share runs."
+    )
+
+
+def _measured_by(found: Reproduced) -> str:
+    seeds = ", ".join(map(str, found.seeds))
+    return (
+        f"Scale {found.scale:g}, seeds {seeds}: `{found.command}`, {found.seconds:,.0f} s of runs."
     )
 
 
@@ -134,24 +173,26 @@ def _kind(verdict: str) -> str:
 # ---- Markdown ------------------------------------------------------------------------------------
 
 
-def _markdown(reproduced: Sequence[Reproduced], plots: dict[str, list[str]], command: str) -> str:
+def _markdown(reproduced: Sequence[Reproduced], plots: dict[str, list[str]]) -> str:
     lines = [
         f"# {_TITLE}",
         "",
-        _made_by(reproduced, command),
+        _made_by(reproduced),
         "",
-        "| figure | claim | verdict |",
-        "|---|---|---|",
+        "| figure | scale | claim | verdict |",
+        "|---|---|---|---|",
     ]
     for found in reproduced:
         for claim, judgement in found.judgements:
             lines.append(
-                f"| [{found.figure.name}](#{found.figure.name}) | {_cell(claim.text)}"
+                f"| [{found.figure.name}](#{found.figure.name}) | {found.scale:g} "
+                f"| {_cell(claim.text)}"
                 f"{' (ours)' if claim.is_ours else ''} | {judgement.verdict} |"
             )
     for found in reproduced:
         figure = found.figure
         lines += ["", f"## {figure.name}", "", f"{figure.title} ({figure.paper})."]
+        lines += ["", _measured_by(found)]
         lines += ["", "| claim | expected | measured | verdict | reason |", "|---|---|---|---|---|"]
         for claim, judgement in found.judgements:
             cells = (
@@ -180,17 +221,17 @@ def _cell(text: str) -> str:
 # ---- HTML ----------------------------------------------------------------------------------------
 
 
-def _html(reproduced: Sequence[Reproduced], plots: dict[str, list[str]], command: str) -> str:
+def _html(reproduced: Sequence[Reproduced], plots: dict[str, list[str]]) -> str:
     parts = [
         "<!doctype html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{_TITLE}</title>',
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>',
-        f"<h1>{_TITLE}</h1><p>{html.escape(_made_by(reproduced, command)).replace('`', '')}</p>",
+        f"<h1>{_TITLE}</h1><p>{_plain(_made_by(reproduced))}</p>",
     ]
     for found in reproduced:
         figure = found.figure
         parts.append(f'<h2 id="{figure.name}">{figure.name}: {html.escape(figure.title)}</h2>')
-        parts.append(f"<p>{html.escape(figure.paper)}</p>")
+        parts.append(f"<p>{html.escape(figure.paper)}. {_plain(_measured_by(found))}</p>")
         parts.append(
             "<table><tr><th>claim<th>expected<th>measured<th>verdict<th>reason</tr>"
             + "".join(
@@ -216,3 +257,7 @@ def _html(reproduced: Sequence[Reproduced], plots: dict[str, list[str]], command
             parts.append("</table>")
         parts += [f"<p>{html.escape(note)}</p>" for note in figure.notes]
     return "\n".join([*parts, "</body></html>"]) + "\n"
+
+
+def _plain(text: str) -> str:
+    return html.escape(text).replace("`", "")

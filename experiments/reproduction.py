@@ -33,6 +33,21 @@ class ScaleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class TraceFile:
+    """Check-ins in place of made-up visits; what is measured of them is kept by their contents."""
+
+    path: Path
+    digest: str
+
+    @classmethod
+    def of(cls, path: Path) -> TraceFile:
+        return cls(path.resolve(), hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest())
+
+    def as_json(self) -> dict[str, str]:
+        return {"path": str(self.path), "digest": self.digest}
+
+
+@dataclass(frozen=True, slots=True)
 class Reproduced:
     figure: Figure
     scale: float
@@ -41,6 +56,15 @@ class Reproduced:
     judgements: tuple[tuple[Claim, Judgement], ...]
     # Of all its runs, as measured: one after the other.
     seconds: float
+    trace: TraceFile | None = None
+
+    @property
+    def command(self) -> str:
+        """What measures it again."""
+        first = f" --seed {self.seeds[0]}" if self.seeds[0] != 1 else ""
+        trace = f" --trace {self.trace.path.name}" if self.trace is not None else ""
+        sizes = f"--scale {self.scale:g} --seeds {len(self.seeds)}"
+        return f"dynatops reproduce {self.figure.name} {sizes}{first}{trace}"
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -59,6 +83,8 @@ class Reproduced:
                 for claim, judgement in self.judgements
             ],
             "seconds": round(self.seconds, 1),
+            "command": self.command,
+            **({"trace": self.trace.as_json()} if self.trace is not None else {}),
         }
 
     @property
@@ -90,24 +116,17 @@ def check_scale(figure: Figure, scale: float) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFile:
-    """Check-ins in place of made-up visits; what is measured of them is kept by their contents."""
-
-    path: Path
-    digest: str
-
-    @classmethod
-    def of(cls, path: Path) -> TraceFile:
-        return cls(path.resolve(), hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest())
-
-
-# Kinds of runs that are of a movement trace.
-_OF_VISITS = frozenset({"visits", "location"})
+# Kinds of runs that are of a movement trace; in the latter users move by it.
+_MOVING = frozenset({"location"})
+_OF_VISITS = _MOVING | {"visits"}
 
 
 def takes_trace(figure: Figure) -> bool:
     return any(spec.kind in _OF_VISITS for spec in figure.runs(1.0))
+
+
+def moves_users(figure: Figure) -> bool:
+    return any(spec.kind in _MOVING for spec in figure.runs(1.0))
 
 
 def runs_of(
@@ -158,21 +177,23 @@ def _measure_side_by_side(
     done = total - len(todo)
     # Fresh processes: what compiled code and threads of the parent hold does not matter there.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_ignore_interrupts) as pool:
-        futures = {
-            pool.submit(_timed, spec, results.scale, seed): (spec, seed) for spec, seed in todo
-        }
-        try:
-            for future in as_completed(futures):
-                spec, seed = futures[future]
-                results.add(spec, seed, future.result())
-                done += 1
-                progress(done, total, f"{spec.key} seed {seed}")
-        except BaseException:
-            for process in list((pool._processes or {}).values()):  # noqa: SLF001  # no other way
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_ignore_interrupts)
+    futures = {pool.submit(_timed, spec, results.scale, seed): (spec, seed) for spec, seed in todo}
+    try:
+        for future in as_completed(futures):
+            spec, seed = futures[future]
+            results.add(spec, seed, future.result())
+            done += 1
+            progress(done, total, f"{spec.key} seed {seed}")
+    except BaseException:
+        # Told again to end, it does not end sooner.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for process in list((pool._processes or {}).values()):  # noqa: SLF001  # no other way
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
+        raise
+    pool.shutdown()
 
 
 def _ignore_interrupts() -> None:
@@ -207,4 +228,4 @@ def judge_figure(
     judged = tuple(
         (claim, open_still if missing else claim.judge(table)) for claim in figure.claims
     )
-    return Reproduced(figure, results.scale, tuple(seeds), table, judged, seconds)
+    return Reproduced(figure, results.scale, tuple(seeds), table, judged, seconds, trace)

@@ -17,7 +17,7 @@ from dynatops.version import VERSION
 from experiments.figures.figure import RunSpec
 
 # Raised whenever a measurement or a workload means something else than before.
-RESULTS_VERSION = 1
+RESULTS_VERSION = 3
 
 
 class ResultsError(Exception):

@@ -7,10 +7,13 @@ A figure makes rows of runs, and judges each claim by the rows, in the claim's d
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Parameter = str | int | float
+
+# What only ablations vary: rows with these are found by naming them.
+ABLATED = frozenset({"friends", "update_h", "itself", "rtt", "mode_changes", "w_l"})
 
 
 class JudgedAs(enum.StrEnum):
@@ -73,13 +76,19 @@ class FigureTable:
     rows: tuple[FigureRow, ...]
 
     def where(self, **parameters: Parameter) -> list[FigureRow]:
-        wanted = parameters.items()
-        return [row for row in self.rows if wanted <= dict(row.spec.parameters).items()]
+        return self.among(parameters)
 
-    def without(self, *parameters: str) -> FigureTable:
-        """The rows that do not vary these: an ablation has rows of its own."""
-        unwanted = set(parameters)
-        return FigureTable(tuple(r for r in self.rows if not unwanted & {*dict(r.spec.parameters)}))
+    def among(
+        self, wanted: Mapping[str, Parameter], varied: Collection[str] = ()
+    ) -> list[FigureRow]:
+        """Rows with these parameters; `varied` may be anything, even if they are of an ablation."""
+        unwanted = ABLATED - wanted.keys() - set(varied)
+        return [
+            row
+            for row in self.rows
+            if wanted.items() <= (found := dict(row.spec.parameters)).items()
+            and not unwanted & found.keys()
+        ]
 
     def one(self, **parameters: Parameter) -> FigureRow:
         rows = self.where(**parameters)
@@ -117,10 +126,8 @@ class Plot:
     x_label: str = ""
     # The parameter whose values are lines; bars are of all rows.
     lines: str = "system"
-    # Rows with these parameters only.
+    # Rows with these parameters only; none of an ablation.
     only: tuple[tuple[str, Parameter], ...] = ()
-    # Rows without these parameters only.
-    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,27 +144,3 @@ class Figure:
     scale_min_reason: str = "there would be fewer than ten brokers"
     # What was taken where the paper is silent, and what to know when reading it.
     notes: tuple[str, ...] = field(default=())
-
-
-# ---- judging -------------------------------------------------------------------------------------
-
-
-def less_by(value: float, reference: float) -> float:
-    """The share by which the value is below the reference; negative where it is above."""
-    return 1.0 - value / reference if reference else 0.0
-
-
-def judge_least(found: float, wanted: float, measured: str, reason: str) -> Judgement:
-    """`holds` from the size of the claim on, `partly` in its direction."""
-    if found >= wanted:
-        return Judgement(measured, JudgedAs.HOLDS, reason)
-    return Judgement(measured, JudgedAs.PARTLY if found > 0 else JudgedAs.FAILS, reason)
-
-
-def by(gain: float) -> str:
-    """Of `less_by`, in words."""
-    return f"{percent(abs(gain))} {'less' if gain >= 0 else 'more'}"
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.0f}%"

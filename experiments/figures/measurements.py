@@ -75,6 +75,8 @@ def _measured(workload: Workload, spec: RunSpec, seed: int) -> Metrics:
         load_weight=float(parameters.get("w_l", defaults.load_weight)),
         delay_weight=float(parameters.get("w_d", defaults.delay_weight)),
         update_h=float(parameters.get("update_h", defaults.update_h)),
+        by_rtt=bool(parameters["rtt"]) if "rtt" in parameters else None,
+        counts_itself=bool(parameters["itself"]) if "itself" in parameters else None,
     )
     measuring = Measuring(
         free_h=float(parameters["t_free"]) if kind.rearranges else None,
@@ -100,7 +102,8 @@ def _saving(spec: RunSpec, scale: float, seed: int) -> Metrics:
     problem = _problem(spec, seed)
     before = problem.model.evaluate(problem.place)
     metrics: dict[str, float] = {}
-    for name, prefix in (("ssbr-greedy", ""), ("refine", "refine_")):
+    solvers = (("ssbr-greedy", ""), ("ssbr-greedy-overhead", "graded_"), ("refine", "refine_"))
+    for name, prefix in solvers:
         most = REFINE_ITERATIONS_MAX if name == "refine" else float("inf")
         after = SOLVERS[name](problem, Task(Objective.COST, iterations_max=most)).after
         metrics[f"{prefix}overhead_saved"] = 1 - after.overhead / before.overhead

@@ -8,12 +8,13 @@ step makes. Deliveries are sampled at even times: some publications each, drawn 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from experiments.systems.selections import BrokerChange, UserSelection
+from experiments.systems.selections import BrokerChanges, UserSelection
 from experiments.systems.system import BrokerNetwork, Floats, Ints, Pairs, Rearranging, Upkeep
 from experiments.workloads.workload import Workload
 
@@ -72,18 +73,16 @@ def run(
     next_rearrangement_h = workload.settled_h if measuring.free_h else float("inf")
     held = 0
     for step in workload.steps():
-        selection.advance(step.at_h)
         if before is None and step.at_h > workload.settled_h:
             before = (selection.messages, selection.handovers)
-        changes: list[BrokerChange] = []
-        for change in step.changes:
-            changes += selection.apply(change)
+        selection.advance(step.at_h)
+        changes = selection.apply(step.changes)
         upkeep = _tell(network, changes, by_step=measuring.by_step)
-        held += sum(1 if change.joins else -1 for change in changes)
+        held += 2 * int(changes.joins.sum()) - changes.size
         if before is not None:
             counted.upkeep += upkeep
-            counted.broker_changes += len(changes)
-            counted.user_changes += len(step.changes)
+            counted.broker_changes += changes.size
+            counted.user_changes += step.changes.size
         if step.at_h >= next_rearrangement_h:
             next_rearrangement_h += free_h
             messages = _rearrange(network, workload.rates(), free_h)
@@ -116,43 +115,46 @@ def _even_times(workload: Workload, samples: int) -> list[float]:
 # ---- changes -------------------------------------------------------------------------------------
 
 
-def _tell(network: BrokerNetwork, changes: list[BrokerChange], *, by_step: bool) -> Upkeep:
+def _tell(network: BrokerNetwork, changes: BrokerChanges, *, by_step: bool) -> Upkeep:
     upkeep = Upkeep()
     for batch in [netted(changes)] if by_step else batches(changes):
-        joins = [(c.broker, c.topic) for c in batch if c.joins]
-        leaves = [(c.broker, c.topic) for c in batch if not c.joins]
-        if joins or leaves:
-            upkeep += network.change(_pairs(joins), _pairs(leaves))
+        if batch.size:
+            upkeep += network.change(*joins_and_leaves(batch))
     return upkeep
 
 
-def _pairs(rows: list[tuple[int, int]]) -> Pairs:
-    return np.array(rows, dtype=np.int32).reshape(-1, 2)
+def joins_and_leaves(changes: BrokerChanges) -> tuple[Pairs, Pairs]:
+    both = np.column_stack([changes.brokers, changes.topics])
+    return both[changes.joins], both[~changes.joins]
 
 
-def batches(changes: Iterable[BrokerChange]) -> Iterator[list[BrokerChange]]:
+def batches(changes: BrokerChanges) -> Iterator[BrokerChanges]:
     """In order, cut where a pair comes again."""
-    batch: list[BrokerChange] = []
-    seen: set[tuple[int, int]] = set()
-    for change in changes:
-        pair = (change.broker, change.topic)
-        if pair in seen:
-            yield batch
-            batch, seen = [], set()
-        batch.append(change)
-        seen.add(pair)
-    if batch:
-        yield batch
+    start = 0
+    before = _before(changes)
+    for i in np.flatnonzero(before >= 0).tolist():
+        if before[i] >= start:
+            yield changes.taken(slice(start, i))
+            start = i
+    if start < changes.size:
+        yield changes.taken(slice(start, changes.size))
 
 
-def netted(changes: Iterable[BrokerChange]) -> list[BrokerChange]:
+def _before(changes: BrokerChanges) -> NDArray[np.int64]:
+    """[change] -> the last one before it of the same broker and topic; -1: none."""
+    order = np.lexsort((changes.topics, changes.brokers))
+    brokers, topics = changes.brokers[order], changes.topics[order]
+    again = (brokers[1:] == brokers[:-1]) & (topics[1:] == topics[:-1])
+    before = np.full(changes.size, -1, dtype=np.int64)
+    before[order[1:][again]] = order[:-1][again]
+    return before
+
+
+def netted(changes: BrokerChanges) -> BrokerChanges:
     """Without pairs that are in the end what they were: joins and leaves of a pair alternate."""
-    odd: dict[tuple[int, int], BrokerChange] = {}
-    for change in changes:
-        pair = (change.broker, change.topic)
-        if odd.pop(pair, None) is None:
-            odd[pair] = change
-    return list(odd.values())
+    pairs = np.column_stack([changes.brokers, changes.topics])[::-1]
+    _, last, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+    return changes.taken(np.sort(changes.size - 1 - last[counts % 2 == 1]))
 
 
 # ---- deliveries ----------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from experiments.systems.bayeux import Bayeux
 from experiments.systems.chord_trees import ChordTrees, Reconfiguring, Way
 from experiments.systems.geops import GeoPS, cell_at, cell_centres
@@ -40,6 +42,11 @@ class Options:
     # w_d.
     delay_weight: float = 1.0
     update_h: float = 6.0
+    # Whether delays in the cost are sums of round trips, as eq. 1 says, or hops; None: as eq. 1
+    # says, unless all round trips are the same anyway.
+    by_rtt: bool | None = None
+    # Whether users count among those of their brokers; None: as published, or as shipped.
+    counts_itself: bool | None = None
 
 
 MakeSelection = Callable[[Workload, Options, int], UserSelection]
@@ -61,11 +68,19 @@ class SystemKind:
 
 
 def _static(workload: Workload, options: Options, seed: int) -> UserSelection:
-    return StaticSelection(workload.users, len(workload.sites), seed)
+    return StaticSelection(workload, seed)
 
 
 def _by_place(workload: Workload, options: Options, seed: int) -> UserSelection:
-    return PlaceSelection(workload.users, len(workload.sites), workload.broker_of_cell)
+    return PlaceSelection(workload, workload.broker_of_cell)
+
+
+def _by_place_of_cluster(workload: Workload, options: Options, seed: int) -> UserSelection:
+    """Whoever stays in a cluster stays at one broker: no selection has fewer handovers."""
+    first = np.arange(len(workload.sites), dtype=np.int32)
+    for cluster in place_clusters(workload.sites.places, options.cluster_size):
+        first[cluster] = cluster[0]
+    return PlaceSelection(workload, first[workload.broker_of_cell])
 
 
 def _similar(*, shipped: bool) -> MakeSelection:
@@ -76,21 +91,32 @@ def _similar(*, shipped: bool) -> MakeSelection:
             update_period_s=3600.0 * options.update_h,
             stale_after_s=3600.0 * (2 * options.update_h + 1),
         )
-        users, size = workload.users, options.cluster_size
+        size = options.cluster_size
         if workload.topics.places is None:
             clusters = chance_clusters(len(workload.sites), size, seed)
-            return SimilaritySelection(users, clusters, settings, seed)
-        clusters = place_clusters(workload.sites.places, size)
-        return SimilaritySelection(users, clusters, settings, seed, workload.broker_of_cell)
+        else:
+            clusters = place_clusters(workload.sites.places, size)
+        itself = options.counts_itself
+        return SimilaritySelection(
+            workload,
+            clusters,
+            settings,
+            seed,
+            counts_itself=not shipped if itself is None else itself,
+        )
 
     return make
 
 
 def _chord(solver: str | None = None, way: Way = Way.ROUTED) -> MakeNetwork:
     def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
+        by_rtt = workload.topics.places is not None if options.by_rtt is None else options.by_rtt
         most = REFINE_ITERATIONS_MAX if solver == "refine" else float("inf")
         reconfiguring = Reconfiguring(
-            solver=solver, delay_weight=options.delay_weight, iterations_max=most
+            solver=solver,
+            delay_weight=options.delay_weight,
+            iterations_max=most,
+            by_rtt=by_rtt,
         )
         return ChordTrees(workload.sites, workload.topics, seed, reconfiguring, way)
 
@@ -125,6 +151,7 @@ _DYNATOPS = (
     ),
     SystemKind("chord-static", "Chord (static)", _static, _chord()),
     SystemKind("chord-loc", "Chord (loc)", _by_place, _chord()),
+    SystemKind("cluster-loc", "Chord (a broker a cluster)", _by_place_of_cluster, _chord()),
 )
 
 
@@ -152,12 +179,14 @@ def _on_geops_cells(workload: Workload) -> Workload:
     return workload.with_brokers(centres, cell_at(grid.places(), grid.rows, grid.columns, side))
 
 
-def _connected(parts: int | None = None) -> MakeNetwork:
-    """`parts` None: as many as there are brokers."""
-
+def _connected(
+    division: Division | None = None, *, each_alone: bool = False, flooding: bool = False
+) -> MakeNetwork:
     def make(workload: Workload, options: Options, seed: int) -> BrokerNetwork:
-        division = Division(parts=parts if parts is not None else len(workload.sites))
-        return TopicConnected(workload.sites, workload.topics, seed, division=division)
+        taken = Division(parts=len(workload.sites)) if each_alone else division or Division()
+        return TopicConnected(
+            workload.sites, workload.topics, seed, division=taken, flooding=flooding
+        )
 
     return make
 
@@ -174,8 +203,26 @@ _COMPARED = (
         _geops(siblings=False),
         adapt=_on_geops_cells,
     ),
-    SystemKind("tco", "TCO (DCB-M)", _static, _connected(10), by_step=True),
-    SystemKind("tco-least", "TCO (changed only)", _static, _connected(), by_step=True),
+    SystemKind("tco", "TCO (DCB-M)", _static, _connected(), by_step=True),
+    SystemKind(
+        "tco-no-bulk",
+        "TCO (nobody is bulk)",
+        _static,
+        _connected(Division(bulk_share=1.0)),
+        by_step=True,
+    ),
+    SystemKind(
+        "tco-represented",
+        "TCO (nobody is bulk, representatives)",
+        _static,
+        _connected(Division(bulk_share=1.0, representatives=True)),
+        by_step=True,
+    ),
+    SystemKind("tco-often", "TCO (several times an hour)", _static, _connected()),
+    SystemKind("tco-flooding", "TCO (flooding)", _static, _connected(flooding=True), by_step=True),
+    SystemKind(
+        "tco-least", "TCO (changed only)", _static, _connected(each_alone=True), by_step=True
+    ),
 )
 SYSTEMS: Mapping[str, SystemKind] = MappingProxyType(
     {kind.name: kind for kind in (*_COMPARED, *_DYNATOPS)}

@@ -47,11 +47,11 @@ class Reconfiguring:
     """How brokers are moved; `solver` None: never."""
 
     solver: str | None = None
-    # w_d, of delays in mean round trips.
+    # w_d, of delays in mean round trips, or in hops.
     delay_weight: float = 1.0
     # Solvers that search on are ended after so many steps, so that a run can be repeated.
     iterations_max: float = float("inf")
-    # Delays by round trips, and not by hops. Slower.
+    # Delays are sums of round trips (eq. 1), and not hops. Slower.
     by_rtt: bool = False
 
 

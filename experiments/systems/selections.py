@@ -3,25 +3,27 @@
 A selection is told each change of a user, and says what it is to brokers: which begin and cease to
 subscribe to which topics, in order. It counts what it costs: messages within clusters (subscription
 management, DYNATOPS III-B), and handovers, a user who was at one broker and is now at another.
+
+There are millions of changes at full scale: they are gone through by kernels. Of the selection that
+brokers run, `shipped_selection.py` is the plain twin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
-from itertools import chain
 from random import Random
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from broker_agent.core.selection.selection import Selection, User
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from dynatops.v1.selection_pb2 import BrokerSummary
+from experiments.systems import selection_kernels as kernels
+from experiments.systems.selection_kernels import Flags, Randoms
 from experiments.systems.system import Floats, Ints
-from experiments.workloads.workload import UserChange
-from overlay.base.identifiers import key_of
+from experiments.workloads.workload import UserChanges, Workload
 
 HOUR_S = 3600.0
 
@@ -32,17 +34,48 @@ class BrokerChange(NamedTuple):
     joins: bool
 
 
+class BrokerChanges(NamedTuple):
+    """Changes one after the other, in columns."""
+
+    brokers: Ints
+    topics: Ints
+    joins: Flags
+
+    @classmethod
+    def of(cls, rows: Sequence[BrokerChange]) -> BrokerChanges:
+        return cls(
+            np.array([row.broker for row in rows], dtype=np.int32),
+            np.array([row.topic for row in rows], dtype=np.int32),
+            np.array([row.joins for row in rows], dtype=np.bool_),
+        )
+
+    def taken(self, which: slice | NDArray[np.int64]) -> BrokerChanges:
+        return BrokerChanges(self.brokers[which], self.topics[which], self.joins[which])
+
+    @property
+    def size(self) -> int:
+        return len(self.brokers)
+
+    def rows(self) -> Iterator[BrokerChange]:
+        columns = (column.tolist() for column in self)
+        return (BrokerChange(*row) for row in zip(*columns, strict=True))
+
+
 class UserSelection(Protocol):
     messages: int
-    handovers: int
-    # [user] -> its broker; -1: it has not come yet.
-    broker_of: Ints
+
+    @property
+    def handovers(self) -> int: ...
+
+    @property
+    def broker_of(self) -> Ints:
+        """[user] -> its broker; -1: it has not come yet."""
 
     def advance(self, at_h: float) -> None:
         """Time passes until here: brokers tell each other what they tell."""
 
-    def apply(self, change: UserChange) -> list[BrokerChange]:
-        """A user changes; perhaps it moves."""
+    def apply(self, changes: UserChanges) -> BrokerChanges:
+        """Users change, one after the other; perhaps they move."""
 
     def loads(self) -> Ints:
         """[broker] -> subscriptions of its users."""
@@ -51,104 +84,96 @@ class UserSelection(Protocol):
         """A user and a topic that it follows, for all of them, by topic."""
 
 
-class _PairCounts:
-    """How many users of each broker subscribe to each topic."""
-
-    def __init__(self, brokers: int) -> None:
-        self._counts: list[dict[int, int]] = [{} for _ in range(brokers)]
-        self.loads = np.zeros(brokers, dtype=np.int32)
-
-    def add(self, broker: int, topics: Sequence[int], out: list[BrokerChange]) -> None:
-        counts = self._counts[broker]
-        for topic in topics:
-            before = counts.get(topic, 0)
-            counts[topic] = before + 1
-            if not before:
-                out.append(BrokerChange(broker, topic, True))
-        self.loads[broker] += len(topics)
-
-    def remove(self, broker: int, topics: Sequence[int], out: list[BrokerChange]) -> None:
-        counts = self._counts[broker]
-        for topic in topics:
-            counts[topic] -= 1
-            if not counts[topic]:
-                del counts[topic]
-                out.append(BrokerChange(broker, topic, False))
-        self.loads[broker] -= len(topics)
-
-
 class _PlacedUsers:
     """Users at brokers, with what they follow; moving is with all of it: first there, then no
     more here, so that nothing is missed."""
 
-    def __init__(self, users: int, brokers: int) -> None:
+    def __init__(self, workload: Workload) -> None:
+        users, brokers, topics = workload.users, len(workload.sites), len(workload.topics)
         self.messages = 0
-        self.handovers = 0
-        self.broker_of = np.full(users, -1, dtype=np.int32)
-        self._counts = _PairCounts(brokers)
-        self._follows: list[frozenset[int]] = [frozenset()] * users
+        self._placed = kernels.Placed(
+            broker_of=np.full(users, -1, dtype=np.int32),
+            follows=np.zeros((users, workload.follows_max), dtype=np.int32),
+            sizes=np.zeros(users, dtype=np.int32),
+            counts=np.zeros((brokers, topics), dtype=np.int32),
+            loads=np.zeros(brokers, dtype=np.int32),
+            held=np.zeros(brokers, dtype=np.int32),
+            changes=np.zeros(brokers, dtype=np.int32),
+            handovers=np.zeros(1, dtype=np.int32),
+        )
+
+    @property
+    def handovers(self) -> int:
+        return int(self._placed.handovers[0])
+
+    @property
+    def broker_of(self) -> Ints:
+        return self._placed.broker_of
+
+    def advance(self, at_h: float) -> None:
+        """Nobody tells anybody anything."""
 
     def loads(self) -> Ints:
-        return self._counts.loads.copy()
+        return self._placed.loads.copy()
 
     def interests(self) -> tuple[Ints, Ints]:
-        sizes = np.fromiter(map(len, self._follows), dtype=np.int64, count=len(self._follows))
-        users = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        topics = np.fromiter(chain.from_iterable(self._follows), dtype=np.int32, count=len(users))
+        follows, sizes = self._placed.follows, self._placed.sizes
+        is_one = np.arange(follows.shape[1])[None, :] < sizes[:, None]
+        users, topics = np.nonzero(is_one)[0].astype(np.int32), follows[is_one]
         order = np.argsort(topics, kind="stable")
         return users[order], topics[order]
 
-    def _settle(self, change: UserChange, broker: int) -> list[BrokerChange]:
-        """The user is at this broker from now on."""
-        out: list[BrokerChange] = []
-        user, before = change.user, int(self.broker_of[change.user])
-        held = self._follows[user]
-        follows = held.difference(change.dropped).union(change.added)
-        self._follows[user] = follows
-        if before == broker:
-            self._counts.remove(broker, change.dropped, out)
-            self._counts.add(broker, change.added, out)
-            return out
-        self._counts.add(broker, sorted(follows), out)
-        if before >= 0:
-            self._counts.remove(before, sorted(held), out)
-            self.handovers += 1
-        self.broker_of[user] = broker
-        return out
+    def _found(self, changes: UserChanges) -> kernels.ChangeLog:
+        """Room for all that can come of these."""
+        most = 2 * self._placed.follows.shape[1] * changes.size
+        return kernels.ChangeLog(
+            np.empty(most, dtype=np.int32),
+            np.empty(most, dtype=np.int32),
+            np.empty(most, dtype=np.bool_),
+            np.zeros(1, dtype=np.int32),
+        )
+
+    def _settle(self, changes: UserChanges, brokers: Ints) -> BrokerChanges:
+        """Each user that changes is at the broker named for it from now on."""
+        found = self._found(changes)
+        kernels.settle_all(self._placed, found, changes.users, brokers, *changes[2:])
+        return _told(found)
+
+
+def _told(found: kernels.ChangeLog) -> BrokerChanges:
+    size = int(found.size[0])
+    return BrokerChanges(
+        found.brokers[:size].copy(), found.topics[:size].copy(), found.joins[:size].copy()
+    )
 
 
 class StaticSelection(_PlacedUsers):
     """Every user has a broker for ever, drawn by chance."""
 
-    def __init__(self, users: int, brokers: int, seed: int) -> None:
-        super().__init__(users, brokers)
+    def __init__(self, workload: Workload, seed: int) -> None:
+        super().__init__(workload)
         rng = np.random.default_rng([seed, 10])
-        self._drawn = rng.integers(brokers, size=users).astype(np.int32)
+        self._drawn = rng.integers(len(workload.sites), size=workload.users).astype(np.int32)
 
-    def advance(self, at_h: float) -> None:
-        pass
-
-    def apply(self, change: UserChange) -> list[BrokerChange]:
-        return self._settle(change, int(self._drawn[change.user]))
+    def apply(self, changes: UserChanges) -> BrokerChanges:
+        return self._settle(changes, self._drawn[changes.users])
 
 
 class PlaceSelection(_PlacedUsers):
     """The broker that is responsible for the cell where the user is ('location-based')."""
 
-    def __init__(self, users: int, brokers: int, broker_of_cell: Ints) -> None:
-        super().__init__(users, brokers)
-        self._broker_of_cell = broker_of_cell.tolist()
+    def __init__(self, workload: Workload, broker_of_cell: Ints) -> None:
+        super().__init__(workload)
+        self._broker_of_cell = broker_of_cell
 
-    def advance(self, at_h: float) -> None:
-        pass
-
-    def apply(self, change: UserChange) -> list[BrokerChange]:
-        return self._settle(change, self._broker_of_cell[change.cell])
+    def apply(self, changes: UserChanges) -> BrokerChanges:
+        return self._settle(changes, self._broker_of_cell[changes.cells])
 
 
 # ---- similarity ----------------------------------------------------------------------------------
 
-# As published: nothing but utilities decides. `load_weight` is w_l times the cluster's brokers.
+# As published: nothing but utilities decides, and who was moved may move again at once.
+# `load_weight` is w_l times the cluster's brokers.
 PUBLISHED = SelectionSettings(
     update_period_s=6 * HOUR_S,
     stale_after_s=13 * HOUR_S,
@@ -157,7 +182,7 @@ PUBLISHED = SelectionSettings(
     advice_weight=0.0,
     margin=0.0,
     join_margin=0.0,
-    min_stay_s=1e-6,
+    min_stay_s=math.ulp(0.0),
     moves_per_s=1e9,
     moves_burst=1_000_000_000,
     sent_per_update_max=1_000_000_000,
@@ -169,7 +194,7 @@ SHIPPED = replace(
     update_period_s=PUBLISHED.update_period_s,
     stale_after_s=PUBLISHED.stale_after_s,
     early_period_s=HOUR_S,
-    min_stay_s=1e-6,
+    min_stay_s=math.ulp(0.0),
     moves_per_s=1e9,
     moves_burst=1_000_000_000,
     sent_per_update_max=1_000_000_000,
@@ -198,98 +223,126 @@ def chance_clusters(brokers: int, size: int, seed: int) -> list[Ints]:
     return [order[start : start + size] for start in range(0, brokers, size)]
 
 
-@cache
-def _key(topic: int) -> int:
-    return key_of(f"topic {topic}")
+def check_settings(settings: SelectionSettings, workload: Workload, cluster_size: int) -> None:
+    """`ValueError` where the kernels would say something else than `Selection`."""
+    unlimited = 1_000_000_000
+    if not (
+        settings.enabled
+        and settings.min_stay_s < 1e-9
+        and min(settings.moves_per_s, settings.moves_burst) >= unlimited
+        and settings.sent_per_update_max >= unlimited
+        and settings.summary_keys_max >= len(workload.topics)
+        and settings.interests_max >= workload.follows_max
+        and settings.cluster_size_max >= cluster_size
+        and settings.stale_after_s >= settings.update_period_s + HOUR_S
+    ):
+        raise ValueError(f"limits that are not computed here: {settings}")
+
+
+def homes(workload: Workload, clusters: int, rng: Random) -> Ints:
+    """[user] -> its cluster, where there are no places."""
+    return np.array([rng.randrange(clusters) for _ in range(workload.users)], dtype=np.int32)
+
+
+def exchange_period_s(settings: SelectionSettings) -> float:
+    """How often it is looked at who has something to tell."""
+    return max(settings.early_period_s if settings.early_share else 0.0, HOUR_S)
 
 
 class SimilaritySelection(_PlacedUsers):
-    """The `Selection` that brokers run, one for each broker (DYNATOPS III-B, Algorithm 1).
+    """What the `Selection` that brokers run says, at each of them (DYNATOPS III-B, Algorithm 1).
 
     A user belongs to a cluster: that of the broker of the cell where it is or, where there are no
     places, one drawn by chance. It asks its broker, or, when it comes into a cluster, the broker of
     its cell, or any; and that one says where the user had better be. Every update period each
     broker tells the others of its cluster its topics and load: a message to each.
+
+    S_b of the paper is what b subscribes to: of the broker where the user is already, its own
+    topics are among that, and so is its load (`counts_itself`). Brokers that ship leave both out,
+    and have margins instead.
     """
 
     def __init__(
         self,
-        users: int,
+        workload: Workload,
         clusters: Sequence[Ints],
         settings: SelectionSettings,
         seed: int,
-        broker_of_cell: Ints | None = None,
+        *,
+        counts_itself: bool = False,
     ) -> None:
-        brokers = sum(map(len, clusters))
-        super().__init__(users, brokers)
-        self._rng = Random(f"selection {seed}")
-        self._settings = settings
-        self._clusters = [cluster.tolist() for cluster in clusters]
-        self._cluster_of = [0] * brokers
-        for number, cluster in enumerate(self._clusters):
-            for broker in cluster:
-                self._cluster_of[broker] = number
-        # None: there are no places.
-        self._broker_of_cell = None if broker_of_cell is None else broker_of_cell.tolist()
-        self._home = [self._rng.randrange(len(clusters)) for _ in range(users)]
-        self._brokers = [
-            Selection(f"b{i}", str(i), 1, settings, Random(f"{seed} {i}")) for i in range(brokers)
-        ]
-        self._now_s = 0.0
-        self._told_s = float("-inf")
+        super().__init__(workload)
+        self._counts_itself = counts_itself
+        check_settings(settings, workload, max(map(len, clusters)))
+        self._rules = kernels.Rules(
+            *(settings.load_weight, float(settings.load_floor)),
+            *(settings.margin, settings.join_margin),
+            *(settings.update_period_s, settings.early_share, settings.early_period_s),
+        )
+        self._has_places = workload.topics.places is not None
+        self._broker_of_cell = workload.broker_of_cell
+        rng = Random(f"selection {seed}")
+        self._home = homes(workload, len(clusters), rng)
+        self._chance = _states([rng])[0]
+        self._told = _untold(clusters, len(workload.topics), seed)
+        self._period_s = exchange_period_s(settings)
+        self._exchanged_s = float("-inf")
 
     def advance(self, at_h: float) -> None:
-        """What is told is heard at once; all brokers tell in the order of their numbers."""
-        self._now_s = at_h * HOUR_S
-        period_s = self._settings.early_period_s if self._settings.early_share else 0.0
-        if self._now_s < self._told_s + max(period_s, HOUR_S):
-            return
-        self._told_s = self._now_s
-        for cluster in self._clusters:
-            if len(cluster) > 1:
-                self._exchange(cluster)
+        """What is told is heard at once."""
+        now_s = at_h * HOUR_S
+        if now_s >= self._exchanged_s + self._period_s:
+            self._exchanged_s = now_s
+            self.messages += kernels.exchange(self._told, self._placed, self._rules, now_s)
 
-    def _exchange(self, cluster: list[int]) -> None:
-        told: list[BrokerSummary] = []
-        for broker in cluster:
-            summary = self._brokers[broker].summary(self._now_s)
-            if summary is not None:
-                told.append(summary)
-        self.messages += len(told) * (len(cluster) - 1)
-        for summary in told:
-            for broker in cluster:
-                self._brokers[broker].on_summary(summary, self._now_s)
-
-    def apply(self, change: UserChange) -> list[BrokerChange]:
-        user, before = change.user, int(self.broker_of[change.user])
-        here = self._broker_of_cell[change.cell] if self._broker_of_cell is not None else -1
-        cluster = self._cluster_of[here] if here >= 0 else self._home[user]
-        stays = before >= 0 and self._cluster_of[before] == cluster
-        held = self._follows[user].difference(change.dropped) if stays else frozenset[int]()
-        follows = self._follows[user].difference(change.dropped).union(change.added)
-        if stays:
-            asked = before
-            # It is no company to itself: what it drops it has dropped when it asks.
-            self._brokers[asked].local.remove(map(_key, change.dropped))
+    def apply(self, changes: UserChanges) -> BrokerChanges:
+        found = self._found(changes)
+        if self._has_places:
+            here = self._broker_of_cell[changes.cells]
         else:
-            asked = here if here >= 0 else self._rng.choice(self._clusters[cluster])
-        interests = [_key(topic) for topic in follows]
-        choice = self._brokers[asked].choose(
-            User(str(user), interests, [_key(topic) for topic in held]), self._now_s
+            here = np.full(changes.size, -1, dtype=np.int32)
+        kernels.select_all(
+            self._placed,
+            self._told,
+            self._rules,
+            found,
+            changes.users,
+            here,
+            self._home,
+            self._chance,
+            self._counts_itself,
+            *changes[2:],
         )
-        broker = int(choice.address)
-        self._keep_local(change, before, broker, asked if stays else -1, follows)
-        return self._settle(change, broker)
+        return _told(found)
 
-    def _keep_local(
-        self, change: UserChange, before: int, broker: int, asked: int, follows: frozenset[int]
-    ) -> None:
-        """What each `Selection` knows of its own users, kept as `_settle` keeps the counts."""
-        if broker == before:
-            self._brokers[broker].local.add(map(_key, change.added))
-            return
-        self._brokers[broker].local.add(map(_key, follows))
-        if before >= 0:
-            held = self._follows[change.user]
-            gone = held.difference(change.dropped) if asked == before else held
-            self._brokers[before].local.remove(map(_key, gone))
+
+def _untold(clusters: Sequence[Ints], topics: int, seed: int) -> kernels.Told:
+    brokers, most = sum(map(len, clusters)), max(map(len, clusters))
+    members = np.full((len(clusters), most), -1, dtype=np.int32)
+    cluster_of, index_of = np.zeros((2, brokers), dtype=np.int32)
+    for number, cluster in enumerate(clusters):
+        members[number, : len(cluster)] = cluster
+        cluster_of[cluster] = number
+        index_of[cluster] = np.arange(len(cluster))
+    return kernels.Told(
+        members=members,
+        sizes=np.array([len(cluster) for cluster in clusters], dtype=np.int32),
+        cluster_of=cluster_of,
+        index_of=index_of,
+        topics=np.zeros((len(clusters), topics, most), dtype=np.bool_),
+        loads=np.zeros(brokers, dtype=np.int32),
+        told_s=np.full(brokers, -np.inf),
+        number=np.zeros(brokers, dtype=np.int32),
+        changes=np.zeros(brokers, dtype=np.int32),
+        sent=np.zeros((brokers, topics, most), dtype=np.int32),
+        sent_loads=np.zeros((brokers, most), dtype=np.int32),
+        random=_states([broker_chance(seed, broker) for broker in range(brokers)]),
+    )
+
+
+def broker_chance(seed: int, broker: int) -> Random:
+    return Random(f"{seed} {broker}")
+
+
+def _states(generators: Sequence[Random]) -> Randoms:
+    return np.array([rng.getstate()[1] for rng in generators], dtype=np.uint32)

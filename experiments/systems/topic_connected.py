@@ -10,7 +10,8 @@ Choices:
 
 - How many parts, and from which share of all topics on a broker is bulk: not in DYNATOPS. Ten
   parts, half of the topics. With as many parts as brokers nothing but the changed brokers' own
-  links is found anew, which is the other way to read that sentence.
+  links is found anew, which is the other way to read that sentence. Where users are on brokers by
+  chance, as in the Poisson workload, nearly every broker is bulk: without bulk is another system.
 - No links are taken away while everything is connected: they would be counted, and help nobody.
 - A broker has to know what its neighbours subscribe to, or it could not tell whom to hand an event
   to: each change is told to every neighbour of the broker, and this is all its subscription

@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from experiments.sites import Floats, Ints, Sites, Topics
-from experiments.workloads.checkins import visits_of_file
+from experiments.workloads.checkins import CheckinError, visits_of_file
 from experiments.workloads.grid import Grid, sites_at
+from experiments.workloads.location_kernels import visit_all
 from experiments.workloads.made_up_visits import USERS, made_up_visits
 from experiments.workloads.visits import DAY_H, Visits
-from experiments.workloads.workload import Step, UserChange, UserPublication
+from experiments.workloads.workload import Step, UserChanges, UserPublication
 
 # The paper's.
 FRIENDS = 4
@@ -76,6 +77,7 @@ class LocationWorkload:
     def of_file(cls, path: Path, scale: float, seed: int) -> LocationWorkload:
         """Of somebody's check-ins, on a grid over the area that they are in."""
         visits = visits_of_file(path, Grid()).visits
+        check_length(visits, path)
         return cls.of(Grid(), visits, seed, settled_h=SETTLED_H, scale=scale)
 
     @classmethod
@@ -96,19 +98,21 @@ class LocationWorkload:
     def _forget(self) -> None:
         self.cell_of = np.full(self.users, -1, dtype=np.int32)
 
+    @property
+    def follows_max(self) -> int:
+        return 1 + min(self.friends_count, self.users - 1)
+
     def steps(self) -> Iterator[Step]:
         self._forget()
-        world = _Followers(self.friends.tolist(), self.cell_of)
+        followers = _followers(self.friends)
         visits = self.visits
-        user, cell = visits.user.tolist(), visits.cell.tolist()
         ends = np.searchsorted(visits.at_h, np.arange(STEP_H, self.end_h + STEP_H / 2, STEP_H))
         first = 0
         for number, end in enumerate(ends.tolist(), 1):
-            changes: list[UserChange] = []
-            for visit in range(first, end):
-                changes += world.visit(user[visit], cell[visit])
+            users, cells = visits.user[first:end], visits.cell[first:end]
             first = end
-            yield Step(number * STEP_H, changes)
+            changes = visit_all(users, cells, self.cell_of, self.friends, *followers)
+            yield Step(number * STEP_H, UserChanges(*changes))
 
     def rates(self) -> Floats:
         here = self.cell_of[self.cell_of >= 0]
@@ -123,6 +127,15 @@ class LocationWorkload:
     def access_ms(self, cells: Ints, brokers: Ints) -> Floats:
         found: Floats = self._access_ms[cells, brokers]
         return found
+
+
+def check_length(visits: Visits, path: Path) -> None:
+    days, least = float(visits.at_h.max(initial=0.0)) / DAY_H, SETTLED_H / DAY_H
+    if days <= least:
+        raise CheckinError(
+            f"{path}: of {days:.1f} days; the first {least:g}, in which users come, are not "
+            "measured"
+        )
 
 
 def _friends(users: int, wanted: int, rng: np.random.Generator) -> Ints:
@@ -140,52 +153,11 @@ def _friends(users: int, wanted: int, rng: np.random.Generator) -> Ints:
     return friends
 
 
-class _Followers:
-    """What users follow: how often each cell, as several friends may be in one."""
-
-    def __init__(self, friends: list[list[int]], cell_of: Ints) -> None:
-        self._friends = friends
-        self._cell_of = cell_of
-        self._followers: list[list[int]] = [[] for _ in friends]
-        for user, theirs in enumerate(friends):
-            for friend in theirs:
-                self._followers[friend].append(user)
-        self._follows: list[dict[int, int]] = [{} for _ in friends]
-        self._cells = [-1] * len(friends)
-
-    def visit(self, user: int, cell: int) -> Iterator[UserChange]:
-        """The user first, then whoever follows it."""
-        before = self._cells[user]
-        self._cells[user] = cell
-        self._cell_of[user] = cell
-        follows = self._follows[user]
-        if before < 0:
-            for friend in self._friends[user]:
-                if self._cells[friend] >= 0:
-                    there = self._cells[friend]
-                    follows[there] = follows.get(there, 0) + 1
-            follows[cell] = follows.get(cell, 0) + 1
-            yield UserChange(user, cell, (), tuple(follows))
-        else:
-            # It is elsewhere now, even where its interests stay the same.
-            yield UserChange(user, cell, *_replace(follows, before, cell))
-        for follower in self._followers[user]:
-            at = self._cells[follower]
-            if at >= 0:
-                dropped, added = _replace(self._follows[follower], before, cell)
-                if dropped or added:
-                    yield UserChange(follower, at, dropped, added)
-
-
-def _replace(
-    follows: dict[int, int], before: int, cell: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    dropped: tuple[int, ...] = ()
-    if before >= 0:
-        follows[before] -= 1
-        if not follows[before]:
-            del follows[before]
-            dropped = (before,)
-    is_new = cell not in follows
-    follows[cell] = follows.get(cell, 0) + 1
-    return dropped, (cell,) if is_new else ()
+def _followers(friends: Ints) -> tuple[Ints, Ints]:
+    """Where those who follow each user begin, and all of them, by who follows."""
+    users, count = friends.shape
+    order = np.argsort(friends.ravel(), kind="stable")
+    first = np.zeros(users + 1, dtype=np.int32)
+    np.cumsum(np.bincount(friends.ravel(), minlength=users), out=first[1:])
+    followers: Ints = (order // max(count, 1)).astype(np.int32)
+    return first, followers

@@ -23,7 +23,7 @@ import numpy as np
 from experiments.sites import Floats, Ints, Sites, Topics
 from experiments.workloads.modes import MODE_TOPICS, modes_of, topic_name
 from experiments.workloads.patterns import ZIPF_SIGMA, Pattern, pattern_weights
-from experiments.workloads.workload import Step, UserChange, UserPublication
+from experiments.workloads.workload import Step, UserChange, UserChanges, UserPublication
 
 USERS, BROKERS, TOPICS = 50_000, 100, 1_000
 HOURS = 100
@@ -77,15 +77,19 @@ class PoissonWorkload:
     def end_h(self) -> float:
         return float(self.hours)
 
+    @property
+    def follows_max(self) -> int:
+        return TOPICS_PER_USER
+
     def steps(self) -> Iterator[Step]:
         rng = np.random.default_rng([self.seed, 3])
         interests = _PoissonInterests(self, rng)
-        yield Step(0.0, [interests.arrive(user) for user in range(self.users)])
+        yield Step(0.0, UserChanges.of(map(interests.arrive, range(self.users))))
         for hour in range(1, self.hours + 1):
             many = rng.poisson(self.rate, self.users)
             who = rng.permutation(np.repeat(np.arange(self.users), many))
             changes = (interests.change(user) for user in who.tolist())
-            yield Step(float(hour), [c for c in changes if c.dropped or c.added])
+            yield Step(float(hour), UserChanges.of(c for c in changes if c.dropped or c.added))
 
     def rates(self) -> Floats:
         return np.full(len(self.topics), self.events_per_topic_and_hour)

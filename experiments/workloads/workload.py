@@ -7,7 +7,7 @@ first change is its arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,11 +23,57 @@ class UserChange(NamedTuple):
     added: tuple[int, ...]
 
 
+class UserChanges(NamedTuple):
+    """Changes one after the other, in columns: there are millions of them."""
+
+    users: Ints
+    cells: Ints
+    # Of change i: dropped[first_dropped[i] : first_dropped[i + 1]]; what is added alike.
+    first_dropped: Ints
+    dropped: Ints
+    first_added: Ints
+    added: Ints
+
+    @classmethod
+    def of(cls, changes: Iterable[UserChange]) -> UserChanges:
+        rows = list(changes)
+        return cls(
+            np.array([row.user for row in rows], dtype=np.int32),
+            np.array([row.cell for row in rows], dtype=np.int32),
+            *_joined([row.dropped for row in rows]),
+            *_joined([row.added for row in rows]),
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.users)
+
+    def rows(self) -> Iterator[UserChange]:
+        dropped, added = self.dropped.tolist(), self.added.tolist()
+        from_dropped, from_added = self.first_dropped.tolist(), self.first_added.tolist()
+        for i, (user, cell) in enumerate(
+            zip(self.users.tolist(), self.cells.tolist(), strict=True)
+        ):
+            yield UserChange(
+                user,
+                cell,
+                tuple(dropped[from_dropped[i] : from_dropped[i + 1]]),
+                tuple(added[from_added[i] : from_added[i + 1]]),
+            )
+
+
+def _joined(rows: list[tuple[int, ...]]) -> tuple[Ints, Ints]:
+    """Where each row begins, and all of them."""
+    first = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row) for row in rows], out=first[1:])
+    return first, np.array([value for row in rows for value in row], dtype=np.int32)
+
+
 class Step(NamedTuple):
     """All changes until this time, since that of the step before."""
 
     at_h: float
-    changes: list[UserChange]
+    changes: UserChanges
 
 
 class UserPublication(NamedTuple):
@@ -47,6 +93,10 @@ class Workload(Protocol):
 
     @property
     def topics(self) -> Topics: ...
+
+    @property
+    def follows_max(self) -> int:
+        """As many topics a user follows at most."""
 
     @property
     def settled_h(self) -> float:

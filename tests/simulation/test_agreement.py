@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.metrics.run import batches
+from experiments.metrics.run import batches, joins_and_leaves
 from experiments.systems.catalogue import SYSTEMS, Options
 from experiments.systems.chord_trees import ChordTrees, Reconfiguring, Way
 from experiments.systems.simulated import SimulatedNetwork
@@ -40,10 +40,8 @@ def check_agreement(workload: PoissonWorkload, system: str, seed: int) -> int:
     published: set[tuple[int, int]] = set()
     for step in workload.steps():
         selection.advance(step.at_h)
-        changes = [found for change in step.changes for found in selection.apply(change)]
-        for batch in batches(changes):
-            joins = pairs((c.broker, c.topic) for c in batch if c.joins)
-            leaves = pairs((c.broker, c.topic) for c in batch if not c.joins)
+        for batch in batches(selection.apply(step.changes)):
+            joins, leaves = joins_and_leaves(batch)
             upkeep = real.change(joins, leaves)
             assert upkeep == computed.change(joins, leaves) == direct.change(joins, leaves)
             messages += upkeep.messages

@@ -85,16 +85,16 @@ class TestTrace:
 )
 def test_users_drop_what_they_have_and_add_what_they_have_not(workload: Workload) -> None:
     follows: dict[int, set[int]] = {}
-    first = list(workload.steps())
-    for step in first:
-        for change in step.changes:
+    first = [(step.at_h, list(step.changes.rows())) for step in workload.steps()]
+    for _, changes in first:
+        for change in changes:
             theirs = follows.setdefault(change.user, set())
             assert theirs >= set(change.dropped)
             assert not theirs & set(change.added)
             theirs.difference_update(change.dropped)
             theirs.update(change.added)
-    assert first[-1].at_h == workload.end_h
-    assert list(workload.steps()) == first
+    assert first[-1][0] == workload.end_h
+    assert [(step.at_h, list(step.changes.rows())) for step in workload.steps()] == first
 
 
 class TestLocation:
@@ -102,7 +102,7 @@ class TestLocation:
         workload = small_location()
         follows: dict[int, set[int]] = {}
         for step in workload.steps():
-            for change in step.changes:
+            for change in step.changes.rows():
                 theirs = follows.setdefault(change.user, set())
                 theirs.difference_update(change.dropped)
                 theirs.update(change.added)
@@ -140,12 +140,12 @@ class TestLocation:
 class TestPoisson:
     def test_changes_are_as_frequent_as_said(self) -> None:
         steps = list(small_poisson(Pattern.UNIFORM).steps())
-        changes = sum(len(step.changes) for step in steps[1:])
+        changes = sum(step.changes.size for step in steps[1:])
         assert changes == pytest.approx(300 * 20 * 0.1, rel=0.15)
 
     def test_interests_stay_within_a_mode(self) -> None:
         for step in small_poisson().steps():
-            for change in step.changes:
+            for change in step.changes.rows():
                 modes = {topic // MODE_TOPICS for topic in (*change.dropped, *change.added)}
                 assert len(modes) == 1
                 assert len(change.added) == (TOPICS_PER_USER if step.at_h == 0 else 1)
@@ -230,4 +230,4 @@ class TestCheckinFiles:
         found = visits_of_file(REAL_FILE, Grid(20, 20))
         assert (found.bad.rows, found.bad.count, found.visits.users) == (12_340, 0, 684)
         workload = LocationWorkload.of(Grid(20, 20), found.visits, 1, settled_h=24.0)
-        assert sum(len(step.changes) for step in workload.steps()) > len(found.visits)
+        assert sum(step.changes.size for step in workload.steps()) > len(found.visits)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.metrics.run import joins_and_leaves
+from experiments.systems.catalogue import SYSTEMS, Options
 from experiments.systems.geops import GeoPS, cell_at, cell_centres, handovers, heads
 from experiments.systems.system import Sites, Topics, Upkeep, pairs
+from experiments.workloads.grid import Grid
+from experiments.workloads.location import LocationWorkload
+from experiments.workloads.visits import Visits
 
 NONE = pairs([])
 
@@ -71,6 +76,26 @@ def test_a_handover_moves_a_users_subscriptions_from_cell_to_cell() -> None:
     assert geops.change(pairs([(1, 15), (1, 1)]), NONE) == Upkeep(3)
     assert geops.change(pairs([(5, 15), (5, 5)]), pairs([(1, 15), (1, 1)])) == Upkeep(3 + 2)
     assert geops.publish(5, 5).messages == 0
+
+
+def test_a_handover_of_a_user_whose_friend_follows_it() -> None:
+    """The same walk as a run counts it: user 0 stays in cell 15, user 1 comes to cell 1 and goes on
+    to cell 5, and each follows the other. Broker 15 first hears of cell 1 (15-10-0-1), then of 5
+    (15-10-5) in place of it."""
+    user, cell = np.array([[0, 1, 1], [15, 1, 5]], dtype=np.int32)
+    visits = Visits.of(user, cell, np.array([0.5, 1.5, 2.5]), 2)
+    kind, grid = SYSTEMS["geops"], Grid(4, 4)
+    assert kind.adapt is not None
+    workload = kind.adapt(LocationWorkload.of(grid, visits, 1, settled_h=0.0).with_friends(1))
+    selection = kind.selection(workload, Options(), 1)
+    geops = kind.network(workload, Options(), 1)
+    messages = []
+    for step in workload.steps():
+        changes = selection.apply(step.changes)
+        messages.append(geops.change(*joins_and_leaves(changes)).messages)
+    assert messages == [0, 3 + 3, (3 + 2) + (3 + 2)]
+    assert selection.handovers == 1
+    assert selection.broker_of.tolist() == [15, 5]
 
 
 def test_places_on_a_rectangle_and_beyond_its_edges() -> None:

@@ -9,10 +9,18 @@ import pytest
 
 from dynatops.cli.main import main
 from experiments.figures.catalogue import FIGURES
-from experiments.figures.figure import Figure, JudgedAs, RunSpec, judge_least
+from experiments.figures.figure import (
+    Figure,
+    FigureRow,
+    FigureTable,
+    JudgedAs,
+    Parameter,
+    RunSpec,
+)
+from experiments.figures.judging import judge_least
 from experiments.report import last_verdicts
 from experiments.reproduction import judge_figure, measure_all, runs_of
-from experiments.results import Outcome, ResultsError, ResultsFile
+from experiments.results import RESULTS_VERSION, Outcome, ResultsError, ResultsFile
 
 SPEC = RunSpec.of("visits")
 
@@ -91,6 +99,21 @@ def test_verdicts_follow_direction_and_size() -> None:
     assert judge_least(0.0, 0.4, "", "").verdict is JudgedAs.FAILS
 
 
+def test_rows_of_ablations_are_found_by_naming_what_they_vary() -> None:
+    def row(**parameters: Parameter) -> FigureRow:
+        return FigureRow(RunSpec.of("location", **parameters), {})
+
+    usual, friendless, loadless = row(c=10), row(c=10, friends=0), row(c=10, w_l=0.0, friends=0)
+    table = FigureTable((loadless, friendless, usual))
+    assert table.where(c=10) == [usual]
+    assert table.where(friends=0) == [friendless]
+    assert table.where(friends=0, w_l=0.0) == [loadless]
+    # A plot that has lines for it shows it.
+    assert table.among({"friends": 0}, {"w_l"}) == [loadless, friendless]
+    with pytest.raises(KeyError, match="no row with"):
+        table.one(c=20)
+
+
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=FIGURES)
 def test_every_figure_judges_what_it_measures(figure: Figure, tmp_path: Path) -> None:
     """With made-up metrics: each claim comes to a verdict, and says why."""
@@ -128,6 +151,30 @@ class TestCommand:
         assert set(last_verdicts(Path(folder))) == {"fig5"}
         assert self.run("--list", "--report", folder) == 0
         assert "dynatops reproduce fig7a" in capsys.readouterr().out
+
+    def test_a_report_grows_and_each_figure_says_its_scale(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        report = ["--report", str(tmp_path)]
+        assert self.run("table2", "--scale", "0.02", *report) == 0
+        assert self.run("fig5", "--scale", "0.01", "--seeds", "2", "--seed", "3", *report) == 0
+        text = (tmp_path / "index.md").read_text()
+        assert "`dynatops reproduce fig5 --scale 0.01 --seeds 2 --seed 3`" in text
+        assert "Scale 0.02, seeds 1: `dynatops reproduce table2" in text
+        assert list(last_verdicts(tmp_path)) == ["fig5", "table2"]
+        # Measured again, it takes its own place.
+        assert self.run("fig5", "--scale", "0.02", *report) == 0
+        text = (tmp_path / "index.md").read_text()
+        assert text.count("## fig5") == 1
+        assert "`dynatops reproduce fig5 --scale 0.02 --seeds 1`" in text
+        # What is no longer there is not told of; what cannot be read is not written over.
+        (tmp_path / "runs-scale-0.02.jsonl").unlink()
+        assert self.run("fig5", "--scale", "0.01", *report) == 0
+        assert list(last_verdicts(tmp_path)) == ["fig5"]
+        (tmp_path / "report.json").write_text(f'{{"results_version": {RESULTS_VERSION}}}')
+        capsys.readouterr()
+        assert self.run("fig5", "--scale", "0.01", *report) == 2
+        assert "is damaged; remove it" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("arguments", "why"),
@@ -170,6 +217,15 @@ class TestCommand:
     ) -> None:
         assert self.run(figure, "--scale", "0.01", "--trace", "nowhere.csv") == 2
         assert why in capsys.readouterr().err
+
+    def test_a_trace_that_ends_before_anything_is_measured(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        trace = tmp_path / "trace.csv"
+        rows = [f"u{i % 3},2010-10-{1 + i // 2:02}T12:00:00Z,{30 + i % 5},-97" for i in range(20)]
+        trace.write_text("\n".join(["user,time,lat,lon", *rows]) + "\n")
+        assert self.run("fig6d", "--scale", "0.02", "--trace", str(trace)) == 2
+        assert "of 9.0 days; the first 12, in which users come" in capsys.readouterr().err
 
     def test_a_report_of_another_version_is_left_alone(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

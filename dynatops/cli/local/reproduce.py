@@ -65,8 +65,9 @@ def add_commands(commands: Commands) -> None:
     parser.add_argument(
         "--report",
         metavar="DIR",
-        help="write pages in HTML and Markdown, plots and JSON there, too; what has been measured "
-        f"is kept there (otherwise in {DEFAULT_FOLDER}/)",
+        help="write pages in HTML and Markdown, plots and JSON there, too; figures that were "
+        "reported there before stay, each with its scale and seeds; what has been measured is "
+        f"kept there (otherwise in {DEFAULT_FOLDER}/)",
     )
 
 
@@ -122,7 +123,7 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
             _end_progress()
         reproduced = [judge_figure(figure, results, seeds, trace) for figure in figures]
         if arguments.report:
-            pages = write_report(folder, reproduced, _command(arguments))
+            pages = write_report(folder, reproduced)
     except ScaleError as error:
         raise UsageError(f"--scale: {error}") from None
     except BrokenProcessPool:
@@ -144,9 +145,10 @@ def _reproduce(figures: Sequence[Figure], folder: Path, arguments: argparse.Name
 
 def _trace(figures: Sequence[Figure], arguments: argparse.Namespace) -> TraceFile | None:
     """Read once before anything is measured, so that what is wrong with it is said at once."""
-    from experiments.reproduction import TraceFile, takes_trace
+    from experiments.reproduction import TraceFile, moves_users, takes_trace
     from experiments.workloads.checkins import CheckinError, visits_of_file
     from experiments.workloads.grid import Grid
+    from experiments.workloads.location import check_length
 
     if arguments.trace is None:
         return None
@@ -155,20 +157,14 @@ def _trace(figures: Sequence[Figure], arguments: argparse.Namespace) -> TraceFil
         raise UsageError(f"--trace: {others[0]} is not of the location workload")
     path = Path(arguments.trace)
     try:
-        bad = visits_of_file(path, Grid()).bad
-        if bad.count:
-            print(f"dynatops: {path}: {bad}", file=sys.stderr)
+        found = visits_of_file(path, Grid())
+        if found.bad.count:
+            print(f"dynatops: {path}: {found.bad}", file=sys.stderr)
+        if any(moves_users(figure) for figure in figures):
+            check_length(found.visits, path)
         return TraceFile.of(path)
     except CheckinError as error:
         raise UsageError(f"--trace: {error}") from None
-
-
-def _command(arguments: argparse.Namespace) -> str:
-    what = "--all" if arguments.all else " ".join(arguments.figures)
-    first = f" --seed {arguments.seed}" if arguments.seed != 1 else ""
-    trace = f" --trace {Path(arguments.trace).name}" if arguments.trace else ""
-    scale = f"--scale {arguments.scale:g} --seeds {arguments.seeds}"
-    return f"dynatops reproduce {what} {scale}{first}{trace}"
 
 
 # ---- what is printed -----------------------------------------------------------------------------
