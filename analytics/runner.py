@@ -22,7 +22,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from analytics.analytics_settings import AnalyticsSettings
-from analytics.commits import Commit, Counts, TableProgress
+from analytics.commits import Commit, Counts, OvertakenError, TableProgress
 from analytics.errors import AnalyticsError
 from analytics.executors import check_executors
 from analytics.intake import TableIntake
@@ -107,12 +107,18 @@ class Runner:
                 "and have they written anything yet (every lake.file_age_max_s)?"
             )
         context = JobContext(self._run, job.name)
-        commit = self._take_in(job, context)
-        counts = commit.counts
         rows_out: Mapping[str, int] = {}
-        is_new = counts.files > 0
-        if is_new:
-            commit, rows_out = self._finish_whatever_is_lost(job, commit, context)
+        try:
+            commit = self._take_in(job, context)
+            counts = commit.counts
+            is_new = counts.files > 0
+            if is_new:
+                commit, rows_out = self._finish_whatever_is_lost(job, commit, context)
+        except (*SparkError, OSError) as error:
+            # What is missing then is what the other run had no more use for.
+            if context.log.is_overtaken():
+                raise OvertakenError from error
+            raise
         published = self._advise(job, commit, context)
         self._sweep(job, commit, context)
         return Summary(
