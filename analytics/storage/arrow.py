@@ -14,7 +14,7 @@ from typing import Any
 
 from pyarrow import fs as pafs
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from analytics.errors import AnalyticsError
 from analytics.storage import parquet_source
@@ -146,7 +146,8 @@ class ArrowStorage:
         return self._reader(self._sized(paths)).schema(schema).load()
 
     def with_paths(self, paths: Sequence[str], schema: StructType, column: str) -> DataFrame:
-        wider = StructType(schema.fields).add(column, StringType())
+        # Not `add`, which would give the column to the caller's schema as well.
+        wider = StructType([*schema.fields, StructField(column, StringType())])
         reader = self._reader(self._sized(paths)).option(parquet_source.PATH_COLUMN, column)
         return reader.schema(wider).load()
 

@@ -149,6 +149,7 @@ def test_bad_files_are_told_from_good_ones(storage: Storage) -> None:
     }  # fmt: skip
 
 
+    assert SCHEMA.names == ["n", "name"]
 def test_files_are_packed_into_tasks() -> None:
     sizes = {"a": 10, "b": 10, "large": 500, "c": 1, "d": 1}
     assert packed(sizes, 100, 5) == [["a", "b"], ["large"], ["c", "d"]]
