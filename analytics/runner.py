@@ -31,8 +31,9 @@ from analytics.publishing import Published, publish
 from analytics.run_context import JobContext, Progress, RunContext, Step
 from analytics.schemas import lake_schema
 from analytics.session import divide_for
-from analytics.storage.opening import open_storage
-from analytics.storage.storage import SparkError, Storage, read_text, write_text
+from analytics.storage.opening import open_lake_and_output
+from analytics.storage.storage import SparkError, read_text, write_text
+from analytics.storage.store_access import StorePatience
 from dynatops.lake.fields import SUFFIX
 
 # A machine that is lost takes along what Spark had only there; from the last commit on it is the
@@ -80,18 +81,20 @@ class Runner:
         step: Step = lambda name: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
+        patience = StorePatience(settings.run.store_timeout_s, settings.run.store_tries)
+        lake, output = open_lake_and_output(spark, place.lake, place.output, patience)
         self._run = RunContext(
             spark=spark,
-            lake=open_storage(spark, place.lake, for_results=False),
-            output=open_storage(spark, place.output, for_results=True),
+            lake=lake,
+            output=output,
             settings=settings.run,
             now_s=now_s,
             progress=progress,
             step=step,
         )
         self._spark = spark
-        self._lake: Storage = self._run.lake
-        self._output: Storage = self._run.output
+        self._lake = lake
+        self._output = output
         self._redis = place.redis
         self._redis_password_file = place.redis_password_file
 
