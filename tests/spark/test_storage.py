@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from analytics.errors import AnalyticsError
+from analytics.session import compilers
 from analytics.storage import opening
 from analytics.storage.arrow import ArrowStorage
 from analytics.storage.hadoop import hadoop_settings
 from analytics.storage.opening import open_storage
-from analytics.storage.places import explained
+from analytics.storage.places import explained, is_small_folder
 from analytics.storage.storage import AlreadyThereError, Storage, packed, read_text, write_text
 from analytics.storage.store_access import StorePatience
 from dynatops.lake.store_urls import LakeError, parse_store_url
@@ -159,6 +160,21 @@ def test_files_are_packed_into_tasks() -> None:
     sizes = {"a": 10, "b": 10, "large": 500, "c": 1, "d": 1}
     assert packed(sizes, 100, 5) == [["a", "b"], ["large"], ["c", "d"]]
     assert packed({}, 100, 5) == []
+
+
+def test_what_is_a_small_lake(tmp_path: Path) -> None:
+    (tmp_path / "publications").mkdir()
+    (tmp_path / "publications" / "a.parquet").write_bytes(bytes(600))
+    (tmp_path / "b.parquet").write_bytes(bytes(400))
+    assert is_small_folder(str(tmp_path), 1_000)
+    assert is_small_folder(f"file://{tmp_path}", 1_000)
+    assert not is_small_folder(str(tmp_path), 999)
+    # Nobody asks a store before Spark is there.
+    assert not is_small_folder("s3://bucket/lake", 1_000)
+    assert not is_small_folder("nonsense://", 1_000)
+    first_compiler, _ = compilers("spark://host:1", is_small=False)
+    assert compilers("local[2]", is_small=True) == (first_compiler, first_compiler)
+    assert first_compiler not in compilers("local[2]", is_small=False)
 
 
 # ---- options in URLs -----------------------------------------------------------------------------
