@@ -20,7 +20,7 @@ from pyspark.sql import functions as fn
 
 from analytics.commits import Commit, Counts, TableProgress
 from analytics.executors import alive
-from analytics.job import Fold
+from analytics.job import Fold, RowSums
 from analytics.ledger import SEGMENTS_MAX, FileLedger
 from analytics.quarantine import FILE_COLUMN
 from analytics.run_context import JobContext
@@ -29,6 +29,9 @@ from analytics.session import divide_for
 from analytics.storage.storage import FoundFile, SparkError
 from analytics.transforms.validity import REASON, judged, time_us
 from dynatops.lake.fields import SUFFIX
+
+_COUNTS = ("rows", "bad", "dropped", "late")
+_SEEN = "seen_us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +153,36 @@ class TableIntake:
             return {}
         observation = Observation()
         rows = judged(self._lake.rows_of(paths, self._schema), self._fold.table, self._latest_us)
-        counts = _counts(self._fold, before)
-        counted = rows.observe(observation, *counts)
         executors = alive(self._spark)
-        self._output.save(self._fold.part(_used(counted, self._fold, before)), part)
+        self._output.save(_folded(rows, self._fold, before, observation), part)
         if executors <= alive(self._spark):
             return dict(observation.get)
         # What one had was read again, and observed again: rows are what they are, counts are not.
-        return rows.agg(*counts).collect()[0].asDict()
+        return rows.agg(*_counts(self._fold, before)).collect()[0].asDict()
+
+
+def _folded(
+    rows: DataFrame, fold: Fold, before: TableProgress, observation: Observation
+) -> DataFrame:
+    """The part of these rows; when it is computed, `observation` has counts of them."""
+    if isinstance(fold.part, RowSums):
+        return _summed(rows, fold, fold.part, before, observation)
+    counted = rows.observe(observation, *_counts(fold, before))
+    return fold.part(_used(counted, fold, before))
+
+
+def _summed(
+    rows: DataFrame, fold: Fold, part: RowSums, before: TableProgress, observation: Observation
+) -> DataFrame:
+    """Rows that do not count have no keys: they are counted together, and left out."""
+    is_good, is_dropped, _ = _kinds(fold, before)
+    columns = dict(part.columns())
+    columns |= {key: fn.when(is_good & ~is_dropped, columns[key]) for key in part.keys}
+    counts = _counts(fold, before)
+    sums = rows.withColumns(columns).groupBy(*part.keys).agg(*part.sums(), *counts)
+    of_all = [fn.coalesce(fn.sum(name), fn.lit(0)).alias(name) for name in _COUNTS]
+    counted = sums.observe(observation, *of_all, fn.max(_SEEN).alias(_SEEN))
+    return counted.filter(fn.col(part.keys[0]).isNotNull()).drop(*_COUNTS, _SEEN)
 
 
 def _used(rows: DataFrame, fold: Fold, before: TableProgress) -> DataFrame:
@@ -174,7 +199,7 @@ def _counts(fold: Fold, before: TableProgress) -> tuple[Column, ...]:
         fn.count_if(~is_good).alias("bad"),
         fn.count_if(is_dropped).alias("dropped"),
         fn.count_if(is_late & ~is_dropped).alias("late"),
-        fn.max(fn.when(is_good, time_us(fold.table))).alias("seen_us"),
+        fn.max(fn.when(is_good, time_us(fold.table))).alias(_SEEN),
     )
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from analytics.analytics_settings import late_setting, setting
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome, RowSums
 from analytics.schemas import DOUBLE, LONG, STRING, schema_of
 from analytics.transforms import rates
 from dynatops.lake.fields import PUBLICATIONS
@@ -36,6 +36,13 @@ class RatesSettings:
     late_s: float = late_setting(600.0)
     forget_rate: float = setting(
         1e-9, "Topics that are estimated below so many events/s are forgotten: state stays bounded."
+    )
+
+
+def block_events(period_s: float) -> RowSums:
+    """Rows of `publications` as BLOCK_EVENTS."""
+    return RowSums(
+        lambda: rates.row_columns(period_s), keys=rates.BLOCK_KEYS, sums=rates.block_sums
     )
 
 
@@ -72,7 +79,7 @@ def rates_job(settings: RatesSettings) -> Job:
             Fold(
                 PUBLICATIONS,
                 BLOCK_EVENTS,
-                lambda rows: rates.block_events(rows, settings.period_s),
+                block_events(settings.period_s),
                 settings.late_s,
                 period_us,
             ),

@@ -18,7 +18,7 @@ anything is exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import add
 
@@ -28,40 +28,45 @@ from pyspark.sql import functions as fn
 BLOCK_PERIODS = 12
 # Events of a block, by period.
 EVENT_COUNTS = tuple(f"events_{i:02}" for i in range(BLOCK_PERIODS))
-_KEYS = ("topic", "broker_id", "block")
+BLOCK_KEYS = ("topic", "broker_id", "block")
 # So many topics at brokers are sent to every task, some 100 MB; with more of them rows are sent to
 # where their sums are, and sorted: slower, in as little memory.
 _BROADCAST_SUMS_MAX = 1_000_000
 
 
-def block_events(publications: DataFrame, period_s: float) -> DataFrame:
-    """Rows of `publications` as BLOCK_EVENTS, summed.
+def row_columns(period_s: float) -> Mapping[str, Column]:
+    """Of rows of `publications`: the block that each belongs to, and its period's place in it.
 
     A window counts in the period in which it begins.
     """
     micros = fn.unix_micros("window_start")
-    period = fn.floor(micros / fn.lit(round(period_s * 1e6))).cast("long")
-    rows = publications.filter(fn.col("events") > 0).select(
-        "topic", "broker_id", period.alias("period"), "events"
-    )
-    place = fn.col("period") - fn.col("block") * BLOCK_PERIODS
-    return (
-        rows.withColumn("block", fn.floor(fn.col("period") / BLOCK_PERIODS))
-        .withColumn("place", place.cast("int"))
-        .groupBy(*_KEYS)
-        .agg(*(fn.sum(_where(fn.col("place") == i, fn.col("events"))).alias(n) for i, n in _each()))
-    )
+    period = fn.floor(micros / fn.lit(round(period_s * 1e6)))
+    block = fn.floor(period / BLOCK_PERIODS)
+    place = period - block * BLOCK_PERIODS
+    return {
+        # Nothing is not even a topic.
+        "topic": fn.when(fn.col("events") > 0, fn.col("topic")),
+        "broker_id": fn.col("broker_id"),
+        "block": block,
+        "place": place.cast("int"),
+    }
+
+
+def block_sums() -> Sequence[Column]:
+    """Of rows with a place in a block."""
+    events = fn.col("events")
+    return [fn.sum(_where(fn.col("place") == i, events)).alias(name) for i, name in _each()]
 
 
 def summed(blocks: DataFrame) -> DataFrame:
     """BLOCK_EVENTS with one row for each topic, broker and block."""
-    return blocks.groupBy(*_KEYS).agg(*(fn.sum(name).alias(name) for name in EVENT_COUNTS))
+    return blocks.groupBy(*BLOCK_KEYS).agg(*(fn.sum(name).alias(name) for name in EVENT_COUNTS))
 
 
 def since(blocks: DataFrame, first: int) -> DataFrame:
     """What BLOCK_EVENTS have of this period and later ones."""
     return blocks.filter((fn.col("block") + 1) * BLOCK_PERIODS > first).select(
-        *_KEYS, *(_where(_period(i) >= first, fn.col(name)).alias(name) for i, name in _each())
+        *BLOCK_KEYS, *(_where(_period(i) >= first, fn.col(name)).alias(name) for i, name in _each())
     )
 
 
@@ -72,7 +77,7 @@ def observed(blocks: DataFrame, *, alpha: float, period_s: float, until: int) ->
     for their common factor, `first` what the first of them does. Runs a job: it depends on how many
     topics and brokers there are.
     """
-    rows = _weighted(blocks, 1.0 - alpha, period_s, until).filter("first_period is not null")
+    rows = _weighted(blocks, 1.0 - alpha, period_s, until)
     sums = rows.groupBy("topic", "broker_id").agg(
         fn.sum("weighted").alias("weighted"), fn.min("first_period").alias("begun_in")
     )
@@ -90,30 +95,42 @@ def observed(blocks: DataFrame, *, alpha: float, period_s: float, until: int) ->
 
 
 def _weighted(blocks: DataFrame, keeps: float, period_s: float, until: int) -> DataFrame:
-    """Of each block, of its periods below `until`: what they add, the first, and what that adds."""
-    end = (fn.col("block") + 1) * BLOCK_PERIODS
-    # Of the last period of a block that is complete; those before it weigh a constant times that.
-    last = fn.pow(fn.lit(keeps), fn.lit(until) - end)
-    adds = [
-        fn.when(
-            (fn.col(name) > 0) & (_period(i) < until),
-            fn.col(name)
-            / fn.lit(period_s)
-            * fn.when(end <= until, last * keeps ** (BLOCK_PERIODS - 1 - i)).otherwise(
-                fn.pow(fn.lit(keeps), fn.lit(until - 1) - _period(i))
-            ),
-        )
-        for i, name in _each()
-    ]
-    total = reduce(add, (fn.coalesce(each, fn.lit(0.0)) for each in adds))
-    first = fn.coalesce(*(fn.when(each.isNotNull(), _period(i)) for i, each in enumerate(adds)))
+    """Of each block, of its periods below `until`: what they add, the first, and what that adds.
+
+    Weights within a block are constants, so that Spark's code for it stays small: what is longer
+    than 8,000 bytes the JVM never compiles, and that is ten times slower.
+    """
+    last, places = divmod(until, BLOCK_PERIODS)
+    # A block's last period weighs this, those before it a constant times that.
+    of_block = fn.pow(fn.lit(keeps), fn.lit(until) - (fn.col("block") + 1) * BLOCK_PERIODS)
+    inside = [keeps ** (BLOCK_PERIODS - 1 - i) / period_s for i in range(BLOCK_PERIODS)]
+    whole = _summed_up(blocks.filter(fn.col("block") < last), inside, of_block)
+    if not places:
+        return whole
+    so_far = [keeps ** (places - 1 - i) / period_s for i in range(places)]
+    begun = blocks.filter(fn.col("block") == last)
+    return whole.unionByName(_summed_up(begun, so_far, fn.lit(1.0)))
+
+
+def _summed_up(blocks: DataFrame, weights: Sequence[float], of_block: Column) -> DataFrame:
+    """By these weights of their first periods; without blocks that have nothing there."""
+    counts = [fn.col(name) for name in EVENT_COUNTS[: len(weights)]]
+    added = [count * fn.lit(weight) for count, weight in zip(counts, weights, strict=True)]
     return blocks.select(
         "topic",
         "broker_id",
-        total.alias("weighted"),
-        first.alias("first_period"),
-        fn.coalesce(*adds).alias("first"),
-    )
+        (reduce(add, added, fn.lit(0.0)) * of_block).alias("weighted"),
+        _first(counts, [_period(i) for i in range(len(counts))]).alias("first_period"),
+        (_first(counts, added) * of_block).alias("first"),
+    ).filter(fn.col("first_period").isNotNull())
+
+
+def _first(counts: Sequence[Column], values: Sequence[Column]) -> Column:
+    """The value beside the first count that there is."""
+    found = fn.lit(None)
+    for count, value in reversed(list(zip(counts, values, strict=True))):
+        found = fn.when(count > 0, value).otherwise(found)
+    return found
 
 
 def _each() -> Iterable[tuple[int, str]]:

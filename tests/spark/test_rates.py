@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from analytics.jobs.rates import BLOCK_EVENTS, TOPIC_RATES
+from analytics.jobs.rates import BLOCK_EVENTS, TOPIC_RATES, block_events
 from analytics.transforms.rates import (
     BLOCK_PERIODS,
     EVENT_COUNTS,
-    block_events,
     estimated,
     observed,
     of_topics,
@@ -69,7 +68,7 @@ def test_events_by_topic_broker_and_period(spark: SparkSession) -> None:
         (at(100.0), 1.0, "b1", "quake", 6, 60),
         (at(100.0), 1.0, "b0", "silent", 0, 0),
     ]
-    found = block_events(lake_frame(spark, PUBLICATIONS, rows), PERIOD_S)
+    found = block_events(PERIOD_S)(lake_frame(spark, PUBLICATIONS, rows))
     early, late = [0] * 10, [0] * 11
     expected = [
         ("quake", "b0", 0, *early, 7, 5),
@@ -185,7 +184,7 @@ def test_a_topic_with_half_of_all_rows_is_summed_before_it_is_sent(spark: SparkS
         "1L as events",
         "1L as bytes",
     )
-    events = block_events(rows.repartition(4), PERIOD_S)
+    events = block_events(PERIOD_S)(rows.repartition(4))
     found = observed(events, alpha=ALPHA, period_s=PERIOD_S, until=100_100)
     assert found.filter("topic = 'hot'").count() == 7
     # Sums before each exchange: what goes over it of the hot topic are brokers and blocks, once for
