@@ -12,6 +12,8 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 DAY_S = 86_400.0
+STORE_TIMEOUT_S = 30.0
+STORE_TRIES = 5
 
 
 class SettingsError(ValueError):
@@ -50,6 +52,17 @@ class RunSettings:
         1_000_000, "Entries of one table of advice; the least important are left out.", least=1
     )
     versions_kept: int = setting(2, "Versions of results that are kept.", least=1)
+    store_timeout_s: float = setting(
+        STORE_TIMEOUT_S,
+        "A store of objects that says nothing for so long is asked again. Hadoop's connectors have "
+        "settings of their own.",
+        above=True,
+    )
+    store_tries: int = setting(
+        STORE_TRIES,
+        "So many times; then the job fails, says what to do, and the next run goes on.",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

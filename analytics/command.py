@@ -224,9 +224,11 @@ def _runners(
     """Starts Spark; each runner opens lake and results anew, with the credentials of the day."""
     from analytics.executors import send_package
     from analytics.runner import Place, Runner
-    from analytics.session import start
+    from analytics.session import SMALL_BYTES, start
+    from analytics.storage.places import is_small_folder
 
-    spark = start(master, driver_memory=arguments.driver_memory, conf=conf)
+    is_small = not arguments.continuous and is_small_folder(arguments.lake, SMALL_BYTES)
+    spark = start(master, driver_memory=arguments.driver_memory, conf=conf, is_small=is_small)
     send_package(spark)
     progress.watch(spark.sparkContext.statusTracker())
     place = Place(

@@ -88,14 +88,26 @@ class Commit:
         return named | {self.state} if self.state else named
 
 
+class OvertakenError(AnalyticsError):
+    def __init__(self) -> None:
+        super().__init__("another run of this job is under way; nothing is lost")
+
+
 class CommitLog:
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
         self._folder = folder
+        # The newest that was read or made here.
+        self._seen = 0
 
     def latest(self) -> Commit:
-        numbers = self._numbers()
-        return self._read(numbers[-1]) if numbers else Commit()
+        self._seen = self._newest()
+        return self._read(self._seen) if self._seen else Commit()
+
+    def is_overtaken(self) -> bool:
+        """Whether another run went on from what was the latest here: it may have swept away what
+        that names."""
+        return self._newest() > self._seen
 
     def find(self, number: int) -> Commit | None:
         """One of the last; None if it was swept away, or never was."""
@@ -107,7 +119,8 @@ class CommitLog:
         try:
             self._storage.create(self._path(commit.number), json.dumps(asdict(commit), indent=1))
         except AlreadyThereError:
-            raise AnalyticsError("another run of this job is under way; nothing is lost") from None
+            raise OvertakenError from None
+        self._seen = commit.number
         return commit
 
     def sweep(self) -> None:
@@ -120,6 +133,9 @@ class CommitLog:
 
     def _path(self, number: int) -> str:
         return f"{self._folder}/{number:012}.json"
+
+    def _newest(self) -> int:
+        return max(self._numbers(), default=0)
 
     def _numbers(self) -> list[int]:
         names = self._storage.names(self._folder)

@@ -9,31 +9,29 @@ of objects, with Hadoop and without: nothing is asked of a store but to list, re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as fn
 
-from analytics.analytics_settings import RunSettings
-from analytics.commits import Commit, CommitLog, Counts, TableProgress
+from analytics.commits import Commit, Counts, TableProgress
 from analytics.executors import alive
-from analytics.job import Fold
+from analytics.job import Fold, RowSums
 from analytics.ledger import SEGMENTS_MAX, FileLedger
-from analytics.quarantine import FILE_COLUMN, Quarantine
+from analytics.quarantine import FILE_COLUMN
+from analytics.run_context import JobContext
 from analytics.schemas import lake_schema
 from analytics.session import divide_for
-from analytics.storage.storage import FoundFile, SparkError, Storage
+from analytics.storage.storage import FoundFile, SparkError
 from analytics.transforms.validity import REASON, judged, time_us
 from dynatops.lake.fields import SUFFIX
 
-# Called with the table, and what was taken in so far.
-Progress = Callable[[str, Counts], None]
-# Called with a name at every step that a crash may follow: tests cut jobs off there.
-Step = Callable[[str], None]
+_COUNTS = ("rows", "bad", "dropped", "late")
+_SEEN = "seen_us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +47,22 @@ class _Taken:
 class TableIntake:
     """Of one table, for one job."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        lake: Storage,
-        output: Storage,
-        fold: Fold,
-        log: CommitLog,
-        *,
-        folder: str,
-        quarantine: Quarantine,
-        settings: RunSettings,
-        now_us: int,
-        progress: Progress,
-        step: Step,
-    ) -> None:
-        """`folder` is the job's own: parts and ledgers are there."""
-        self._spark = spark
-        self._lake = lake
-        self._output = output
+    def __init__(self, job: JobContext, fold: Fold) -> None:
+        run = job.run
+        self._spark = run.spark
+        self._lake = run.lake
+        self._output = run.output
+        self._settings = run.settings
+        self._progress = run.progress
+        self._step = run.step
+        self._log = job.log
+        self._quarantine = job.quarantine
+        # The job's own: parts and ledgers are there.
+        self._folder = job.folder
         self._fold = fold
-        self._log = log
-        self._source = f"{lake.root}/{fold.table.name}"
+        self._source = f"{run.lake.root}/{fold.table.name}"
         self._schema = lake_schema(fold.table)
-        self._folder = folder
-        self._quarantine = quarantine
-        self._settings = settings
-        self._latest_us = now_us + round(settings.future_s * 1e6)
-        self._progress = progress
-        self._step = step
+        self._latest_us = round((run.now_s() + run.settings.future_s) * 1e6)
 
     def run(self, commit: Commit) -> Commit:
         """Take in everything that is there; the last commit."""
@@ -168,14 +153,36 @@ class TableIntake:
             return {}
         observation = Observation()
         rows = judged(self._lake.rows_of(paths, self._schema), self._fold.table, self._latest_us)
-        counts = _counts(self._fold, before)
-        counted = rows.observe(observation, *counts)
         executors = alive(self._spark)
-        self._output.save(self._fold.part(_used(counted, self._fold, before)), part)
+        self._output.save(_folded(rows, self._fold, before, observation), part)
         if executors <= alive(self._spark):
             return dict(observation.get)
         # What one had was read again, and observed again: rows are what they are, counts are not.
-        return rows.agg(*counts).collect()[0].asDict()
+        return rows.agg(*_counts(self._fold, before)).collect()[0].asDict()
+
+
+def _folded(
+    rows: DataFrame, fold: Fold, before: TableProgress, observation: Observation
+) -> DataFrame:
+    """The part of these rows; when it is computed, `observation` has counts of them."""
+    if isinstance(fold.part, RowSums):
+        return _summed(rows, fold, fold.part, before, observation)
+    counted = rows.observe(observation, *_counts(fold, before))
+    return fold.part(_used(counted, fold, before))
+
+
+def _summed(
+    rows: DataFrame, fold: Fold, part: RowSums, before: TableProgress, observation: Observation
+) -> DataFrame:
+    """Rows that do not count have no keys: they are counted together, and left out."""
+    is_good, is_dropped, _ = _kinds(fold, before)
+    columns = dict(part.columns())
+    columns |= {key: fn.when(is_good & ~is_dropped, columns[key]) for key in part.keys}
+    counts = _counts(fold, before)
+    sums = rows.withColumns(columns).groupBy(*part.keys).agg(*part.sums(), *counts)
+    of_all = [fn.coalesce(fn.sum(name), fn.lit(0)).alias(name) for name in _COUNTS]
+    counted = sums.observe(observation, *of_all, fn.max(_SEEN).alias(_SEEN))
+    return counted.filter(fn.col(part.keys[0]).isNotNull()).drop(*_COUNTS, _SEEN)
 
 
 def _used(rows: DataFrame, fold: Fold, before: TableProgress) -> DataFrame:
@@ -192,7 +199,7 @@ def _counts(fold: Fold, before: TableProgress) -> tuple[Column, ...]:
         fn.count_if(~is_good).alias("bad"),
         fn.count_if(is_dropped).alias("dropped"),
         fn.count_if(is_late & ~is_dropped).alias("late"),
-        fn.max(fn.when(is_good, time_us(fold.table))).alias("seen_us"),
+        fn.max(fn.when(is_good, time_us(fold.table))).alias(_SEEN),
     )
 
 

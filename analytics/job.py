@@ -12,11 +12,12 @@ these only say what is to be computed; `runner` computes it, and writes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from dynatops.lake.fields import Table
@@ -26,12 +27,30 @@ Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True, slots=True)
+class RowSums:
+    """Rows of a table that are summed up when they are taken in; those without keys are left out.
+
+    What is counted of rows is then counted with their sums: row by row that costs as much as to
+    read them.
+    """
+
+    # By name: of a row, keys and what is summed up.
+    columns: Callable[[], Mapping[str, Column]]
+    keys: tuple[str, ...]
+    sums: Callable[[], Sequence[Column]]
+
+    def __call__(self, rows: DataFrame) -> DataFrame:
+        keyed = rows.withColumns(dict(self.columns())).filter(fn.col(self.keys[0]).isNotNull())
+        return keyed.groupBy(*self.keys).agg(*self.sums())
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """How a table of the lake is taken in."""
 
     table: Table
     schema: StructType
-    part: Callable[[DataFrame], DataFrame]
+    part: Callable[[DataFrame], DataFrame] | RowSums
     # Rows may come so long after newer ones.
     late_s: float
     # What is closed ends at a multiple of this.

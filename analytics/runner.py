@@ -22,17 +22,18 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from analytics.analytics_settings import AnalyticsSettings
-from analytics.commits import Commit, CommitLog, Counts, TableProgress
+from analytics.commits import Commit, Counts, OvertakenError, TableProgress
 from analytics.errors import AnalyticsError
 from analytics.executors import check_executors
-from analytics.intake import Progress, Step, TableIntake
+from analytics.intake import TableIntake
 from analytics.job import Clock, Fold, Frames, Intake, Job, JobOutcome, UsedResult
 from analytics.publishing import Published, publish
-from analytics.quarantine import Quarantine
+from analytics.run_context import JobContext, Progress, RunContext, Step
 from analytics.schemas import lake_schema
 from analytics.session import divide_for
-from analytics.storage.opening import open_storage
-from analytics.storage.storage import SparkError, Storage, read_text, write_text
+from analytics.storage.opening import open_lake_and_output
+from analytics.storage.storage import SparkError, read_text, write_text
+from analytics.storage.store_access import StorePatience
 from dynatops.lake.fields import SUFFIX
 
 # A machine that is lost takes along what Spark had only there; from the last commit on it is the
@@ -80,15 +81,22 @@ class Runner:
         step: Step = lambda name: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
+        patience = StorePatience(settings.run.store_timeout_s, settings.run.store_tries)
+        lake, output = open_lake_and_output(spark, place.lake, place.output, patience)
+        self._run = RunContext(
+            spark=spark,
+            lake=lake,
+            output=output,
+            settings=settings.run,
+            now_s=now_s,
+            progress=progress,
+            step=step,
+        )
         self._spark = spark
-        self._lake: Storage = open_storage(spark, place.lake, for_results=False)
-        self._output: Storage = open_storage(spark, place.output, for_results=True)
+        self._lake = lake
+        self._output = output
         self._redis = place.redis
         self._redis_password_file = place.redis_password_file
-        self._settings = settings
-        self._progress = progress
-        self._step = step
-        self._now_s = now_s
 
     def check(self) -> None:
         """Before any job: that machines of a cluster have what they need."""
@@ -101,15 +109,21 @@ class Runner:
                 f"there is no lake at {self._lake.root}: is that where brokers write to (--lake), "
                 "and have they written anything yet (every lake.file_age_max_s)?"
             )
-        log = CommitLog(self._output, f"{self._folder(job)}/commits")
-        commit = self._take_in(job, log.latest(), log)
-        counts = commit.counts
+        context = JobContext(self._run, job.name)
         rows_out: Mapping[str, int] = {}
-        is_new = counts.files > 0
-        if is_new:
-            commit, rows_out = self._finish_whatever_is_lost(job, commit, log)
-        published = self._advise(job, commit, log)
-        self._sweep(job, commit, log)
+        try:
+            commit = self._take_in(job, context)
+            counts = commit.counts
+            is_new = counts.files > 0
+            if is_new:
+                commit, rows_out = self._finish_whatever_is_lost(job, commit, context)
+        except (*SparkError, OSError) as error:
+            # What is missing then is what the other run had no more use for.
+            if context.log.is_overtaken():
+                raise OvertakenError from error
+            raise
+        published = self._advise(job, commit, context)
+        self._sweep(job, commit, context)
         return Summary(
             job=job.name,
             new=is_new or published is not None,
@@ -122,44 +136,34 @@ class Runner:
 
     def results(self, job: Job, version: str) -> Frames:
         """The results of a version, as they were written."""
+        context = JobContext(self._run, job.name)
         return {
-            name: self._output.saved([self._result(job, name, version)])
-            for name in job.kind.results
+            name: self._output.saved([_result(context, name, version)]) for name in job.kind.results
         }
 
     # ---- the steps ------------------------------------------------------------------------------
 
-    def _take_in(self, job: Job, commit: Commit, log: CommitLog) -> Commit:
+    def _take_in(self, job: Job, context: JobContext) -> Commit:
+        commit = context.log.latest()
         for fold in job.folds:
-            intake = TableIntake(
-                self._spark,
-                self._lake,
-                self._output,
-                fold,
-                log,
-                folder=self._folder(job),
-                quarantine=self._quarantine(job),
-                settings=self._settings.run,
-                now_us=round(self._now_s() * 1e6),
-                progress=self._progress,
-                step=self._step,
-            )
-            commit = intake.run(commit)
+            commit = TableIntake(context, fold).run(commit)
         return commit
 
     def _finish_whatever_is_lost(
-        self, job: Job, commit: Commit, log: CommitLog
+        self, job: Job, commit: Commit, context: JobContext
     ) -> tuple[Commit, Mapping[str, int]]:
         for _ in range(_ATTEMPTS - 1):
             try:
-                return self._finish(job, commit, log)
+                return self._finish(job, commit, context)
             except SparkError as error:
                 if not any(text in str(error) for text in _LOST):
                     raise
                 self._spark.catalog.clearCache()
-        return self._finish(job, commit, log)
+        return self._finish(job, commit, context)
 
-    def _finish(self, job: Job, commit: Commit, log: CommitLog) -> tuple[Commit, Mapping[str, int]]:
+    def _finish(
+        self, job: Job, commit: Commit, context: JobContext
+    ) -> tuple[Commit, Mapping[str, int]]:
         """Parts and state become a new state and results, and the clock moves on.
 
         The commit, and how many rows results have.
@@ -174,10 +178,10 @@ class Runner:
             name: self._read((f"{commit.state}/{name}",) if commit.state else (), schema)
             for name, schema in job.state.items()
         }
-        folder = f"{self._folder(job)}/states/{commit.number + 1:012}-{uuid4().hex[:12]}"
+        folder = f"{context.folder}/states/{commit.number + 1:012}-{uuid4().hex[:12]}"
         for name, frame in job.settle(Intake(parts, former, clocks)).items():
             self._output.save(frame, f"{folder}/{name}")
-        self._step("state")
+        self._run.step("state")
         number = commit.number + 1
         version = f"{number}-{uuid4().hex[:8]}"
         state = {
@@ -188,39 +192,39 @@ class Runner:
         for name, frame in job.results(outcome).items():
             written = Observation()
             counted = frame.observe(written, fn.count(fn.lit(1)).alias("rows"))
-            self._output.save(counted, self._result(job, name, version))
+            self._output.save(counted, _result(context, name, version))
             rows_out[name] = written.get["rows"]
         self._spark.catalog.clearCache()
-        self._step("results")
+        self._run.step("results")
         tables = {name: _settled(commit.progress(name), clock) for name, clock in clocks.items()}
-        finished = log.append(
+        finished = context.log.append(
             replace(
                 commit,
                 tables=tables,
                 counts=Counts(),
                 state=folder,
                 version=number,
-                results=(version, *commit.results[: self._settings.run.versions_kept - 1]),
+                results=(version, *commit.results[: self._run.settings.versions_kept - 1]),
                 quarantined="",
             )
         )
-        self._step("finish")
+        self._run.step("finish")
         return finished, rows_out
 
-    def _advise(self, job: Job, commit: Commit, log: CommitLog) -> Published | None:
+    def _advise(self, job: Job, commit: Commit, context: JobContext) -> Published | None:
         """Point at the newest results; advise, if that was not done."""
         if not commit.version:
             return None
         version = commit.results[0]
-        latest = f"{self._output.root}/{job.name}/latest.json"
+        latest = f"{context.results_folder}/latest.json"
         known = json.loads(read_text(self._output, latest)) if self._output.exists(latest) else {}
         if known.get("version") != version:
-            if log.latest().version != commit.version:
+            if context.log.latest().version != commit.version:
                 # Another run was quicker, and has newer ones.
                 return None
             known = {"version": version, "advised": ""}
             write_text(self._output, latest, json.dumps(known))
-            self._step("latest")
+            self._run.step("latest")
         if not self._redis or known.get("advised"):
             return None
         clocks = {fold.table.name: clock_of(fold, commit) for fold in job.folds}
@@ -228,27 +232,27 @@ class Runner:
         published = publish(
             advice,
             self._redis,
-            self._settings.run,
+            self._run.settings,
             commit.version,
             password_file=self._redis_password_file,
         )
-        self._step("advice")
+        self._run.step("advice")
         write_text(self._output, latest, json.dumps({**known, "advised": published.version}))
         return published
 
-    def _sweep(self, job: Job, commit: Commit, log: CommitLog) -> None:
+    def _sweep(self, job: Job, commit: Commit, context: JobContext) -> None:
         """Remove what no commit names: old states and parts, and what crashes have left.
 
         What has the number of a commit that is still to come is another run's, perhaps.
         """
         for kind in ("parts", "states", "taken"):
-            folder = f"{self._folder(job)}/{kind}"
+            folder = f"{context.folder}/{kind}"
             for name in self._output.names(folder):
                 path = f"{folder}/{name}"
                 if int(name.partition("-")[0]) <= commit.number and path not in commit.folders:
                     self._output.delete(path)
         for table in job.kind.results:
-            folder = f"{self._output.root}/{job.name}/{table}"
+            folder = f"{context.results_folder}/{table}"
             for name in self._output.names(folder):
                 version = name.removeprefix(_VERSION)
                 number = int(version.partition("-")[0])
@@ -256,22 +260,13 @@ class Runner:
                     self._output.delete(f"{folder}/{name}")
 
         def quarantined_by(number: int) -> str | None:
-            found = log.find(number)
+            found = context.log.find(number)
             return found.quarantined if found else None
 
-        self._quarantine(job).sweep(commit.number, quarantined_by)
-        log.sweep()
+        context.quarantine.sweep(commit.number, quarantined_by)
+        context.log.sweep()
 
     # ---- where things are -----------------------------------------------------------------------
-
-    def _folder(self, job: Job) -> str:
-        return f"{self._output.root}/state/{job.name}"
-
-    def _quarantine(self, job: Job) -> Quarantine:
-        return Quarantine(self._lake, self._output, f"{self._output.root}/quarantine/{job.name}")
-
-    def _result(self, job: Job, table: str, version: str) -> str:
-        return f"{self._output.root}/{job.name}/{table}/{_VERSION}{version}"
 
     def _read(self, folders: tuple[str, ...], schema: StructType) -> DataFrame:
         return self._output.saved(folders, schema) if folders else self._nothing(schema)
@@ -291,12 +286,12 @@ class Runner:
         return {name: self._newest(used) for name, used in job.kind.uses.items()}
 
     def _newest(self, used: UsedResult) -> DataFrame | None:
-        folder = f"{self._output.root}/{used.job}"
-        latest = f"{folder}/latest.json"
+        context = JobContext(self._run, used.job)
+        latest = f"{context.results_folder}/latest.json"
         if not self._output.exists(latest):
             return None
         version = json.loads(read_text(self._output, latest))["version"]
-        return self._read((f"{folder}/{used.table}/{_VERSION}{version}",), used.schema)
+        return self._read((_result(context, used.table, version),), used.schema)
 
     def explained(self, job: Job) -> str:
         """The plans: how rows are taken in, and how they become state. Nothing is run."""
@@ -309,13 +304,17 @@ class Runner:
             plans += [f"== {job.name}: rows of {fold.table.name} become a part =="]
             plans += [_plan(fold.part(rows))]
             parts[fold.table.name] = self._spark.createDataFrame([], fold.schema)
-        now_us = round(self._now_s() * 1e6)
+        now_us = round(self._run.now_s() * 1e6)
         clocks = {fold.table.name: Clock(None, now_us, now_us) for fold in job.folds}
         empty = {n: self._spark.createDataFrame([], schema) for n, schema in job.state.items()}
         for name, frame in job.settle(Intake(parts, empty, clocks)).items():
             plans += [f"== {job.name}: parts become the state {name!r} ==", _plan(frame)]
         self._spark.catalog.clearCache()
         return "\n".join(plans)
+
+
+def _result(context: JobContext, table: str, version: str) -> str:
+    return f"{context.results_folder}/{table}/{_VERSION}{version}"
 
 
 def _plan(frame: DataFrame) -> str:

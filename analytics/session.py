@@ -38,8 +38,11 @@ _ROWS_COMPILER = (
     "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 "
     "-XX:Tier4CompileThreshold=1500000 -XX:Tier4BackEdgeThreshold=4000000"
 )
-# A driver of a cluster sees no rows: it plans, each plan once.
-_PLANS_COMPILER = "-XX:TieredStopAtLevel=1"
+# Plans are made once each, and rows of a small lake are read before that second is over: the first
+# compiler alone, whose code then need not be counted for the second, either.
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
+# A lake is small that is read in some seconds: a million or two of rows.
+SMALL_BYTES = 16_000_000
 _PYTHON = "spark.pyspark.python"
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
 
@@ -48,12 +51,23 @@ def is_local(master: str | None) -> bool:
     return master is not None and master.startswith("local")
 
 
+def compilers(master: str | None, *, is_small: bool) -> tuple[str, str]:
+    """Options of the JVM for driver and executors. A driver of a cluster sees no rows: it plans."""
+    of_rows = _FIRST_COMPILER if is_small else _ROWS_COMPILER
+    return of_rows if is_local(master) else _FIRST_COMPILER, of_rows
+
+
 def start(
-    master: str | None, *, driver_memory: str = "", conf: Mapping[str, str] | None = None
+    master: str | None,
+    *,
+    driver_memory: str = "",
+    conf: Mapping[str, str] | None = None,
+    is_small: bool = False,
 ) -> SparkSession:
     """A session; `master` None leaves that to `spark-submit`. What it was given before stays.
 
-    `conf` are settings of Spark's, before which ours give way.
+    `conf` are settings of Spark's, before which ours give way. `is_small` says that there is little
+    to read, once.
     """
     wanted = dict(conf or {})
     _choose_python(master, wanted)
@@ -72,12 +86,10 @@ def start(
     # What goes wrong comes as an exception; the log would repeat it for every task.
     builder = builder.config("spark.log.level", "FATAL")
     log_options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    of_driver, of_executors = compilers(master, is_small=is_small)
     for name, options in (
-        (
-            _DRIVER_OPTIONS,
-            f"{log_options} {_ROWS_COMPILER if is_local(master) else _PLANS_COMPILER}",
-        ),
-        (_EXECUTOR_OPTIONS, _ROWS_COMPILER),
+        (_DRIVER_OPTIONS, f"{log_options} {of_driver}"),
+        (_EXECUTOR_OPTIONS, of_executors),
     ):
         wanted[name] = f"{options} {wanted.get(name, '')}".strip()
     builder = (

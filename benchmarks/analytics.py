@@ -1,6 +1,7 @@
 """How fast the analytics jobs are on two cores, how they grow, and DuckDB beside them.
 
     python -m benchmarks.analytics [--json] [--scale X] [--folder DIR] [--jobs all,rates,...]
+        [--masters local[2],cluster] [--once]
 
 Lakes are made up, once and twice as large: 100 million rows of publications for `rates`, 20 million
 of subscriptions and 1,000 brokers for `selection`, 20 million sessions at as many for `mobility`.
@@ -12,6 +13,8 @@ time that of all of them, with the start of Spark: it says more where others wor
 too. `all` is all jobs one after the other on a small lake, with the start of Spark: 2,000 users and
 a day. DuckDB computes the estimates of `rates` from the same files with two threads: the reference
 of what one machine can do, without increments, quarantine or late rows. All must come to the same.
+Beside that stands what Spark itself costs on each master (`spark_costs`): to read what sums need,
+and plain sums of it, by topic and broker, and by period as well.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from typing import Any
 import duckdb
 
 from analytics.jobs.rates import RatesSettings
+from benchmarks.spark_costs import QUESTIONS
 from dynatops.lake.files import Lake
 from dynatops.local.made_up_lake.generate import generate
 from dynatops.local.made_up_lake.world import LakeSpec
@@ -119,15 +123,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="times the sizes")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where lakes are made")
     parser.add_argument("--jobs", default=_EVERY_CASE, metavar="NAMES")
+    parser.add_argument("--masters", default=f"{LOCAL},{CLUSTER}", metavar="NAMES")
+    parser.add_argument("--once", action="store_true", help="not twice as much as well")
     arguments = parser.parse_args(argv)
     wanted = set(arguments.jobs.split(","))
+    times = TIMES[:1] if arguments.once else TIMES
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        with _masters(folder / "cluster") as masters:
+        with _masters(folder / "cluster", arguments.masters.split(",")) as masters:
             measured = []
             for case in CASES:
                 if case.job in wanted:
-                    measured.append(measure(case, arguments.scale, folder / case.job, masters))
+                    place = folder / case.job
+                    measured.append(measure(case, arguments.scale, place, masters, times))
                     if not arguments.json:
                         print(_sentence(measured[-1]), flush=True)
             small = measure_all(folder / ALL, masters) if ALL in wanted else None
@@ -135,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{entry['job']} on {master}"
         for entry in measured
         for master, run in entry["masters"].items()
-        if run["ratio"] > RATIO_MAX
+        if run.get("ratio", 0.0) > RATIO_MAX
     ]
     if small is not None:
         missed += _missed_by_all(small)
@@ -153,7 +161,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _masters(folder: Path) -> Iterator[tuple[Master, ...]]:
+def _masters(folder: Path, wanted: Sequence[str]) -> Iterator[tuple[Master, ...]]:
+    if unknown := set(wanted) - {LOCAL, CLUSTER}:
+        raise SystemExit(f"there is no {unknown.pop()}: {LOCAL}, {CLUSTER}")
+    local = (Master(LOCAL, LOCAL),) if LOCAL in wanted else ()
+    if CLUSTER not in wanted:
+        yield local
+        return
     with spark_cluster(folder, workers=CORES, memory=EXECUTOR_MEMORY) as cluster:
         told = {
             "spark.pyspark.python": sys.executable,
@@ -164,31 +178,36 @@ def _masters(folder: Path) -> Iterator[tuple[Master, ...]]:
         }
         options = tuple(part for pair in told.items() for part in ("--conf", "=".join(pair)))
         workers = tuple(worker.pid for worker in cluster.workers)
-        yield Master(LOCAL, LOCAL), Master(CLUSTER, cluster.url, options, workers)
+        yield (*local, Master(CLUSTER, cluster.url, options, workers))
 
 
 def measure(
-    case: AnalyticsCase, scale: float, folder: Path, masters: Sequence[Master]
+    case: AnalyticsCase,
+    scale: float,
+    folder: Path,
+    masters: Sequence[Master],
+    times: Sequence[int],
 ) -> dict[str, Any]:
-    once, twice = (_measure_one(case, scale, times, folder, masters) for times in TIMES)
-    entry: dict[str, Any] = {"job": case.job, "rows": once["rows"], "twice_rows": twice["rows"]}
-    more = twice["rows"] / once["rows"] / 2
-    entry["masters"] = {
-        name: {
-            **run,
-            "rows_per_s": round(once["rows"] / run["seconds"]),
-            "twice_seconds": twice["masters"][name]["seconds"],
-            "twice_memory_mb": twice["masters"][name]["memory_mb"],
-            "twice_cpu_s": twice["masters"][name]["cpu_s"],
-            "ratio": round(twice["masters"][name]["seconds"] / run["seconds"] / more, 3),
-        }
-        for name, run in once["masters"].items()
-    }
-    if case.job == "rates":
-        entry["duckdb_seconds"] = once["duckdb_seconds"]
-        for run in entry["masters"].values():
+    once, *twice = (_measure_one(case, scale, n, folder, masters) for n in times)
+    entry: dict[str, Any] = {"job": case.job, "rows": once["rows"], "masters": once["masters"]}
+    for run in entry["masters"].values():
+        run["rows_per_s"] = round(once["rows"] / run["seconds"])
+        if "duckdb_seconds" in once:
             run["times_duckdb"] = round(run["seconds"] / once["duckdb_seconds"], 2)
+    if "duckdb_seconds" in once:
+        entry["duckdb_seconds"] = once["duckdb_seconds"]
+    for more in twice:
+        entry["twice_rows"] = more["rows"]
+        times_twice = more["rows"] / once["rows"] / 2
+        for name, run in entry["masters"].items():
+            run.update(_compared(run, more["masters"][name], times_twice))
     return entry
+
+
+def _compared(run: Mapping[str, Any], twice: Mapping[str, Any], more: float) -> dict[str, Any]:
+    """With a run of about twice as many rows; exactly, `more` times that."""
+    told = {f"twice_{name}": twice[name] for name in ("seconds", "memory_mb", "cpu_s")}
+    return {**told, "ratio": round(twice["seconds"] / run["seconds"] / more, 3)}
 
 
 def _measure_one(
@@ -211,9 +230,13 @@ def _measure_one(
         rows_out.append(summary["rows_out"])
         _say(f"{case.job} on {master.name}: {summary['seconds']:.1f} s, {used}")
         run["masters"][master.name] = {"seconds": summary["seconds"], **used}
-        if case.job == "rates" and times == 1 and "duckdb_seconds" not in run:
-            run["duckdb_seconds"] = _rates_by_duckdb(lake, output, folder)
-            _say(f"DuckDB: {run['duckdb_seconds']:.1f} s")
+        if case.job == "rates" and times == 1:
+            if "duckdb_seconds" not in run:
+                run["duckdb_seconds"] = _rates_by_duckdb(lake, output, folder)
+                _say(f"DuckDB: {run['duckdb_seconds']:.1f} s")
+            costs = {question: _cost_of_spark(question, lake, master) for question in QUESTIONS}
+            run["masters"][master.name]["spark_seconds"] = costs
+            _say(f"Spark alone on {master.name}: {costs}")
     if any(rows != rows_out[0] for rows in rows_out):
         raise SystemExit(f"{case.job}: results differ by where it ran: {rows_out}")
     shutil.rmtree(folder)
@@ -270,6 +293,16 @@ def _run(
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {said}")
     summaries: list[dict[str, Any]] = json.loads(said)["jobs"]
     return summaries, watch.used()
+
+
+def _cost_of_spark(question: str, lake: Path, master: Master) -> float:
+    """Seconds."""
+    command = [
+        *(sys.executable, "-m", "benchmarks.spark_costs", question, str(lake)),
+        *("--master", master.url, "--driver-memory", DRIVER_MEMORY, *master.options),
+    ]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603
+    return float(json.loads(said.stdout)["seconds"])
 
 
 class _MemoryWatch(threading.Thread):
@@ -391,21 +424,42 @@ def _estimates(keys: str, until: int, settings: RatesSettings, path: Path) -> st
 
 
 def _sentence(entry: Mapping[str, Any]) -> str:
-    lines = []
-    for name, run in entry["masters"].items():
-        text = (
-            f"{entry['job']} on {name}: {entry['rows']:,} rows in {run['seconds']:.1f} s, "
-            f"{run['rows_per_s']:,} a second; {entry['twice_rows']:,} in "
-            f"{run['twice_seconds']:.1f} s, {run['ratio']:.2f} times as long for twice as many; "
-            f"MB: {run['memory_mb']}, {run['twice_memory_mb']}; "
-            f"processor {run['cpu_s']:.0f} s, {run['twice_cpu_s']:.0f} s"
+    return "\n".join(
+        part
+        for name, run in entry["masters"].items()
+        for part in (_speed(entry, name, run), _beside(entry, name, run))
+        if part
+    )
+
+
+def _speed(entry: Mapping[str, Any], name: str, run: Mapping[str, Any]) -> str:
+    text = (
+        f"{entry['job']} on {name}: {entry['rows']:,} rows in {run['seconds']:.1f} s, "
+        f"{run['rows_per_s']:,} a second; processor {run['cpu_s']:.0f} s; MB: {run['memory_mb']}"
+    )
+    if "ratio" in run:
+        text += (
+            f"; {entry['twice_rows']:,} in {run['twice_seconds']:.1f} s, {run['ratio']:.2f} times "
+            f"as long for twice as many; processor {run['twice_cpu_s']:.0f} s; "
+            f"MB: {run['twice_memory_mb']}"
         )
-        if "times_duckdb" in run:
-            text += (
-                f"; DuckDB {entry['duckdb_seconds']:.1f} s: {run['times_duckdb']:.2f} times that"
-            )
-        lines.append(text)
-    return "\n".join(lines)
+    return text
+
+
+def _beside(entry: Mapping[str, Any], name: str, run: Mapping[str, Any]) -> str:
+    """What the job costs, beside what others take to do less."""
+    if "times_duckdb" not in run:
+        return ""
+    duckdb_s, alone = entry["duckdb_seconds"], run["spark_seconds"]
+    told = {
+        "DuckDB": duckdb_s,
+        "Spark reads": alone["read"],
+        "Spark sums by topic and broker": alone["sum"],
+        "Spark sums by period": alone["periods"],
+        "rates": run["seconds"],
+    }
+    lines = ", ".join(f"{what} {s:.1f} s ({s / duckdb_s:.2f})" for what, s in told.items())
+    return f"on {name}, and how many times DuckDB's time that is: {lines}"
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,7 @@ long on large networks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -181,6 +182,8 @@ class AdviceStatus:
     computed_s: float
     # By table.
     entries: Mapping[str, int] = field(default_factory=dict)
+    # When Redis forgets it; infinite, if it never does.
+    expires_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

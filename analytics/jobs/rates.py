@@ -9,13 +9,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from analytics.analytics_settings import late_setting, setting
-from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome
+from analytics.job import Advice, Clock, Fold, Frames, Intake, Job, JobKind, JobOutcome, RowSums
 from analytics.schemas import DOUBLE, LONG, STRING, schema_of
 from analytics.transforms import rates
 from dynatops.lake.fields import PUBLICATIONS
 
-# Events of a topic at a broker in a period that may still get more.
-PERIOD_EVENTS = schema_of(topic=STRING, broker_id=STRING, period=LONG, events=LONG)
+# Events of a topic at a broker, by period, of some periods in a row.
+BLOCK_EVENTS = schema_of(
+    topic=STRING, broker_id=STRING, block=LONG, **dict.fromkeys(rates.EVENT_COUNTS, LONG)
+)
 TOPIC_RATES = schema_of(topic=STRING, rate=DOUBLE)
 BROKER_RATES = schema_of(topic=STRING, broker_id=STRING, rate=DOUBLE)
 
@@ -37,19 +39,25 @@ class RatesSettings:
     )
 
 
+def block_events(period_s: float) -> RowSums:
+    """Rows of `publications` as BLOCK_EVENTS."""
+    return RowSums(
+        lambda: rates.row_columns(period_s), keys=rates.BLOCK_KEYS, sums=rates.block_sums
+    )
+
+
 def rates_job(settings: RatesSettings) -> Job:
     period_us = round(settings.period_s * 1e6)
 
     def settle(intake: Intake) -> Frames:
         clock = intake.clocks[PUBLICATIONS.name]
-        events = intake.state["open"].unionByName(intake.parts[PUBLICATIONS.name])
+        blocks = intake.state["open"].unionByName(intake.parts[PUBLICATIONS.name])
         if clock.closed_us is None:
-            return {**intake.state, "open": rates.summed(events)}
+            return {**intake.state, "open": rates.summed(blocks)}
         until = clock.closed_us // period_us
         before = clock.before_us // period_us if clock.before_us is not None else until
-        complete = events.filter(fn.col("period") < until)
         sums = rates.observed(
-            complete, alpha=settings.alpha, period_s=settings.period_s, until=until
+            blocks, alpha=settings.alpha, period_s=settings.period_s, until=until
         ).persist()
 
         def filtered(observed: DataFrame, state: str, *keys: str) -> DataFrame:
@@ -60,7 +68,7 @@ def rates_job(settings: RatesSettings) -> Job:
             return estimates.filter(fn.col("rate") >= settings.forget_rate)
 
         return {
-            "open": rates.summed(events.filter(fn.col("period") >= until)),
+            "open": rates.summed(rates.since(blocks, until)),
             "topics": filtered(rates.of_topics(sums), "topics", "topic"),
             "brokers": filtered(sums, "brokers", "topic", "broker_id"),
         }
@@ -70,14 +78,14 @@ def rates_job(settings: RatesSettings) -> Job:
         folds=(
             Fold(
                 PUBLICATIONS,
-                PERIOD_EVENTS,
-                lambda rows: rates.period_events(rows, settings.period_s),
+                BLOCK_EVENTS,
+                block_events(settings.period_s),
                 settings.late_s,
                 period_us,
             ),
         ),
         state={
-            "open": PERIOD_EVENTS,
+            "open": BLOCK_EVENTS,
             "topics": TOPIC_RATES,
             "brokers": BROKER_RATES,
         },

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyarrow import fs as pafs
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from analytics.errors import AnalyticsError
 from analytics.storage import parquet_source
@@ -29,7 +29,8 @@ from analytics.storage.storage import (
     packed,
     read_text,
 )
-from analytics.storage.store_access import StoreAccess
+from analytics.storage.store_access import StoreAccess, StorePatience
+from dynatops.lake.store_urls import S3, StoreUrl
 from dynatops.lake.stores import s3_endpoint, s3_region
 
 # A task reads about so much, and to open a file takes as long as to read so much.
@@ -39,18 +40,18 @@ _OPEN_BYTES = 1 << 20
 _CONDITION_PROBE = "_conditional"
 # How a machine came to its credentials by its role, as botocore calls it: those are its own.
 _OWN_CREDENTIALS = ("iam-role", "container-role", "assume-role-with-web-identity")
-_CONFLICT, _ATTEMPTS = "ConditionalRequestConflict", 5
+_CONFLICT, _CONFLICTS_MAX = "ConditionalRequestConflict", 5
 
 
 class ArrowStorage:
     """Paths are URLs."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self.root = root
+    def __init__(self, spark: SparkSession, url: StoreUrl, patience: StorePatience) -> None:
+        self.root = str(url)
         self._spark = spark
-        self._scheme = root.partition("://")[0]
-        self._bucket = S3Bucket(root) if self._scheme == "s3" else None
-        self._access = self._bucket.access if self._bucket else StoreAccess(self._scheme, {})
+        self._scheme = url.scheme
+        self._bucket = S3Bucket(url, patience) if url.scheme == S3 else None
+        self._access = self._bucket.access if self._bucket else _gcs_access(url, patience)
         self._filesystem = self._access.filesystem()
         # As they were listed: tasks get about as much as each other.
         self._sizes: dict[str, int] = {}
@@ -146,7 +147,8 @@ class ArrowStorage:
         return self._reader(self._sized(paths)).schema(schema).load()
 
     def with_paths(self, paths: Sequence[str], schema: StructType, column: str) -> DataFrame:
-        wider = StructType(schema.fields).add(column, StringType())
+        # Not `add`, which would give the column to the caller's schema as well.
+        wider = StructType([*schema.fields, StructField(column, StringType())])
         reader = self._reader(self._sized(paths)).option(parquet_source.PATH_COLUMN, column)
         return reader.schema(wider).load()
 
@@ -187,6 +189,11 @@ class ArrowStorage:
         )
 
 
+def _gcs_access(url: StoreUrl, patience: StorePatience) -> StoreAccess:
+    anonymous = {"anonymous": True} if url.is_anonymous else {}
+    return StoreAccess(url.scheme, {**url.options, **anonymous}, patience)
+
+
 def _path_of(file: BadFile) -> str:
     return file.path
 
@@ -194,17 +201,19 @@ def _path_of(file: BadFile) -> str:
 class S3Bucket:
     """What pyarrow has no words for: a write with a condition, and the store's own reasons."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: StoreUrl, patience: StorePatience) -> None:
         import botocore.session  # noqa: PLC0415 - takes half a second, and only S3 needs it
         from botocore.config import Config  # noqa: PLC0415
 
         self._url = url
-        self._name, _, self._prefix = url.partition("://")[2].partition("/")
+        self._name, _, self._prefix = url.path.partition("/")
         session = botocore.session.get_session()
         profile = session.get_scoped_config()
-        endpoint, region = s3_endpoint(profile), s3_region(profile)
+        endpoint, region = s3_endpoint(url, profile), s3_region(url, profile)
         settings = Config(
-            retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+            connect_timeout=patience.connect_timeout_s,
+            read_timeout=patience.timeout_s,
+            retries={"total_max_attempts": patience.tries, "mode": "standard"},
             s3={"addressing_style": "path"} if endpoint else {},
         )
         self._client: Any = session.create_client(
@@ -215,7 +224,7 @@ class S3Bucket:
             options["endpoint_override"] = endpoint
         if certificates := os.environ.get("AWS_CA_BUNDLE"):
             options["tls_ca_file_path"] = certificates
-        self.access = StoreAccess("s3", options)
+        self.access = StoreAccess(S3, options, patience)
 
     def check(self) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
@@ -230,7 +239,7 @@ class S3Bucket:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
         key = url.partition("://")[2].partition("/")[2]
-        for _ in range(_ATTEMPTS):
+        for _ in range(_CONFLICTS_MAX):
             try:
                 self._client.put_object(Bucket=self._name, Key=key, Body=content, IfNoneMatch="*")
             except ClientError as error:
@@ -248,7 +257,7 @@ class S3Bucket:
         raise AnalyticsError(f"{url}: others write it all the time; run it again")
 
     def _failed(self, error: Exception) -> AnalyticsError:
-        return AnalyticsError(f"{self._url}: {explained(str(error), self._url)}")
+        return AnalyticsError(f"{self._url}: {explained(str(error), self._url.full)}")
 
 
 def _credentials(session: Any) -> dict[str, str]:

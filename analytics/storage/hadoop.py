@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
@@ -20,7 +21,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from analytics.errors import AnalyticsError
-from analytics.storage.places import S3A, explained, scheme_of
+from analytics.storage.places import explained
 from analytics.storage.storage import (
     BLOCK_BYTES,
     AlreadyThereError,
@@ -29,6 +30,7 @@ from analytics.storage.storage import (
     SparkError,
     is_hidden,
 )
+from dynatops.lake.store_urls import GS, S3, StoreUrl
 from dynatops.lake.stores import s3_endpoint, s3_region
 
 # What Spark says of a file that cannot be read, as opposed to a machine that cannot go on.
@@ -36,37 +38,69 @@ _FILE_CONDITIONS = ("FAILED_READ_FILE", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 _REASON_CHARACTERS_MAX = 500
 # Stores that write a file in one step and cannot rename one in one, but refuse to replace.
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
-_GCS = "gs"
+_S3A = "s3a"
+_HDFS_SETTINGS = {"replication": "dfs.replication", "buffer_size": "io.file.buffer.size"}
+_INSTEAD = (
+    "write the URL without it; who it is on HDFS is said by HADOOP_USER_NAME or kinit, where "
+    "Google's store is by --conf spark.hadoop.fs.gs.storage.root.url=…"
+)
 
 
 def s3a_settings() -> dict[str, str]:
     """What the usual variables say of S3, for Hadoop's s3a; credentials Spark looks for itself."""
-    settings = {"spark.hadoop.fs.s3a.endpoint.region": s3_region({})}
-    if endpoint := s3_endpoint({}):
-        settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
+    settings = _s3a_place(s3_endpoint(None, {}), s3_region(None, {}))
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
+
+
+def _s3a_place(endpoint: str, region: str) -> dict[str, str]:
+    settings = {"endpoint.region": region}
+    if endpoint:
+        settings["endpoint"] = endpoint
         # Stores that are not Amazon's have no name of their own for each bucket, as a rule.
-        settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
+        settings["path.style.access"] = "true"
     return settings
+
+
+def hadoop_settings(url: StoreUrl) -> dict[str, str]:
+    """What the options of a URL are to Hadoop. Raises AnalyticsError of what it has no word for."""
+    if not url.options:
+        return {}
+    if url.scheme == S3:
+        place = _s3a_place(s3_endpoint(url, {}), s3_region(url, {}))
+        return {f"fs.s3a.bucket.{url.bucket}.{name}": value for name, value in place.items()}
+    for option in url.options.keys() - _HDFS_SETTINGS.keys():
+        raise AnalyticsError(f"{url}: Spark opens it, and does not know {option}: {_INSTEAD}")
+    return {_HDFS_SETTINGS[option]: value for option, value in url.options.items()}
 
 
 class HadoopStorage:
     """Paths are URLs, or paths of this machine."""
 
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self.root = root
+    def __init__(self, spark: SparkSession, url: StoreUrl) -> None:
+        self._url = url
         self._spark = spark
+        for name, value in hadoop_settings(url).items():
+            spark.conf.set(name, value)
         # The gateway is how PySpark itself reaches Hadoop; there is no public name for it.
         self._jvm: Any = spark._jvm  # noqa: SLF001
         self._configuration: Any = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+        self.root = self._rooted(url)
+
+    def _rooted(self, url: StoreUrl) -> str:
+        """As Hadoop has it: S3 goes by the name of its connector."""
+        if url.scheme == S3:
+            return str(replace(url, scheme=_S3A))
+        is_here = str(self._configuration.get("fs.defaultFS")).startswith("file:")
+        return str(url) if is_here or not url.is_folder else f"file://{url}"
 
     def check(self, *, for_results: bool) -> None:
         try:
             self.exists(self.root)
         except Py4JJavaError as error:
             said = str(error.java_exception).partition("\n")[0]
-            raise AnalyticsError(f"{self.root}: {explained(said, self.root)}") from None
-        if for_results and scheme_of(self.root) == S3A and not self._can_refuse_to_replace():
+            raise AnalyticsError(f"{self.root}: {explained(said, self._url.full)}") from None
+        if for_results and self._url.scheme == S3 and not self._can_refuse_to_replace():
             raise AnalyticsError(
                 f"{self.root}: this hadoop-aws cannot create a file only where there is none, so "
                 "that two runs at once could both count: use that of Hadoop 3.4.2 or newer, with "
@@ -129,11 +163,10 @@ class HadoopStorage:
             stream.close()
 
     def create(self, path: str, text: str) -> None:
-        scheme = scheme_of(path)
-        if scheme == S3A:
+        if self._url.scheme == S3:
             builder = self._system(path).createFile(self._path(path)).must(_CONDITIONAL, True)
             self._finish(path, builder.build(), text)
-        elif scheme == _GCS:
+        elif self._url.scheme == GS:
             # Its connector asks for "no such generation" where it must not replace.
             self._finish(path, self._system(path).create(self._path(path), False), text)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -10,38 +9,66 @@ from pyspark.sql import SparkSession
 from analytics.errors import AnalyticsError
 from analytics.storage.arrow import ArrowStorage
 from analytics.storage.hadoop import HadoopStorage
-from analytics.storage.places import S3A, scheme_of
 from analytics.storage.storage import Storage
+from analytics.storage.store_access import StorePatience
+from dynatops.lake.store_urls import GS, S3, LakeError, StoreUrl, parse_store_url
 
-# The scheme that Hadoop knows a store by, and the class that must be there for it.
-_CONNECTORS: Mapping[str, tuple[str, str]] = {
-    "s3": (S3A, "org.apache.hadoop.fs.s3a.S3AFileSystem"),
-    S3A: (S3A, "org.apache.hadoop.fs.s3a.S3AFileSystem"),
-    "gs": ("gs", "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"),
+# Stores that Spark opens if there is this class.
+_CONNECTORS = {
+    S3: "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    GS: "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
 }
 
 
-def open_storage(spark: SparkSession, url: str, *, for_results: bool) -> Storage:
+def open_lake_and_output(
+    spark: SparkSession, lake: str, output: str, patience: StorePatience
+) -> tuple[Storage, Storage]:
+    """Both reached and tried out. Raises AnalyticsError."""
+    _check_together(spark, _parsed(lake), _parsed(output))
+    return (
+        open_storage(spark, lake, for_results=False, patience=patience),
+        open_storage(spark, output, for_results=True, patience=patience),
+    )
+
+
+def open_storage(
+    spark: SparkSession,
+    url: str,
+    *,
+    for_results: bool,
+    patience: StorePatience = StorePatience(),  # noqa: B008  # it never changes
+) -> Storage:
     """Reached and tried out. Raises AnalyticsError."""
-    url = url.rstrip("/")
-    if "?" in url:
-        raise AnalyticsError(
-            f"{url}: say endpoint and region in AWS_ENDPOINT_URL and AWS_REGION, not in the URL"
-        )
-    storage = _chosen(spark, url)
+    parsed = _parsed(url)
+    storage: Storage = (
+        HadoopStorage(spark, parsed)
+        if _is_opened_by_spark(spark, parsed)
+        else ArrowStorage(spark, parsed, patience)
+    )
     storage.check(for_results=for_results)
     return storage
 
 
-def _chosen(spark: SparkSession, url: str) -> Storage:
-    scheme = scheme_of(url)
-    if scheme not in _CONNECTORS:
-        return HadoopStorage(spark, url)
-    hadoop_scheme, connector = _CONNECTORS[scheme]
-    place = url.partition("://")[2]
-    if _has_class(spark, connector):
-        return HadoopStorage(spark, f"{hadoop_scheme}://{place}")
-    return ArrowStorage(spark, f"{'s3' if hadoop_scheme == S3A else hadoop_scheme}://{place}")
+def _parsed(url: str) -> StoreUrl:
+    try:
+        return parse_store_url(url)
+    except LakeError as error:
+        raise AnalyticsError(str(error)) from None
+
+
+def _check_together(spark: SparkSession, lake: StoreUrl, output: StoreUrl) -> None:
+    """To Hadoop a bucket's name is one store: options of one URL would be the other's, too."""
+    is_one = (lake.scheme, lake.bucket) == (S3, output.bucket) and output.scheme == S3
+    if is_one and lake.options != output.options and _is_opened_by_spark(spark, lake):
+        raise AnalyticsError(
+            f"{lake} and {output} are in one bucket and have different options: with Hadoop's s3a "
+            "give both the same"
+        )
+
+
+def _is_opened_by_spark(spark: SparkSession, url: StoreUrl) -> bool:
+    connector = _CONNECTORS.get(url.scheme)
+    return connector is None or _has_class(spark, connector)
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from analytics.storage.store_access import StoreAccess
+from analytics.storage.store_access import StoreAccess, StorePatience
 
 FORMAT = "dynatops_parquet"
 # Options. Spark blots out the value of one with such a name wherever it shows plans.
@@ -78,11 +78,11 @@ class ParquetSource(DataSource):
 
     def _access(self) -> StoreAccess:
         raw = json.loads(self.options[ACCESS])
-        return StoreAccess(raw["scheme"], raw["options"])
+        return StoreAccess(**{**raw, "patience": StorePatience(**raw["patience"])})
 
 
 def access_option(access: StoreAccess) -> str:
-    return json.dumps({"scheme": access.scheme, "options": dict(access.options)})
+    return json.dumps({**asdict(access), "options": dict(access.options)})
 
 
 # ---- reading -------------------------------------------------------------------------------------

@@ -8,13 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pyarrow import fs as pafs
 
-# Generous: what fails is tried again by the library, then by Spark, then by the next run.
-_CONNECT_TIMEOUT_S = 10.0
-_REQUEST_TIMEOUT_S = 60.0
-_ATTEMPTS = 5
+from analytics.analytics_settings import STORE_TIMEOUT_S, STORE_TRIES
+
+_CONNECT_TIMEOUT_MAX_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StorePatience:
+    """With a store that says nothing, or refuses for a passing reason, in each call.
+
+    What fails then is tried again by Spark, if it is a task's, and by the next run.
+    """
+
+    timeout_s: float = STORE_TIMEOUT_S
+    tries: int = STORE_TRIES
+
+    @property
+    def connect_timeout_s(self) -> float:
+        return min(self.timeout_s, _CONNECT_TIMEOUT_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +37,22 @@ class StoreAccess:
     """What a machine needs to open a store: pickled, it goes where it is needed."""
 
     scheme: str
-    # As pyarrow's S3FileSystem has them.
-    options: Mapping[str, str]
+    # As pyarrow's S3FileSystem or GcsFileSystem has them.
+    options: Mapping[str, str | bool]
+    patience: StorePatience
 
     def filesystem(self) -> pafs.FileSystem:
         if self.scheme == "s3":
             return pafs.S3FileSystem(
                 **self.options,
-                connect_timeout=_CONNECT_TIMEOUT_S,
-                request_timeout=_REQUEST_TIMEOUT_S,
-                retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+                connect_timeout=self.patience.connect_timeout_s,
+                request_timeout=self.patience.timeout_s,
+                retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=self.patience.tries),
                 # A file of one block is one request, not three.
                 allow_delayed_open=True,
             )
         if self.scheme == "gs":
-            return pafs.GcsFileSystem()
+            limit = timedelta(seconds=self.patience.tries * self.patience.timeout_s)
+            return pafs.GcsFileSystem(**self.options, retry_time_limit=limit)
         filesystem, _ = pafs.FileSystem.from_uri(f"{self.scheme}:///")
         return filesystem

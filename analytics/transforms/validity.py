@@ -42,7 +42,10 @@ def _reasons(table: Table, field: Field) -> Iterator[Column]:
         yield fn.when(~column.isin(*table.values[name]), f"{name} is unknown")
     elif field.type is FieldType.STRING:
         yield fn.when(column == "", f"{name} is empty")
-        yield fn.when(fn.length(column) > TEXT_CHARACTERS_MAX, f"{name} is too long")
+        # Characters are counted one by one: only where there are bytes enough for so many.
+        is_long = fn.octet_length(column) > TEXT_CHARACTERS_MAX
+        is_too_long = is_long & (fn.length(column) > TEXT_CHARACTERS_MAX)
+        yield fn.when(is_too_long, f"{name} is too long")
     elif field.type is FieldType.INT64:
         yield fn.when(column < 0, f"{name} is negative")
     elif field.type is FieldType.DOUBLE:

@@ -25,7 +25,8 @@ from dynatops.lake.fields import (
     partition_path,
 )
 from dynatops.lake.store_errors import explained
-from dynatops.lake.stores import TIMEOUT_S, LakeError, LakeStore, Location, locate
+from dynatops.lake.store_urls import LakeError
+from dynatops.lake.stores import TIMEOUT_S, LakeStore, Location, locate
 
 __all__ = ["Lake", "LakeError", "WholeFile", "arrow_schema"]
 

@@ -141,14 +141,15 @@ _SIGNS = (
         "of an authority of your own (AWS_CA_BUNDLE)?",
     ),
     _sign(
-        r"curlCode: 28\b|CURL error \[28\]|Timeout was reached|timed out|DEADLINE_EXCEEDED",
+        r"curlCode: 28\b|CURL error \[28\]|Timeout was reached|timed out|DEADLINE_EXCEEDED"
+        r"|(Read|Connect) timeout on endpoint",
         Trouble.SILENT,
         "the store at {where} takes connections and does not answer: it hangs, or something in "
         "between drops what is sent; look at the store, then at firewalls and network policies",
     ),
     _sign(
         r"curlCode: (52|55|56|18)\b|CURL error \[(52|55|56)\]|Connection reset|Empty reply"
-        r"|Broken pipe",
+        r"|Broken pipe|Connection was closed before",
         Trouble.CUT_OFF,
         "the connection to {where} was cut off in the middle; nothing half is in the lake",
     ),

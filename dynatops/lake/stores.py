@@ -1,5 +1,5 @@
-"""Where a lake may be, and what is to be known of each kind of store: how it is opened, how a file
-gets there whole, how long it may keep anybody waiting.
+"""What is to be known of each kind of store: how it is opened, how a file gets there whole, how
+long it may keep anybody waiting. Which there are, and how they are named: `store_urls`.
 
     folder, file://   a file is written beside, forced to disk and renamed: renaming is atomic
     hdfs://           the same; renaming is one step of the namenode
@@ -21,17 +21,28 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs as pafs
+
+from dynatops.lake.store_urls import (
+    ENDPOINT,
+    FILE,
+    GS,
+    HDFS,
+    REGION,
+    S3,
+    SCHEME,
+    VIEWFS,
+    StoreUrl,
+    parse_store_url,
+)
 
 # Of a call that fails for a passing reason: a connection that was closed while nobody used it.
 _TRIES = 2
 # pyarrow sends what is larger in parts, and if a part fails, what came before may be made a file.
 _S3_UPLOAD_BYTES_MAX = 8 << 20
 _S3_REGION = "us-east-1"
-_S3_OPTIONS = ("endpoint_override", "region", "scheme")
 TIMEOUT_S = 5.0
 
 
@@ -41,13 +52,9 @@ _UPLOAD_NOTICED_S = 6.0
 _BETWEEN_TRIES_S = 4.0
 
 
-def call_max_s(timeout_s: float) -> float:
+def call_max_s(timeout_s: float, tries: int = _TRIES) -> float:
     """How long a call of a store takes at most, if the store's client keeps to what it is told."""
-    return _TRIES * (timeout_s + _UPLOAD_NOTICED_S) + _BETWEEN_TRIES_S
-
-
-class LakeError(ValueError):
-    """There can be no lake there; the message says why."""
+    return tries * (timeout_s + _UPLOAD_NOTICED_S) + _BETWEEN_TRIES_S
 
 
 class LakeStore:
@@ -98,53 +105,23 @@ class Location:
 def locate(url: str, timeout_s: float = TIMEOUT_S) -> Location:
     """What a URL of a lake names. A call waits so long for a store that says nothing. Raises
     LakeError."""
-    if not url:
-        raise LakeError("no URL of a lake is given")
-    if "://" not in url and not url.startswith("file:"):
-        return Location(_local(), str(Path(url).expanduser().absolute()))
-    try:
-        parts = urlsplit(url)
-        find = _SCHEMES[parts.scheme]
-        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-    except (KeyError, ValueError):
-        known = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
-        raise LakeError(
-            f"{url} cannot be opened: a lake is a folder, or a URL that begins with {known}"
-        ) from None
-    if parts.password:
-        # It is not repeated: somebody may have typed a real one.
-        raise LakeError(
-            f"{parts.scheme}://…@{parts.hostname}: no keys in a URL, where every user of the "
-            "machine could read them; they are taken from the environment (docs/lake.md)"
-        )
-    return find(parts, options, timeout_s)
+    found = parse_store_url(url)
+    return Location(_KINDS[found.scheme](found, timeout_s), found.path)
 
 
-def _local() -> LakeStore:
+def _local(_: StoreUrl, __: float) -> LakeStore:
     return LakeStore("file", pafs.LocalFileSystem)
-
-
-def _file(parts: SplitResult, _: Mapping[str, str], __: float) -> Location:
-    try:
-        return Location(_local(), pafs.FileSystem.from_uri(parts.geturl())[1].rstrip("/"))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise LakeError(f"{parts.geturl()} cannot be opened: {error}") from None
 
 
 # ---- S3 ------------------------------------------------------------------------------------------
 
 
-def _s3(parts: SplitResult, options: Mapping[str, str], timeout_s: float) -> Location:
-    path = _in_bucket(parts)
-    if unknown := sorted(options.keys() - set(_S3_OPTIONS)):
-        known = ", ".join(_S3_OPTIONS)
-        raise LakeError(f"{parts.geturl()}: there is no {unknown[0]} to be set there, but {known}")
+def _s3(url: StoreUrl, timeout_s: float) -> LakeStore:
     profile = _aws_profile()
-    endpoint = options.get("endpoint_override") or s3_endpoint(profile)
-    region = options.get("region") or s3_region(profile)
+    endpoint, region = s3_endpoint(url, profile), s3_region(url, profile)
     more: dict[str, object] = {}
-    if "scheme" in options:
-        more["scheme"] = options["scheme"]
+    if SCHEME in url.options:
+        more["scheme"] = url.options[SCHEME]
     if endpoint:
         more["endpoint_override"] = endpoint
     if bundle := os.environ.get("AWS_CA_BUNDLE"):
@@ -163,18 +140,22 @@ def _s3(parts: SplitResult, options: Mapping[str, str], timeout_s: float) -> Loc
         )
 
     where = f"{endpoint or 'AWS'}, region {region}"
-    return Location(LakeStore("s3", make, where=where, upload_bytes_max=_S3_UPLOAD_BYTES_MAX), path)
+    return LakeStore("s3", make, where=where, upload_bytes_max=_S3_UPLOAD_BYTES_MAX)
 
 
-def s3_endpoint(profile: Mapping[str, str]) -> str:
-    """Of a store that is not AWS; empty if none is named."""
+def s3_endpoint(url: StoreUrl | None, profile: Mapping[str, str]) -> str:
+    """Of a store that is not AWS, as a URL of its own; empty if none is named."""
+    if url and (named := url.options.get(ENDPOINT)):
+        return named if "://" in named else f"{url.options.get(SCHEME, 'https')}://{named}"
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if url := os.environ.get(name):
-            return url
+        if value := os.environ.get(name):
+            return value
     return profile.get("endpoint_url", "")
 
 
-def s3_region(profile: Mapping[str, str]) -> str:
+def s3_region(url: StoreUrl | None, profile: Mapping[str, str]) -> str:
+    if url and (named := url.options.get(REGION)):
+        return named
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         if region := os.environ.get(name):
             return region
@@ -199,48 +180,27 @@ def _aws_profile() -> Mapping[str, str]:
 # ---- others --------------------------------------------------------------------------------------
 
 
-def _gcs(parts: SplitResult, options: Mapping[str, str], timeout_s: float) -> Location:
-    path = _in_bucket(parts)
-    if unknown := sorted(options.keys() - {"endpoint_override", "scheme"}):
-        raise LakeError(
-            f"{parts.geturl()}: there is no {unknown[0]} to be set there, but endpoint_override, "
-            "scheme"
-        )
-    more = dict(options)
-    is_anonymous = parts.username == "anonymous"
-
+def _gcs(url: StoreUrl, timeout_s: float) -> LakeStore:
     def make() -> pafs.FileSystem:
         limit = timedelta(seconds=max(1.0, timeout_s))
-        return pafs.GcsFileSystem(anonymous=is_anonymous, retry_time_limit=limit, **more)
+        return pafs.GcsFileSystem(anonymous=url.is_anonymous, retry_time_limit=limit, **url.options)
 
-    where = options.get("endpoint_override", "Google Cloud Storage")
+    where = url.options.get(ENDPOINT, "Google Cloud Storage")
     # An upload that is not finished is no object; its size does not matter to that.
-    return Location(LakeStore("gcs", make, where=where, upload_bytes_max=1 << 30), path)
+    return LakeStore("gcs", make, where=where, upload_bytes_max=1 << 30)
 
 
-def _hdfs(parts: SplitResult, _: Mapping[str, str], __: float) -> Location:
-    if not parts.path.strip("/"):
-        raise LakeError(f"{parts.geturl()}: name a folder, as in hdfs://namenode:8020/lake")
-    url = parts.geturl()
-
+def _hdfs(url: StoreUrl, _: float) -> LakeStore:
     def make() -> pafs.FileSystem:
-        return pafs.FileSystem.from_uri(url)[0]
+        return pafs.FileSystem.from_uri(url.full)[0]
 
-    return Location(LakeStore("hdfs", make, where=parts.netloc), parts.path.rstrip("/"))
-
-
-def _in_bucket(parts: SplitResult) -> str:
-    bucket = parts.netloc.rpartition("@")[2]
-    if not bucket:
-        raise LakeError(f"{parts.geturl()}: name a bucket, as in {parts.scheme}://bucket/lake")
-    return f"{bucket}{parts.path}".rstrip("/")
+    return LakeStore("hdfs", make, where=url.host)
 
 
-_SCHEMES: Mapping[str, Callable[[SplitResult, Mapping[str, str], float], Location]] = {
-    "file": _file,
-    "s3": _s3,
-    "gs": _gcs,
-    "gcs": _gcs,
-    "hdfs": _hdfs,
-    "viewfs": _hdfs,
+_KINDS: Mapping[str, Callable[[StoreUrl, float], LakeStore]] = {
+    FILE: _local,
+    S3: _s3,
+    GS: _gcs,
+    HDFS: _hdfs,
+    VIEWFS: _hdfs,
 }

@@ -18,6 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import dynatops
+from analytics.analytics_settings import RunSettings
 from broker_agent.process_settings import describe_settings
 from dynatops.cli.main import _parser
 from reconfig_manager.model.policy import Policy, SolverOptions
@@ -117,6 +118,9 @@ def exposed(scraped: tuple[Exposed, Exposed]) -> Exposed:
         {**broker.labels, **manager.labels},
         broker.series + manager.series,
     )
+
+
+SCRAPED_EVERY_S = 30
 
 
 def documented() -> dict[str, tuple[str, set[str]]]:
@@ -228,6 +232,23 @@ class TestRules:
                 assert name.partition(".")[0] not in groups or name in settings, name
             for name in re.findall(r"policy set (\w+)=", text):
                 assert name in Policy.model_fields, name
+
+    @pytest.mark.parametrize("expiry_s", [900.0, RunSettings().expiry_s, 86_400.0])
+    def test_old_advice_is_told_of_before_it_is_gone(self, expiry_s: float) -> None:
+        """Not before the second of the two runs that should fit into its time is due."""
+        (rule,) = (rule for rule in rules() if rule["alert"] == "DynatopsAdviceOld")
+        left, factor, right = re.fullmatch(r"(\w+) > (\d+) \* (\w+)", rule["expr"]).groups()  # type: ignore[union-attr]
+        assert rule["for"] == "1m"
+        pending: list[float] = []
+        for age_s in range(0, int(expiry_s), SCRAPED_EVERY_S):
+            told = {
+                "dynatops_advice_age_seconds": age_s,
+                "dynatops_advice_expires_seconds": expiry_s - age_s,
+            }
+            if told[left] > int(factor) * told[right]:
+                pending.append(age_s)
+        assert pending[0] > expiry_s / 2
+        assert pending[-1] - pending[0] >= 60
 
 
 class TestDashboard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from pathlib import Path
 
@@ -61,6 +62,10 @@ def test_advice_that_is_there_and_that_is_not(tmp_path: Path) -> None:
             assert advice(health)["rates"].computed_s == pytest.approx(computed_s, abs=0.001)
             assert advice(health)["rates"].entries == {"topics": 12}
             assert advice(health)["selection"] == AdviceStatus(7.0, {})
+            assert math.isinf(advice(health)["rates"].expires_s)
+            await redis.expire(head_key("rates"), 500)
+            await health.read_once()
+            assert advice(health)["rates"].expires_s == pytest.approx(time.time() + 500, abs=20)
             # A head that runs out is advice no more.
             await redis.delete(head_key("rates"))
             await health.read_once()

@@ -4,19 +4,25 @@ counts once, and nobody writes over what another has done.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from analytics.commits import Counts
 from analytics.errors import AnalyticsError
+from analytics.storage.places import explained
 from dynatops.lake.fields import PUBLICATIONS
+from dynatops.lake.stores import call_max_s
 from tests.spark.test_runner import FAST, lake_of_all, published
+from tests.support.failing_store import STALL, StoreProxy
 from tests.support.object_store import ObjectStore, object_store
 from tests.support.running_analytics import Running, RunningOnStore, close
 from tests.support.spark_frames import write_file
+from tests.support.waiting import wait_for
 
 STEPS = (
     *("part", "results"),
@@ -89,6 +95,50 @@ def test_in_a_store_a_run_cut_off_at_every_step_comes_to_the_same(
     assert len(been) == 10
     assert summary.version == whole.run("mobility").version
     assert close(cut.results("mobility"), whole.results("mobility"))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        # Before each of the two commits: it is not known whether they were made.
+        *("part", "results"),
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ("batch", "state", "finish", "latest")),
+    ],
+)
+def test_a_store_that_says_nothing_ends_the_run_and_nothing_is_lost(
+    spark: SparkSession,
+    tmp_path: Path,
+    store: ObjectStore,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    """From one step on the store is silent; what it was told meanwhile it does later, and late."""
+    timeout_s, tries = 0.4, 2
+    values = (*FAST, f"run.store_timeout_s={timeout_s}", f"run.store_tries={tries}")
+    with StoreProxy(store.address) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        running = RunningOnStore(spark, tmp_path, *values, store=store, bucket=bucket)
+        write_file(running.lake, PUBLICATIONS, "b0-1-1", [published(0), published(30)])
+        silent_s: list[float] = []
+
+        def stall(name: str) -> None:
+            if name == where:
+                silent_s.append(time.monotonic())
+                proxy.fault = STALL
+
+        with pytest.raises((AnalyticsError, OSError, PySparkException)) as ended:
+            running.run("rates", stall)
+        assert time.monotonic() - silent_s[0] < call_max_s(timeout_s, tries)
+        told = explained(str(ended.value), f"{bucket}/out")
+        assert f"the store at {proxy.url}, region us-east-1 takes connections and does not" in told
+        proxy.fault = None
+        wait_for(lambda: not proxy.stalled)
+        running.run("rates")
+        assert running.results("rates")["topics"] == [("quake", 1.0)]
+        write_file(running.lake, PUBLICATIONS, "b0-1-2", [published(12), published(55, events=50)])
+        assert running.run("rates").counts == Counts(files=1, rows=2, late=1)
+        assert len(list(running.output.glob("state/rates/states/*"))) == 1
 
 
 def test_a_run_that_finds_nothing_sweeps_nothing_of_another(

@@ -12,6 +12,7 @@ from analytics.ledger import REMEMBERED_US, SEGMENTS_MAX, FileLedger
 from analytics.storage.hadoop import HadoopStorage
 from analytics.storage.storage import FoundFile
 from dynatops.lake.fields import PUBLICATIONS
+from dynatops.lake.store_urls import parse_store_url
 from tests.spark.test_runner import FAST, published
 from tests.support.running_analytics import Running
 from tests.support.spark_frames import write_file
@@ -64,7 +65,7 @@ def test_every_file_once_however_it_is_divided(
 
 
 def test_segments_are_read_together(spark: SparkSession, tmp_path: Path) -> None:
-    storage = HadoopStorage(spark, str(tmp_path))
+    storage = HadoopStorage(spark, parse_store_url(str(tmp_path)))
     files = [file(f"f{n}", n) for n in range(3)]
     paths = [f"{tmp_path}/{f.name}.parquet" for f in files]
     for path, one in zip(paths, files, strict=True):

@@ -13,14 +13,35 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from analytics.jobs.rates import PERIOD_EVENTS, TOPIC_RATES
-from analytics.transforms.rates import estimated, observed, of_topics, period_events, summed
+from analytics.jobs.rates import BLOCK_EVENTS, TOPIC_RATES, block_events
+from analytics.transforms.rates import (
+    BLOCK_PERIODS,
+    EVENT_COUNTS,
+    estimated,
+    observed,
+    of_topics,
+    since,
+    summed,
+)
 from dynatops.lake.fields import PUBLICATIONS
 from tests.support.analytics_reference import Event, filtered_rates
 from tests.support.spark_frames import SLOW, at, frame, lake_frame
 
 PERIOD_S = 10.0
 ALPHA = 0.3
+
+
+def blocks(spark: SparkSession, events: Iterable[Event]) -> DataFrame:
+    """A row for each event of `Event`: several of a block, as parts have them."""
+    rows = [
+        (topic, broker, period // BLOCK_PERIODS, *in_its_place(period, count))
+        for topic, broker, period, count in events
+    ]
+    return frame(spark, BLOCK_EVENTS, rows)
+
+
+def in_its_place(period: int, count: int) -> list[int]:
+    return [count if i == period % BLOCK_PERIODS else 0 for i in range(BLOCK_PERIODS)]
 
 
 def estimates(
@@ -30,13 +51,12 @@ def estimates(
     until: int,
     before: int | None = None,
     former: Iterable[tuple[str, float]] = (),
+    alpha: float = ALPHA,
 ) -> DataFrame:
-    sums = observed(
-        frame(spark, PERIOD_EVENTS, events), alpha=ALPHA, period_s=PERIOD_S, until=until
-    )
+    sums = observed(blocks(spark, events), alpha=alpha, period_s=PERIOD_S, until=until)
     known = frame(spark, TOPIC_RATES, former)
     periods = until - (before if before is not None else until)
-    return estimated(of_topics(sums), known, ("topic",), alpha=ALPHA, periods=periods)
+    return estimated(of_topics(sums), known, ("topic",), alpha=alpha, periods=periods)
 
 
 def test_events_by_topic_broker_and_period(spark: SparkSession) -> None:
@@ -44,17 +64,37 @@ def test_events_by_topic_broker_and_period(spark: SparkSession) -> None:
         (at(100.0), 1.0, "b0", "quake", 3, 30),
         (at(109.999999), 1.0, "b0", "quake", 4, 40),
         (at(110.0), 1.0, "b0", "quake", 5, 50),
+        (at(120.0), 1.0, "b0", "quake", 8, 50),
         (at(100.0), 1.0, "b1", "quake", 6, 60),
         (at(100.0), 1.0, "b0", "silent", 0, 0),
     ]
-    expected = [("quake", "b0", 10, 7), ("quake", "b0", 11, 5), ("quake", "b1", 10, 6)]
-    found = summed(period_events(lake_frame(spark, PUBLICATIONS, rows), PERIOD_S))
+    found = block_events(PERIOD_S)(lake_frame(spark, PUBLICATIONS, rows))
+    early, late = [0] * 10, [0] * 11
+    expected = [
+        ("quake", "b0", 0, *early, 7, 5),
+        ("quake", "b0", 1, 8, *late),
+        ("quake", "b1", 0, *early, 6, 0),
+    ]
     assert_df_equality(
         found,
-        frame(spark, PERIOD_EVENTS, expected),
+        frame(spark, BLOCK_EVENTS, expected),
         ignore_row_order=True,
         ignore_nullable=True,
     )
+
+
+def test_what_is_not_complete_is_kept(spark: SparkSession) -> None:
+    events = [("a", "b0", 11, 1), ("a", "b0", 12, 2), ("a", "b0", 13, 3), ("a", "b0", 13, 4)]
+    found = summed(since(blocks(spark, events), 13))
+    assert [tuple(row) for row in found.collect()] == [("a", "b0", 1, *in_its_place(13, 7))]
+    assert since(blocks(spark, events), 24).collect() == []
+
+
+def test_only_the_newest_period_counts_if_alpha_is_1(spark: SparkSession) -> None:
+    for until in (12, 13, 23, 24, 36):
+        events = [("a", "b0", until - 5, 9), ("a", "b0", until - 1, 4), ("a", "b0", until, 7)]
+        (row,) = estimates(spark, events, until=until, alpha=1.0).collect()
+        assert row.rate == pytest.approx(0.4)
 
 
 def test_a_first_observation_then_silence_then_more(spark: SparkSession) -> None:
@@ -99,7 +139,7 @@ EVENTS = st.lists(
     st.tuples(
         st.sampled_from("abc"),
         st.sampled_from(["b0", "b1"]),
-        st.integers(10, 20),
+        st.integers(18, 28),
         st.integers(1, 1_000),
     ),
     max_size=12,
@@ -111,7 +151,7 @@ CASES = st.lists(EVENTS, min_size=10, max_size=40)
     max_examples=4,
     suppress_health_check=SLOW,
 )
-@given(cases=CASES, cut=st.integers(10, 21))
+@given(cases=CASES, cut=st.integers(18, 29))
 def test_it_is_the_filter_and_may_be_cut_anywhere(
     spark: SparkSession, cases: list[list[Event]], cut: int
 ) -> None:
@@ -121,14 +161,14 @@ def test_it_is_the_filter_and_may_be_cut_anywhere(
     for topic, _, period, n in events:
         counts[(topic, period)] += n
     # What nobody has seen by then begins later.
-    expected = filtered_rates(counts, {}, alpha=ALPHA, period_s=PERIOD_S, before=None, until=21)
-    whole = estimates(spark, events, until=21)
+    expected = filtered_rates(counts, {}, alpha=ALPHA, period_s=PERIOD_S, before=None, until=29)
+    whole = estimates(spark, events, until=29)
     assert dict(map(tuple, whole.collect())) == pytest.approx(expected, rel=1e-9)
     early = estimates(spark, [e for e in events if e[2] < cut], until=cut)
     late = estimates(
         spark,
         [e for e in events if e[2] >= cut],
-        until=21,
+        until=29,
         before=cut,
         former=[tuple(row) for row in early.collect()],
     )
@@ -144,15 +184,16 @@ def test_a_topic_with_half_of_all_rows_is_summed_before_it_is_sent(spark: SparkS
         "1L as events",
         "1L as bytes",
     )
-    events = period_events(rows.repartition(4), PERIOD_S)
+    events = block_events(PERIOD_S)(rows.repartition(4))
     found = observed(events, alpha=ALPHA, period_s=PERIOD_S, until=100_100)
-    totals = summed(events).groupBy("topic").agg(fn.sum("events").alias("events"))
-    assert totals.filter("topic = 'hot'").select("events").first() == (100_000,)
     assert found.filter("topic = 'hot'").count() == 7
-    # Sums before the exchange: what goes over it of the hot topic are brokers, once for each task.
+    # Sums before each exchange: what goes over it of the hot topic are brokers and blocks, once for
+    # each task.
     found.collect()
     plan = found._jdf.queryExecution().executedPlan().toString()
     assert "BroadcastHashJoin" in plan
     assert "SortMergeJoin" not in plan
     assert "Exchange hashpartitioning(topic" in plan
     assert re.search(r"partial_sum", plan[plan.index("Exchange hashpartitioning(topic") :])
+    hot = events.filter("topic = 'hot'").select(fn.expr(" + ".join(EVENT_COUNTS)).alias("events"))
+    assert hot.agg(fn.sum("events")).first() == (100_000,)

@@ -16,6 +16,7 @@ from analytics.errors import AnalyticsError
 from analytics.jobs.catalogue import jobs
 from analytics.storage.hadoop import HadoopStorage
 from dynatops.lake.fields import PUBLICATIONS, REQUESTS, SESSIONS, SUBSCRIPTIONS
+from dynatops.lake.store_urls import parse_store_url
 from tests.support.running_analytics import Cut, Running, close
 from tests.support.spark_frames import START_S, at, write_file
 
@@ -159,7 +160,7 @@ def test_bad_files_and_rows_go_to_quarantine(spark: SparkSession, tmp_path: Path
 
 
 def test_two_runs_at_once_do_not_both_count(spark: SparkSession, tmp_path: Path) -> None:
-    log = CommitLog(HadoopStorage(spark, str(tmp_path)), f"{tmp_path}/commits")
+    log = CommitLog(HadoopStorage(spark, parse_store_url(str(tmp_path))), f"{tmp_path}/commits")
     one = log.append(log.latest())
     assert log.latest() == one
     log.append(one)

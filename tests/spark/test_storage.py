@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from analytics.errors import AnalyticsError
+from analytics.session import compilers
+from analytics.storage import opening
 from analytics.storage.arrow import ArrowStorage
+from analytics.storage.hadoop import hadoop_settings
 from analytics.storage.opening import open_storage
-from analytics.storage.places import explained
+from analytics.storage.places import explained, is_small_folder
 from analytics.storage.storage import AlreadyThereError, Storage, packed, read_text, write_text
+from analytics.storage.store_access import StorePatience
+from dynatops.lake.store_urls import LakeError, parse_store_url
 from tests.support.object_store import (
     ObjectStore,
     ignoring_conditions,
@@ -144,6 +150,7 @@ def test_bad_files_are_told_from_good_ones(storage: Storage) -> None:
     fine = [path for path in paths if "good" in path or "narrow" in path]
     assert tuples(storage.rows_of(fine, SCHEMA)) == [(1, "a"), (1, None), (2, "b")]
     column = storage.with_paths(fine, SCHEMA, "file").select("file").distinct()
+    assert SCHEMA.names == ["n", "name"]
     assert {row.file.rpartition("/")[2] for row in column.collect()} == {
         "good.parquet", "narrow.parquet"
     }  # fmt: skip
@@ -153,6 +160,73 @@ def test_files_are_packed_into_tasks() -> None:
     sizes = {"a": 10, "b": 10, "large": 500, "c": 1, "d": 1}
     assert packed(sizes, 100, 5) == [["a", "b"], ["large"], ["c", "d"]]
     assert packed({}, 100, 5) == []
+
+
+def test_what_is_a_small_lake(tmp_path: Path) -> None:
+    (tmp_path / "publications").mkdir()
+    (tmp_path / "publications" / "a.parquet").write_bytes(bytes(600))
+    (tmp_path / "b.parquet").write_bytes(bytes(400))
+    assert is_small_folder(str(tmp_path), 1_000)
+    assert is_small_folder(f"file://{tmp_path}", 1_000)
+    assert not is_small_folder(str(tmp_path), 999)
+    # Nobody asks a store before Spark is there.
+    assert not is_small_folder("s3://bucket/lake", 1_000)
+    assert not is_small_folder("nonsense://", 1_000)
+    first_compiler, _ = compilers("spark://host:1", is_small=False)
+    assert compilers("local[2]", is_small=True) == (first_compiler, first_compiler)
+    assert first_compiler not in compilers("local[2]", is_small=False)
+
+
+# ---- options in URLs -----------------------------------------------------------------------------
+
+
+def test_a_url_says_where_its_store_is(
+    spark: SparkSession, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(store, monkeypatch)
+    (nobody,) = free_addresses(1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{nobody}")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    host = store.endpoint.partition("://")[2]
+    url = f"s3://bucket/told?endpoint_override={host}&scheme=http&region=us-east-1"
+    storage = open_storage(spark, url, for_results=True)
+    assert storage.root == "s3://bucket/told"
+    storage.save(spark.createDataFrame([(1, "a")], SCHEMA), f"{storage.root}/rows")
+    assert tuples(storage.saved([f"{storage.root}/rows"])) == [(1, "a")]
+    storage.create(f"{storage.root}/commits/1", "mine")
+    assert storage.names(f"{storage.root}/commits") == ["1"]
+
+
+def test_options_that_brokers_refuse_jobs_refuse(spark: SparkSession) -> None:
+    for url in ("s3://bucket/lake?endpoint=x", "gs://b/lake?region=x", "ftp://host/lake"):
+        with pytest.raises(LakeError) as refused:
+            parse_store_url(url)
+        with pytest.raises(AnalyticsError, match=re.escape(str(refused.value))):
+            open_storage(spark, url, for_results=False)
+
+
+def test_hadoop_is_told_of_options_in_its_own_words() -> None:
+    told = hadoop_settings(parse_store_url("s3a://b/lake?endpoint_override=http://m:1&region=x"))
+    assert told == {
+        "fs.s3a.bucket.b.endpoint": "http://m:1",
+        "fs.s3a.bucket.b.endpoint.region": "x",
+        "fs.s3a.bucket.b.path.style.access": "true",
+    }
+    told = hadoop_settings(parse_store_url("hdfs://n/lake?replication=2&buffer_size=4096"))
+    assert told == {"dfs.replication": "2", "io.file.buffer.size": "4096"}
+    assert hadoop_settings(parse_store_url("hdfs://n/lake")) == {}
+    with pytest.raises(AnalyticsError, match=r"does not know user: .*HADOOP_USER_NAME"):
+        hadoop_settings(parse_store_url("hdfs://n/lake?user=ann"))
+
+
+def test_to_hadoop_a_bucket_is_in_one_store(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the connector were there: any class will do."""
+    monkeypatch.setitem(opening._CONNECTORS, "s3", "java.lang.String")
+    urls = ("s3://bucket/lake?region=x", "s3a://bucket/out")
+    with pytest.raises(AnalyticsError, match="in one bucket and have different options"):
+        opening.open_lake_and_output(spark, *urls, StorePatience())
 
 
 # ---- what is wrong -------------------------------------------------------------------------------

@@ -23,6 +23,11 @@ class ObjectStore:
     endpoint: str
 
     @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.endpoint.partition("://")[2].partition(":")
+        return host, int(port)
+
+    @property
     def environment(self) -> Mapping[str, str]:
         return {
             "AWS_ENDPOINT_URL": self.endpoint,

@@ -60,7 +60,7 @@ def _nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (
             {"AWS_ENDPOINT_URL": "http://m:9000"},
             "s3://b/lake?endpoint_override=other:1&scheme=http",
-            "other:1, region us-east-1",
+            "http://other:1, region us-east-1",
         ),
         ({"AWS_CONFIG_FILE": "{config}"}, "s3://b/lake", "AWS, region eu-north-1"),
         (
@@ -96,10 +96,14 @@ def test_where_a_store_is(
     [
         ("s3://b/some/lake/", "b/some/lake", False),
         ("s3://b", "b", False),
+        ("s3a://b/lake?region=x", "b/lake", False),
+        ("gcs://b/lake", "b/lake", False),
         ("gs://b/lake", "b/lake", False),
         ("gs://anonymous@b/lake", "b/lake", False),
         ("hdfs://namenode:8020/data/lake/", "/data/lake", True),
+        ("hdfs://namenode:8020/lake?user=ann", "/lake", True),
         ("file:///data/lake/", "/data/lake", True),
+        ("file:///data/a%20lake", "/data/a lake", True),
         ("/data/lake", "/data/lake", True),
     ],
 )
@@ -119,6 +123,9 @@ def test_how_a_file_gets_there_follows_from_the_store(url: str, path: str, renam
         ("s3://b/lake?endpoint=x", "there is no endpoint to be set there, but endpoint_override"),
         ("s3://b/lake?region", "cannot be opened"),
         ("gs://b/lake?region=x", "there is no region to be set there"),
+        ("file:///lake?region=x", "there is no region to be set there, nor anything else"),
+        ("hdfs://namenode:8020/lake?region=x", "no region to be set there, but user, replication"),
+        ("file://elsewhere/lake", "write file:///folder"),
     ],
 )
 def test_what_is_no_lake(url: str, message: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Iterable, Iterator
 
 from redis.asyncio import Redis
@@ -65,7 +66,8 @@ def _advice_of(job: str, raw: AdviceHead) -> AdviceStatus | None:
         computed_s = raw.number("computed_s")
     except AdviceError:
         return None
-    return AdviceStatus(computed_s, dict(_counts(raw, JOB_TABLES[job])))
+    entries = dict(_counts(raw, JOB_TABLES[job]))
+    return AdviceStatus(computed_s, entries, time.time() + raw.left_s)
 
 
 def _counts(raw: AdviceHead, tables: Iterable[str]) -> Iterator[tuple[str, int]]:

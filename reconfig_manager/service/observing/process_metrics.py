@@ -4,6 +4,7 @@ here, and what analytics left: advice, and word of its runs.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -140,6 +141,16 @@ ADVICE: Metrics = [
         "advice_age_seconds",
         "Since it was computed; none if there is none.",
         lambda d: {job: max(time.time() - head.computed_s, 0.0) for job, head in _heads(d).items()},
+        "advice",
+    ),
+    _g(
+        "advice_expires_seconds",
+        "Until Redis forgets it; none if it never does.",
+        lambda d: {
+            job: max(head.expires_s - time.time(), 0.0)
+            for job, head in _heads(d).items()
+            if math.isfinite(head.expires_s)
+        },
         "advice",
     ),
     _g(
