@@ -10,7 +10,8 @@ import atexit
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,6 +24,7 @@ from analytics.session import is_local
 from analytics.storage.places import is_folder
 from analytics.storage.storage import SparkError, Storage, write_text
 from dynatops.lake.fields import SUFFIX
+from dynatops.lake.store_urls import parse_store_url
 
 # What is imported there.
 _NEEDED = ("numpy", "pandas", "pyarrow")
@@ -32,9 +34,10 @@ _QUESTIONS_MIN = 8
 
 def check_executors(spark: SparkSession, lake: Storage, output: Storage) -> None:
     """That machines of a cluster have what jobs need there. Raises AnalyticsError."""
-    if not is_local(spark.sparkContext.master):
-        check_python(spark)
-        check_folders(spark, lake, output)
+    if is_local(spark.sparkContext.master):
+        return
+    with _files_in_folders(lake, output) as files:
+        check_machines(spark, files)
 
 
 def alive(spark: SparkSession) -> set[str]:
@@ -63,21 +66,49 @@ def archive_of(home: Path, archive: Path) -> Path:
     return archive
 
 
-def check_python(spark: SparkSession) -> None:
-    """That executors can run what we have in Python. Raises AnalyticsError."""
+@contextmanager
+def _files_in_folders(lake: Storage, output: Storage) -> Iterator[Mapping[str, str]]:
+    """By folder of this machine a file in it, for others to see.
+
+    A lake that only the driver sees would be a lake of files that cannot be read.
+    """
+    files: dict[str, str] = {}
+    if is_folder(lake.root):
+        for file in lake.found(lake.root, SUFFIX)[:1]:
+            files[lake.root] = file.path
+    if not is_folder(output.root):
+        yield files
+        return
+    path = f"{output.root}/state/seen-{uuid4().hex}"
+    write_text(output, path, "x")
+    try:
+        yield {**files, output.root: path}
+    finally:
+        output.delete(path)
+
+
+def check_machines(spark: SparkSession, files: Mapping[str, str]) -> None:
+    """That executors can run what we have in Python, and see these files, as the driver does: of
+    each folder one. In one question, as each takes a second. Raises AnalyticsError."""
     needed = _NEEDED
+    to_be_seen = {folder: parse_store_url(path).path for folder, path in files.items()}
 
     def missing(_: Iterable[int]) -> Iterator[tuple[str, str, str, str]]:
         # By value: the package need not be there to say what is missing.
         import importlib  # noqa: PLC0415
+        import os  # noqa: PLC0415
         import socket  # noqa: PLC0415
         import sys  # noqa: PLC0415
 
+        here = socket.gethostname(), sys.executable
         for name in needed:
             try:
                 importlib.import_module(name)
             except ImportError as error:
-                yield socket.gethostname(), sys.executable, name, " ".join(str(error).split())
+                yield *here, name, " ".join(str(error).split())
+        for folder, path in to_be_seen.items():
+            if not os.path.exists(path):  # noqa: PTH110
+                yield *here, folder, ""
 
     context = spark.sparkContext
     questions = max(_QUESTIONS_MIN, context.defaultParallelism * 2)
@@ -85,12 +116,25 @@ def check_python(spark: SparkSession) -> None:
         answers = context.parallelize(range(questions), questions).mapPartitions(missing).collect()
     except SparkError as error:
         raise AnalyticsError(_why_no_python(str(error))) from None
-    for host, python, package, why in sorted(answers)[:1]:
+    for host, python, what, why in sorted(answers)[:1]:
         raise AnalyticsError(
-            f"{python} on {host} has no {package} ({why}), which jobs need on every machine: have "
-            f"`pip install {' '.join(needed)}` in the image of executors, or choose another Python "
-            "there (--conf spark.pyspark.python=…)"
+            _why_not_seen(host, what) if what in files else _why_no_package(host, python, what, why)
         )
+
+
+def _why_no_package(host: str, python: str, package: str, why: str) -> str:
+    return (
+        f"{python} on {host} has no {package} ({why}), which jobs need on every machine: have "
+        f"`pip install {' '.join(_NEEDED)}` in the image of executors, or choose another Python "
+        "there (--conf spark.pyspark.python=…)"
+    )
+
+
+def _why_not_seen(host: str, folder: str) -> str:
+    return (
+        f"executors do not see {folder} ({host} does not): on a cluster, have lake and results "
+        "where all machines see them, such as s3://bucket/prefix or a folder that all of them share"
+    )
 
 
 def _why_no_python(said: str) -> str:
@@ -106,32 +150,3 @@ def _why_no_python(said: str) -> str:
         )
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith("\tat ")]
     return f"executors cannot run Python: {' '.join(lines[-2:])[:500]}"
-
-
-def check_folders(spark: SparkSession, lake: Storage, output: Storage) -> None:
-    """That executors see folders as the driver does. Raises AnalyticsError.
-
-    A lake that only the driver sees would be a lake of files that cannot be read.
-    """
-    if is_folder(lake.root):
-        for file in lake.found(lake.root, SUFFIX)[:1]:
-            _check_seen(spark, lake.root, file.path)
-    if is_folder(output.root):
-        path = f"{output.root}/state/seen-{uuid4().hex}"
-        write_text(output, path, "x")
-        try:
-            _check_seen(spark, output.root, path)
-        finally:
-            output.delete(path)
-
-
-def _check_seen(spark: SparkSession, folder: str, path: str) -> None:
-    copies = [path] * max(_QUESTIONS_MIN, spark.sparkContext.defaultParallelism * 2)
-    try:
-        rows = spark.read.format("binaryFile").load(copies).select("content")
-        rows.write.format("noop").mode("overwrite").save()
-    except SparkError:
-        raise AnalyticsError(
-            f"executors do not see {folder}: on a cluster, have lake and results where all "
-            "machines see them, such as s3://bucket/prefix or a folder that all of them share"
-        ) from None

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from analytics.errors import AnalyticsError
+from analytics.executors import check_machines
 from analytics.session import compilers
 from analytics.storage import opening
 from analytics.storage.arrow import ArrowStorage
@@ -175,6 +176,17 @@ def test_what_is_a_small_lake(tmp_path: Path) -> None:
     first_compiler, _ = compilers("spark://host:1", is_small=False)
     assert compilers("local[2]", is_small=True) == (first_compiler, first_compiler)
     assert first_compiler not in compilers("local[2]", is_small=False)
+
+
+def test_executors_that_do_not_see_a_folder_are_told_of(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Asked as those of a cluster are."""
+    (tmp_path / "file").write_text("x")
+    check_machines(spark, {str(tmp_path): str(tmp_path / "file")})
+    check_machines(spark, {f"file://{tmp_path}": f"file://{tmp_path}/file"})
+    with pytest.raises(AnalyticsError, match=rf"executors do not see {tmp_path} \("):
+        check_machines(spark, {str(tmp_path): str(tmp_path / "of-another-machine")})
 
 
 # ---- options in URLs -----------------------------------------------------------------------------
