@@ -294,7 +294,7 @@ class TestLossThatIsTold:
         )
         assert SimulatedRun(drastic).play().violations == ()
         monkeypatch.setattr(Session, "tell_missed", lambda *_: None)
-        assert is_seen(drastic, "it was not told", range(17, 25))
+        assert is_seen(drastic, "it was not told", range(25, 60))
 
 
 def _believing(self: TopicCursor, run: RunMessage) -> list[Arrived]:
