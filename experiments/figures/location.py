@@ -217,6 +217,10 @@ def delivery_runs(scale: float) -> list[RunSpec]:
     ]
 
 
+def size_runs(scale: float) -> list[RunSpec]:
+    return [*over_sizes("dynatops"), *without_load()]
+
+
 def improves(metric: str) -> Claim:
     def judge(table: FigureTable) -> Judgement:
         rows = _over_sizes(table)

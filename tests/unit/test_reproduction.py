@@ -17,7 +17,7 @@ from experiments.figures.figure import (
     Parameter,
     RunSpec,
 )
-from experiments.figures.judging import judge_least
+from experiments.figures.judging import by, judge_least, less_by
 from experiments.report import last_verdicts
 from experiments.reproduction import judge_figure, measure_all, runs_of
 from experiments.results import RESULTS_VERSION, Outcome, ResultsError, ResultsFile
@@ -91,6 +91,14 @@ def test_a_figure_whose_runs_are_not_there_is_not_judged(tmp_path: Path) -> None
     found = judge_figure(FIGURES["fig6a"], ResultsFile(tmp_path, 1.0), (1,))
     assert found.verdict is JudgedAs.OPEN
     assert {judgement.verdict for _, judgement in found.judgements} == {JudgedAs.OPEN}
+
+
+def test_gains_are_said_in_words() -> None:
+    assert by(less_by(60.0, 100.0)) == "40% less"
+    assert by(less_by(150.0, 100.0)) == "50% more"
+    # GeoPS sends nothing to subscribe to the cell where the user is.
+    assert by(less_by(5.0, 0.0)) == "more (the other has none)"
+    assert by(less_by(0.0, 0.0)) == "0% less"
 
 
 def test_verdicts_follow_direction_and_size() -> None:
