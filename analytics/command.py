@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import signal
 import sys
 import threading
 import time
@@ -20,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analytics.analytics_settings import AnalyticsSettings, SettingsError, with_values
-from analytics.continuous import run_rounds
+from analytics.continuous import StopSignal, run_rounds
 from analytics.errors import AnalyticsError, AnalyticsUsageError
 from analytics.jobs.catalogue import JOBS, default_settings, jobs
-from analytics.stop_signals import StopSignal, put_off
 from dynatops.kit.redis_access import (
     PASSWORD_VARIABLE,
     RedisPasswordError,
@@ -230,9 +228,7 @@ def _runners(
     from analytics.storage.places import is_small_folder
 
     is_small = not arguments.continuous and is_small_folder(arguments.lake, SMALL_BYTES)
-    # In the middle of it a cluster has been asked for executors, and nobody would give them back.
-    with put_off(signal.SIGTERM):
-        spark = start(master, driver_memory=arguments.driver_memory, conf=conf, is_small=is_small)
+    spark = start(master, driver_memory=arguments.driver_memory, conf=conf, is_small=is_small)
     send_package(spark)
     progress.watch(spark.sparkContext.statusTracker())
     place = Place(

@@ -9,10 +9,54 @@ it to see.
 
 from __future__ import annotations
 
+import select
+import signal
+import socket
 import time
 from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Self
 
 FAILURES_MAX = 5
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignal:
+    """Whether SIGTERM or SIGINT came, from when it is entered."""
+
+    def __init__(self) -> None:
+        self.is_given = False
+        # What is written to in a handler, and waited for outside of it: no lock is held in between.
+        self._heard, self._said = socket.socketpair()
+
+    def __enter__(self) -> Self:
+        self._former = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._restore()
+        self._heard.close()
+        self._said.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Until it is given, or that much later; whether it is."""
+        if not self.is_given:
+            select.select([self._heard], [], [], max(0.0, seconds))
+        return self.is_given
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.is_given = True
+        self._said.send(b"!")
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
 
 
 def run_rounds(

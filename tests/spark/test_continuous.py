@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from analytics.continuous import FAILURES_MAX, run_rounds
-from analytics.stop_signals import StopSignal
+from analytics.continuous import FAILURES_MAX, StopSignal, run_rounds
 from dynatops.lake.fields import PUBLICATIONS
 from tests.support.running_analytics import Running, close
 from tests.support.spark_frames import START_S, at, write_file
