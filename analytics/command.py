@@ -491,6 +491,14 @@ class _ProgressLine:
             self._said_s = now_s
 
 
+def await_end(seconds: float) -> None:
+    """Wait for the end of what there is of Spark, when this process is about to end."""
+    if "pyspark" in sys.modules:
+        from analytics import session
+
+        session.await_end(seconds)
+
+
 def _session() -> SparkSession | None:
     """What there is of Spark in this process; that is not asked for more than it has loaded."""
     if "pyspark.sql" not in sys.modules:

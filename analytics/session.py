@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -118,6 +121,18 @@ def start(
             f"there is no Spark to be had at {master or 'the master of spark-submit'}: check that "
             f"it runs and that it can reach this host ({cause})"
         ) from None
+
+
+def await_end(seconds: float) -> None:
+    """Have Spark's own process end, and wait for that: as it ends it gives back what a cluster was
+    asked for, also where a session was only being made. Nothing of Spark is to be used after."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001
+    if process is None or process.stdin is None:
+        return
+    # It goes when nobody can tell it anything any more.
+    process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
 
 
 def _choose_python(master: str | None, conf: Mapping[str, str]) -> None:

@@ -60,6 +60,10 @@ def become_executor(_: argparse.Namespace) -> int:
         raise CommandError(str(error)) from None
 
 
+# Of the half minute that Kubernetes gives a pod.
+_ENDING_S = 20.0
+
+
 def _give_up(number: int, _: object) -> NoReturn:
     """What was asked of a cluster is given back, before Kubernetes' patience ends."""
     raise SystemExit(128 + number)
@@ -71,6 +75,9 @@ def run_jobs(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _give_up)
     try:
         return command.run(arguments)
+    except SystemExit:
+        command.await_end(_ENDING_S)
+        raise
     except errors.AnalyticsUsageError as error:
         raise UsageError(str(error)) from None
     except errors.AnalyticsError as error:
