@@ -205,3 +205,17 @@ def far_fewer(table: FigureTable) -> Judgement:
     gains = [less_by(last, first) for first, last in _ends(table, "reconfiguration")]
     text = " and ".join(f"{percent(gain)} fewer" for gain in gains)
     return judge_least(min(gains), 0.5, text, "Poisson and location; 'far' is taken as half")
+
+
+def fewer_of_them(table: FigureTable) -> Judgement:
+    """Whether it is how often that does not fall, or what is sent each time."""
+    counts, sizes = _ends(table, "reconfigurations"), _ends(table, "reconfiguration")
+    gains = [less_by(last, first) for first, last in counts]
+    # Messages an hour, so that the same hours are in both.
+    each = [
+        [sent / count if count else 0.0 for sent, count in zip(*ends, strict=True)]
+        for ends in zip(sizes, counts, strict=True)
+    ]
+    text = " and ".join(f"{percent(gain)} fewer" for gain in gains)
+    grown = " and ".join(by(less_by(last, first)) for first, last in each)
+    return judge_least(min(gains), 0.5, text, f"but {grown} messages for each")
