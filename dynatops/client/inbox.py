@@ -312,18 +312,18 @@ class Inbox:
             self.taking.note_given(self._reading.had, list(self._touched))
         self._touched = {}
 
-    def _oldest_held(self) -> Mapping[str, tuple[int, int]]:
-        """By topic: the oldest event that is here and that the application has not taken. A broker
+    def _oldest_held(self) -> Mapping[str, dict[int, int]]:
+        """The oldest events here that the application has not taken, by topic and term. A broker
         that is to keep the session for a later process begins there."""
         if not self._kept:
             return {}
         queues = [queue for queue in self._routes if isinstance(queue, WorkQueue)]
         held = [item for queue in queues for item in queue.work.items()]
-        oldest: dict[str, tuple[int, int]] = {}
+        oldest: dict[str, dict[int, int]] = {}
         for item in (*held, *self._unclaimed):
             event = item.event
-            stamp = (event.term, event.seq)
-            oldest[event.topic] = min(stamp, oldest.get(event.topic, stamp))
+            seqs = oldest.setdefault(event.topic, {})
+            seqs[event.term] = min(event.seq, seqs.get(event.term, event.seq))
         return oldest
 
 

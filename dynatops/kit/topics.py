@@ -11,6 +11,9 @@ TOPIC_BYTES_MAX = 1_024
 RESERVED_CHARACTERS = "+#"
 # Names that begin like this are the system's own.
 RESERVED_PREFIX = "$"
+# No topic, but what a cursor is called that counts by streams: brokers in a tree number the events
+# that they take themselves, over all topics, and a client has one place in each such stream.
+STREAMS = "$streams"
 
 
 class TopicError(ValueError):

@@ -10,8 +10,19 @@ from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
 from dynatops.client.events import Event
 from dynatops.client.subscription import EventQueue
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter as ParsedFilter
-from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Missed, Subscribed, Welcome
+from dynatops.kit.topics import STREAMS
+from dynatops.v1.client_pb2 import (
+    ClientFrame,
+    Cursor,
+    Filter,
+    MissCause,
+    Missed,
+    ServerMessage,
+    Subscribed,
+    Welcome,
+)
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from tests.support.clients import TOPIC, hear, new_core, take
 
@@ -211,6 +222,59 @@ class TestGoingOn:
         assert core.reading.confirmed == []
         hear(core, subscribed=Subscribed(request=number))
         assert core.reading.confirmed == [(TOPIC, "")]
+
+
+class TestStreams:
+    """Brokers in a tree number what they take over all topics: one cursor for all filters."""
+
+    def core(self) -> ClientCore:
+        core = new_core()
+        number = core.subscribe([(TOPIC, ""), ("fire/#", "")])
+        take(core)
+        hear(core, subscribed=Subscribed(request=number, positions=[self.places({5: 40, 6: 7})]))
+        return core
+
+    def places(self, reached: dict[int, int]) -> Cursor:
+        seen = [TermSeq(term=stream, seq=number) for stream, number in reached.items()]
+        return Cursor(topic=STREAMS, seen=seen)
+
+    def cursors_elsewhere(self, core: ClientCore) -> list[Cursor]:
+        core.disconnected()
+        core.connected()
+        hear(core, welcome=Welcome(session_id="b1/1", serial=1))
+        (said,) = take(core).messages
+        return list(said.subscribe.cursors)
+
+    def test_elsewhere_it_goes_on_in_each_stream(self) -> None:
+        core = self.core()
+        hear(core, run=run(43, count=2))
+        hear(core, run=run(9, term=6, topic="fire/a"))
+        assert self.cursors_elsewhere(core) == [self.places({5: 44, 6: 9})]
+        assert hear(core, run=run(44)) == []
+        assert stamps(hear(core, run=run(50, number=45))) == [(5, 50)]
+
+    def test_events_that_it_does_not_want_move_it_too(self) -> None:
+        core = self.core()
+        hear(core, run=Run(topic=STREAMS, term=8, first_seq=101))
+        bundle = Bundle(9, [TOPIC, "other"], [1, 1], [0, 0], [b"x", b"y"])
+        bundle.terms, bundle.seqs = [5, 5], [41, 42]
+        message = ServerMessage()
+        bundle.fill(message.bundle)
+        hear(core, bundle=message.bundle)
+        assert self.cursors_elsewhere(core) == [self.places({5: 42, 6: 7, 8: 100})]
+
+    def test_what_the_application_has_not_taken_comes_again(self) -> None:
+        core = self.core()
+        hear(core, run=run(41, count=5))
+        core.reading.oldest_held = lambda: {TOPIC: {5: 43}, "fire/a": {6: 8}}
+        assert self.cursors_elsewhere(core) == [self.places({5: 42, 6: 7})]
+
+    def test_streams_are_bounded_and_the_oldest_go(self) -> None:
+        core = self.core()
+        for stream in range(10, 10 + 4_096):
+            hear(core, run=Run(topic=STREAMS, term=stream, first_seq=2))
+        (cursor,) = self.cursors_elsewhere(core)
+        assert [len(cursor.seen), cursor.seen[0].term] == [4_096, 10]
 
 
 class TestMissingNumbers:

@@ -2,24 +2,27 @@
 
 A client can go on at any broker: it knows its filters, and for each topic the place it has reached
 in every term, and which numbers of each publisher it has had. So whatever a broker sends it twice,
-in the same order or another, it takes once.
+in the same order or another, it takes once. Brokers in a tree number their events over all topics:
+there it also knows how far it has read the stream of each broker.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import is_wildcard, pattern_matches
 from dynatops.kit.repeats import Publishers
-from dynatops.kit.topics import RESERVED_PREFIX
+from dynatops.kit.topics import RESERVED_PREFIX, STREAMS
 from dynatops.v1.client_pb2 import Cursor, Filter, Welcome
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 
-# Terms remembered for each topic, and publishers.
+# Terms remembered for each topic, and publishers; and streams.
 _TERMS_MAX = 8
+_STREAMS_MAX = 4_096
 _PUBLISHERS_MAX = 4_096
 
 # A pattern, and a condition on attributes.
@@ -107,6 +110,29 @@ class TopicCursor:
         ]
 
 
+class StreamPlaces:
+    """How far the streams of brokers in a tree have been read, all topics together."""
+
+    def __init__(self) -> None:
+        # By stream; later ones have higher numbers.
+        self._reached: dict[int, int] = {}
+
+    def reach(self, stream: int, number: int) -> None:
+        is_new = stream not in self._reached
+        self._reached[stream] = max(number, self._reached.get(stream, 0))
+        if is_new and len(self._reached) > _STREAMS_MAX:
+            del self._reached[min(self._reached)]
+
+    def cursor(self, held: Iterable[tuple[int, int]]) -> Cursor:
+        """As if it had been read to just before the first of these events in each stream."""
+        reached = dict(self._reached)
+        for stream, number in held:
+            if stream in reached:
+                reached[stream] = min(reached[stream], number - 1)
+        seen = [TermSeq(term=stream, seq=number) for stream, number in sorted(reached.items())]
+        return Cursor(topic=STREAMS, seen=seen)
+
+
 class Reading:
     def __init__(self) -> None:
         # Filters wanted -> whether a broker has confirmed them.
@@ -120,11 +146,13 @@ class Reading:
         # Those that have been asked for since, and that no broker has confirmed to this client.
         self._claimed: dict[FilterKey, None] = {}
         self._cursors: dict[str, TopicCursor] = {}
+        # Once a broker has said where it stands: that one is in a tree.
+        self._streams: StreamPlaces | None = None
         self.session_id = ""
         # Of the delivery that has just come: how often events were handed out before, by offset.
         self.handed: dict[int, int] = {}
-        # The oldest event of each topic that is held here: a later process is to get it, too.
-        self.oldest_held: Callable[[], Mapping[str, tuple[int, int]]] = dict
+        # The oldest events held here, by topic and term: a later process is to get them, too.
+        self.oldest_held: Callable[[], Mapping[str, dict[int, int]]] = dict
         # Serials of deliveries: of the next to come, of the newest had, of the newest taken by the
         # application, and of the newest that the broker was told of.
         self._next_serial = 1
@@ -225,6 +253,8 @@ class Reading:
     def without_place(self, filters: Iterable[FilterKey]) -> list[str]:
         """The patterns of those that a session was kept with, and of which this process does not
         know where it stood: the broker of that session was left before it had said so."""
+        if self._streams is not None:
+            return []
         unknown = {
             pattern: None
             for pattern, where in filters
@@ -236,9 +266,13 @@ class Reading:
         """How far the topics of these filters have been read."""
         patterns = {pattern for pattern, _ in filters}
         held = self.oldest_held()
+        if self._streams is not None:
+            return [self._streams.cursor(chain.from_iterable(map(dict.items, held.values())))]
         wildcards = [pattern for pattern in patterns if is_wildcard(pattern)]
         return [
-            Cursor(topic=topic, seen=cursor.seen(before=held.get(topic)))
+            Cursor(
+                topic=topic, seen=cursor.seen(before=min(held.get(topic, {}).items(), default=None))
+            )
             for topic, cursor in self._cursors.items()
             if topic in patterns
             or any(pattern_matches(w, topic) for w in wildcards)
@@ -264,10 +298,19 @@ class Reading:
     def begin(self, positions: Iterable[Cursor]) -> None:
         """Topics are read from here on: said before the deliveries that say so, too."""
         for position in positions:
+            if position.topic == STREAMS:
+                for stamp in position.seen:
+                    self._reach(stamp.term, stamp.seq)
+                continue
             cursor = self._cursor_of(position.topic)
             if cursor is not None:
                 for stamp in position.seen:
                     cursor.begin(stamp.term, stamp.seq)
+
+    def _reach(self, stream: int, number: int) -> None:
+        if self._streams is None:
+            self._streams = StreamPlaces()
+        self._streams.reach(stream, number)
 
     def _cursor_of(self, topic: str) -> TopicCursor | None:
         """None if nobody wants the topic."""
@@ -279,6 +322,11 @@ class Reading:
     def admit(self, run: Run) -> Sequence[Arrived]:
         if not self.count_delivery():
             return ()
+        if run.topic == STREAMS:
+            self._reach(run.term, run.first_seq - 1)
+            return ()
+        if self._streams is not None:
+            self._streams.reach(run.term, run.first_seq + run.count - 1)
         cursor = self._cursor_of(run.topic)
         if cursor is None:
             return ()
@@ -292,6 +340,9 @@ class Reading:
             return ()
         publisher, numbers, cursors = bundle.publisher, bundle.numbers, self._cursors
         terms, seqs = bundle.terms, bundle.seqs
+        if self._streams is not None:
+            # One stream, in order.
+            self._streams.reach(terms[-1], seqs[-1])
         places: list[int] = []
         for place, topic in enumerate(bundle.topics):
             cursor = cursors.get(topic) or self._cursor_of(topic)
