@@ -218,9 +218,7 @@ class Link:
         self._heard_s = now_s
         if greeting.heard == self.session:
             self._come_up(now_s)
-        elif self.is_up:
-            self._greet(now_s)
-        elif self._greet_due_s > now_s:
+        elif self.is_up or self._greet_due_s > now_s:
             self._greet(now_s)
 
     def _come_up(self, now_s: float) -> None:

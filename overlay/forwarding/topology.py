@@ -22,7 +22,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 BROKERS_MAX = 10_000
 _VERSION_MAX = (1 << 63) - 1
@@ -263,7 +263,7 @@ class _Reading:
                 self._problem(f"link {place}: unknown keys {', '.join(odd)}")
             weight = entry.get("weight", 1.0)
             entry = entry.get("between")
-        pair = cast("list[Any]", entry) if isinstance(entry, list) else []
+        pair = entry if isinstance(entry, list) else []
         if len(pair) != 2 or not all(isinstance(end, str) for end in pair):
             self._problem(f"link {place}: two broker ids are expected")
             return None
