@@ -162,9 +162,10 @@ class CopySending:
         self.release()
 
     def release(self) -> None:
-        if self.keeper is None and self._context.neighbours:
+        is_alone = not self._context.neighbours
+        if self.keeper is None and not is_alone:
             return
-        while self._acks and self._acks[0].own_end <= self._confirmed:
+        while self._acks and (is_alone or self._acks[0].own_end <= self._confirmed):
             self._acks.take().say()
 
     def on_held(self, neighbour: Neighbour, message: CopiesHeld) -> None:
@@ -242,14 +243,15 @@ class CopySending:
             neighbour.link.message().keep_copies.keep = False
         self._former = None
 
-    def pump(self) -> None:
+    def pump(self, until: int | None = None) -> None:
         """Send the keeper what it was not sent along with other events."""
         if self.keeper is None or self.keeper not in self._held:
             return
         neighbour = self._context.neighbours[self.keeper]
         own = self._context.own.log
         self.place = max(self.place, own.first_place)
-        while self.place < own.end_place and neighbour.link.has_room:
+        end = own.end_place if until is None else until
+        while self.place < end and neighbour.link.has_room:
             entry = own[self.place]
             self.place += 1
             self._context.counters.tree_events_copied += 1

@@ -112,7 +112,8 @@ class Fetches:
         self._next_id = 0
         # Whether this broker knows what it holds; and whether there may be more that nobody knows.
         self.may_read_own = False
-        self.is_own_doubtful = False
+        self.is_doubtful = False
+        self.doubtful_streams: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -252,12 +253,12 @@ class Fetches:
         for stream, (number, holder) in fetch.places.items():
             if holder == context.my_id and stream not in own.highs:
                 # A former life's. If all neighbours have been asked, no more of it was replicated.
-                if self.is_own_doubtful:
+                place = StreamPlace(stream=stream, number=number, holder=holder)
+                if self.is_doubtful:
                     part.losses.add(stream=stream, after=number)
-                closed = StreamPlace(
-                    stream=stream, number=number, holder=holder, closed=True, end=number
-                )
-                part.streams.append(closed)
+                else:
+                    place.closed, place.end = True, number
+                part.streams.append(place)
         return part
 
     def _read_own(self, fetch: OpenFetch) -> TreeFetched:
@@ -280,6 +281,8 @@ class Fetches:
                 put_portion(part.events.add(), wanted)
         if number >= own.highs[stream]:
             fetch.own_todo.popleft()
+            if stream in self.doubtful_streams:
+                part.losses.add(stream=stream, after=number)
         fetch.places[stream] = (number, holder)
         part.ends.add(stream=stream, number=number, holder=holder)
         return part

@@ -519,9 +519,9 @@ class Forwarder:
             if place.holder != self.me.broker_id or place.stream in self._context.own.highs:
                 continue
             if self._recovery.is_doubtful:
-                neighbour.link.message().loss.CopyFrom(
-                    StreamLoss(stream=place.stream, after=place.number)
-                )
+                loss = StreamLoss(stream=place.stream, after=place.number)
+                neighbour.link.message().loss.CopyFrom(loss)
+                continue
             closed = neighbour.link.message().streams.places.add()
             closed.CopyFrom(place)
             closed.closed, closed.end = True, place.number
@@ -581,6 +581,10 @@ class Forwarder:
         if places:
             neighbour.link.message().streams.places.extend(places)
         neighbour.moved.update(p.stream for p in places)
+        for stream in self._fetches.doubtful_streams:
+            # Of former lives there may have been more.
+            loss = StreamLoss(stream=stream, after=self._context.own.highs[stream])
+            neighbour.link.message().loss.CopyFrom(loss)
 
     def _on_streams(self, neighbour: Neighbour, message: StreamPlaces, now_s: float) -> None:
         for place in message.places:
@@ -657,7 +661,7 @@ class Forwarder:
             known.end = known.number
 
     def _review_streams(self, now_s: float) -> None:
-        """What has ended long ago is forgotten; what nobody holds any more is lost."""
+        """What nobody holds any more is lost, and in the end forgotten."""
         context, settings = self._context, self._settings
         for known in self._streams:
             if known.holder == context.my_id:
@@ -668,11 +672,9 @@ class Forwarder:
                 known.orphan_since_s = now_s
             elif now_s - known.orphan_since_s >= settings.recovery_patience_s:
                 self._lose(None, StreamLoss(stream=known.stream, after=known.number))
-            if not known.is_whole:
-                continue
-            if known.whole_since_s is None:
-                known.whole_since_s = now_s
-            elif now_s - known.whole_since_s >= settings.stream_forget_s:
+            since_s = known.orphan_since_s
+            if since_s is not None and now_s - since_s >= settings.stream_forget_s:
+                # Nobody can send it any more: it need not be known as a repeat.
                 self._streams.forget(known.stream)
                 for neighbour in context.neighbours.values():
                     neighbour.sent.pop(known.stream, None)
@@ -775,6 +777,8 @@ class Forwarder:
         if entry.last <= sent:
             return
         sending = self._sending
+        if entry.own_place > sending.place and sending.keeper == neighbour.broker_id:
+            sending.pump(entry.own_place)
         if (
             entry.own_place >= 0
             and entry.own_place == sending.place
@@ -918,13 +922,16 @@ class Forwarder:
         context = self._context
         for stream, high in context.own.highs.items():
             known = self._streams.add(stream, context.my_id, high, begin=0)
-            known.end = high
+            if self._recovery.is_doubtful:
+                self._fetches.doubtful_streams |= {stream}
+            else:
+                known.end = high
         self._origin.remember()
         newest = max(context.own.highs, default=0)
         mine = stream_id(context.my_id, self.me.incarnation)
         self._begin_stream(mine if mine > newest else next_stream_id(newest))
         self._fetches.may_read_own = True
-        self._fetches.is_own_doubtful = self._recovery.is_doubtful
+        self._fetches.is_doubtful = self._recovery.is_doubtful
         self._effects.append(Ready())
 
     def _begin_stream(self, stream: int) -> None:

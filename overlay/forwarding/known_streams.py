@@ -41,13 +41,8 @@ class KnownStream:
     number: int
     # The last number, of a stream that has ended.
     end: int | None = None
-    # Since when nobody in the topology holds it, and when it had come whole.
+    # Since when nobody in the topology holds it.
     orphan_since_s: float | None = None
-    whole_since_s: float | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        return self.end is not None and self.number >= self.end
 
 
 class KnownStreams:

@@ -123,6 +123,10 @@ class SubscriptionTables:
     def ads_told(self, neighbour: str) -> frozenset[Filter]:
         return self._ads_told[neighbour]
 
+    def asked_by(self, holder: str) -> frozenset[Filter]:
+        """What the holder has asked for."""
+        return frozenset(self._wanted[holder])
+
     def wanted_by(self, holder: str) -> frozenset[Filter]:
         """What the holder is sent, whether it asked for it or gets everything."""
         if self._gets_everything(holder):

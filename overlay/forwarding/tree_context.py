@@ -79,5 +79,5 @@ class TreeContext:
     def places_beyond(self, neighbour: str) -> Iterator[StreamPlace]:
         """This broker's positions in the streams that it gets from there."""
         for known in self.streams:
-            if self.is_beyond(neighbour, known.holder) and not known.is_whole:
+            if self.is_beyond(neighbour, known.holder):
                 yield StreamPlace(stream=known.stream, number=known.number, holder=known.holder)
