@@ -136,6 +136,8 @@ class Forwarder:
         # Credits of neighbours' fetches: parts that may be sent.
         self._credits: dict[tuple[str, int], list[int]] = {}
         self._progress_due_s = now_s
+        # Neighbours whose past does not concern this life: those that it began with.
+        self._first_neighbours = frozenset(topology.neighbours(broker_id))
         self._handlers: dict[str, Callable[[Neighbour, Any, float], None]] = {
             "table_change": self._on_table_change,
             "positions": self._on_positions,
@@ -385,7 +387,7 @@ class Forwarder:
 
     def _open(self, neighbour: Neighbour, now_s: float) -> None:
         """A session begins: the whole table, positions, copies; then what is asked again."""
-        is_new = not neighbour.session
+        is_new = not neighbour.session and neighbour.broker_id in self._first_neighbours
         self._tell_tables()
         neighbour.state = ServingState.OPENED
         neighbour.session = neighbour.link.session
@@ -494,13 +496,14 @@ class Forwarder:
         self._close_unknown(neighbour, message.places)
         if message.is_new:
             sent.update(self._streams.positions())
+        sent.update(named)
+        if message.is_new and not named:
             neighbour.dropped.clear()
             neighbour.cursor = log.end_place
             self._go_live(neighbour)
             return
-        sent.update(named)
         begins = {s.stream: s.begin for s in self._context.streams_for(neighbour.broker_id)}
-        is_complete = neighbour.is_kept and all(
+        is_complete = neighbour.is_kept and not message.is_new and all(
             neighbour.dropped.get(stream, 0) <= named.get(stream, begin)
             for stream, begin in begins.items()
         )
@@ -511,7 +514,7 @@ class Forwarder:
             self._go_live(neighbour)
             return
         places = {p.stream: (p.number, p.holder) for p in message.places}
-        self._resume(neighbour, places, now_s)
+        self._resume(neighbour, places, now_s, unnamed=not message.is_new)
 
     def _close_unknown(self, neighbour: Neighbour, places: Iterable[StreamPlace]) -> None:
         """Streams of this broker's former lives that nobody has given back."""
@@ -527,9 +530,14 @@ class Forwarder:
             closed.closed, closed.end = True, place.number
 
     def _resume(
-        self, neighbour: Neighbour, places: dict[int, tuple[int, str]], now_s: float
+        self,
+        neighbour: Neighbour,
+        places: dict[int, tuple[int, str]],
+        now_s: float,
+        *,
+        unnamed: bool = True,
     ) -> None:
-        neighbour.state = ServingState.RESUMING
+        neighbour.state, neighbour.is_kept = ServingState.RESUMING, False
         neighbour.cursor = self._context.log.end_place
         neighbour.dropped.clear()
         self._tell_tables()
@@ -539,7 +547,7 @@ class Forwarder:
             places,
             partial(self._take_for_link, neighbour),
             lambda: neighbour.link.has_room,
-            unnamed=True,
+            unnamed=unnamed,
         )
         fetch_id = self._fetches.begin(fetch, now_s)
         if fetch_id is None:
@@ -573,7 +581,7 @@ class Forwarder:
 
     def _go_live(self, neighbour: Neighbour) -> None:
         neighbour.state = ServingState.LIVE
-        neighbour.is_kept = True
+        neighbour.resumed_number = neighbour.link.sent_number
         places = [
             place_message(known, neighbour.sent.setdefault(known.stream, known.begin))
             for known in self._context.streams_for(neighbour.broker_id)
@@ -755,6 +763,8 @@ class Forwarder:
 
     def _serve(self, neighbour: Neighbour, now_s: float) -> None:
         """Send what the log has for it, while there is room."""
+        if neighbour.link.confirmed_number >= neighbour.resumed_number:
+            neighbour.is_kept = True
         log = self._context.log
         if neighbour.cursor < log.first_place:
             if self._has_missed(neighbour):
@@ -951,6 +961,8 @@ class Forwarder:
                 self._close(neighbour, now_s)
             neighbour.is_kept = False
             neighbour.link.set_topology(topology.version, topology.digest, now_s)
+        if not any(neighbour.session for neighbour in context.neighbours.values()):
+            self._first_neighbours = frozenset(topology.neighbours(context.my_id))
         context.topology = topology
         context.tables = _tables_of(context.my_id, topology)
         self._meet_neighbours(now_s)

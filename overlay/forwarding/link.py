@@ -74,12 +74,14 @@ class Link:
         self._early: BoundedTable[int, LinkBatch] = BoundedTable(
             settings.early_batches_max, counters, "link_batches_early", past=Past.NEWEST
         )
+        # Of this session: batches that were begun, and confirmed.
+        self.sent_number = 0
+        self.confirmed_number = 0
         # Events that are on their way.
         self.unconfirmed_bytes = 0
         self._open: LinkBatch | None = None
         self._open_frame: PeerFrame | None = None
         self._open_bytes = 0
-        self._sent = 0
         self._taken = 0
         self._taken_told = 0
         self._must_confirm = False
@@ -93,7 +95,7 @@ class Link:
         self.unconfirmed_bytes = 0
         self._open = self._open_frame = None
         self._open_bytes = 0
-        self._sent = self._taken = self._taken_told = 0
+        self.sent_number = self.confirmed_number = self._taken = self._taken_told = 0
         self._must_confirm = False
         self._heard_s = self._said_s = now_s
         self._greet_due_s = now_s
@@ -151,8 +153,8 @@ class Link:
     def _open_batch(self) -> LinkBatch:
         frame = self._open_frame = PeerFrame(sender=self._me)
         batch = self._open = frame.messages.add().link_batch
-        self._sent += 1
-        batch.session, batch.heard, batch.number = self.session, self.theirs, self._sent
+        self.sent_number += 1
+        batch.session, batch.heard, batch.number = self.session, self.theirs, self.sent_number
         return batch
 
     def _close_batch(self) -> None:
@@ -259,6 +261,7 @@ class Link:
             return
         while unconfirmed and unconfirmed[0].number <= confirmed:
             self.unconfirmed_bytes -= unconfirmed.popleft().nbytes
+        self.confirmed_number = confirmed
         self._pause_s = self._settings.resend_min_s
         self._resend_due_s = now_s + self._pause_s
 

@@ -47,8 +47,10 @@ class Neighbour:
     incarnation: int = 0
     # The first life of it that this broker's life has heard of.
     first_incarnation: int = 0
-    # Whether the log has had, since it was live, all that it wants.
+    # Whether the log has had, since it was live, all that it wants; and the batch that it must have
+    # confirmed first: what it was sent from elsewhere is in no log.
     is_kept: bool = False
+    resumed_number: int = 0
     # Where in the log it is, and of each stream what it has been sent or said to have.
     cursor: int = 0
     sent: dict[int, int] = field(default_factory=dict)
@@ -78,9 +80,8 @@ class Neighbour:
         return self.state is not ServingState.CLOSED
 
     def close(self) -> None:
-        self.is_kept = self.state is ServingState.LIVE or (
-            self.is_kept and self.state is ServingState.OPENED
-        )
+        if self.state is ServingState.RESUMING:
+            self.is_kept = False
         self.state = ServingState.CLOSED
         self.positions = None
         self.owed = None

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from overlay.forwarding.topology import Topology
 from tests.support.tree_net import TreeNet, random_tree
 
 TOPICS = [f"{a}/{b}" for a in "xyz" for b in "12"]
@@ -108,3 +109,63 @@ def crashes(seed: int, **options: object) -> TreeNet:
 @pytest.mark.parametrize("seed", range(10))
 def test_brokers_crash_one_at_a_time(seed: int) -> None:
     crashes(seed, covering=seed % 2 == 0).check(losses_told=False)
+
+
+def crashes_and_cuts(seed: int, **options: object) -> TreeNet:
+    """Any of it at any time: what is lost is told."""
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    for _ in range(6):
+        what = rng.choice(["cut", "heal", "crash", "start", "nothing"])
+        dead = sorted(set(net.topology.addresses) - set(net.nodes))
+        if what == "cut":
+            link = rng.choice(net.topology.links)
+            net.cut.add(frozenset((link.one, link.other)))
+        elif what == "heal":
+            net.cut.clear()
+        elif what == "crash" and len(net.nodes) > 1:
+            net.crash(rng.choice(sorted(net.nodes)))
+        elif what == "start" and dead:
+            net.start(rng.choice(dead))
+        traffic(net, rng, rng.choice([0.4, 2.0, 7.0]))
+    for broker in sorted(set(net.topology.addresses) - set(net.nodes)):
+        net.start(broker)
+    calm(net, 30.0)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_crashes_and_cuts(seed: int) -> None:
+    crashes_and_cuts(seed, covering=seed % 2 == 0).check(losses_told=True)
+
+
+def changed_topologies(seed: int, **options: object) -> TreeNet:
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    for version in range(2, 5):
+        traffic(net, rng, 2.0)
+        before = net.topology
+        names = sorted(before.addresses)
+        if version == 3:
+            names.append("new")
+        rng.shuffle(names)
+        links = [[names[rng.randrange(i)], names[i]] for i in range(1, len(names))]
+        mapping = {
+            **before.to_mapping(),
+            "version": version,
+            "brokers": {name: f"h:{name}" for name in names},
+            "links": links,
+        }
+        net.apply(Topology.from_mapping(mapping), rng.choice(sorted(net.nodes)))
+        if version == 3:
+            net.start("new")
+            net.publisher("new", TOPICS)
+        traffic(net, rng, rng.choice([0.4, 3.0]))
+        net.run(8.0)
+    calm(net)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_topologies_change(seed: int) -> None:
+    changed_topologies(seed, covering=seed % 2 == 0).check(losses_told=False)
