@@ -164,6 +164,9 @@ class PeerMessage(_message.Message):
     NODE_STATE_SEEN_FIELD_NUMBER: _builtins.int
     ASK_OUTCOME_FIELD_NUMBER: _builtins.int
     OUTCOME_FIELD_NUMBER: _builtins.int
+    LINK_GREETING_FIELD_NUMBER: _builtins.int
+    LINK_BATCH_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_OFFER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ping(self) -> Global___Ping:
         """The ring."""
@@ -252,6 +255,14 @@ class PeerMessage(_message.Message):
     def ask_outcome(self) -> Global___AskOutcome: ...
     @_builtins.property
     def outcome(self) -> Global___Outcome: ...
+    @_builtins.property
+    def link_greeting(self) -> Global___LinkGreeting:
+        """Brokers in a tree."""
+
+    @_builtins.property
+    def link_batch(self) -> Global___LinkBatch: ...
+    @_builtins.property
+    def topology_offer(self) -> Global___TopologyOffer: ...
     def __init__(
         self,
         *,
@@ -293,12 +304,15 @@ class PeerMessage(_message.Message):
         node_state_seen: Global___NodeStateSeen | None = ...,
         ask_outcome: Global___AskOutcome | None = ...,
         outcome: Global___Outcome | None = ...,
+        link_greeting: Global___LinkGreeting | None = ...,
+        link_batch: Global___LinkBatch | None = ...,
+        topology_offer: Global___TopologyOffer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome", "link_greeting", "link_batch", "topology_offer"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -2241,3 +2255,630 @@ class Outcome(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
+
+@_typing.final
+class LinkGreeting(_message.Message):
+    """---- Brokers in a tree ----------------------------------------------------------------------------
+
+    Between neighbours: the session that the sender has begun, and the receiver's as it last heard of
+    it. A link is up at the end that hears its own session back from one with the same topology.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    heard: _builtins.int
+    """0: of none yet."""
+    version: _builtins.int
+    digest: _builtins.int
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+        heard: _builtins.int = ...,
+        version: _builtins.int = ...,
+        digest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "heard", b"heard", "session", b"session", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkGreeting: _TypeAlias = LinkGreeting  # noqa: Y015
+
+@_typing.final
+class LinkBatch(_message.Message):
+    """What is said on a link that is up, numbered in each session 1, 2, 3, …"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    HEARD_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CONFIRMED_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    """The sender's session, and the receiver's."""
+    heard: _builtins.int
+    number: _builtins.int
+    """0: nothing in it but the confirmation."""
+    confirmed: _builtins.int
+    """Every batch up to this one has been taken in."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkMessage]: ...
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+        heard: _builtins.int = ...,
+        number: _builtins.int = ...,
+        confirmed: _builtins.int = ...,
+        messages: _abc.Iterable[Global___LinkMessage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "heard", b"heard", "messages", b"messages", "number", b"number", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkBatch: _TypeAlias = LinkBatch  # noqa: Y015
+
+@_typing.final
+class TopologyOffer(_message.Message):
+    """A topology that is newer than the receiver's, as text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPOLOGY_FIELD_NUMBER: _builtins.int
+    topology: _builtins.str
+    def __init__(
+        self,
+        *,
+        topology: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopologyOffer: _TypeAlias = TopologyOffer  # noqa: Y015
+
+@_typing.final
+class LinkMessage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_CHANGE_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    COPIES_HELD_FIELD_NUMBER: _builtins.int
+    STREAMS_FIELD_NUMBER: _builtins.int
+    TABLE_CONFIRMED_FIELD_NUMBER: _builtins.int
+    FORWARDED_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    TREE_FETCH_FIELD_NUMBER: _builtins.int
+    TREE_FETCH_MORE_FIELD_NUMBER: _builtins.int
+    TREE_FETCH_END_FIELD_NUMBER: _builtins.int
+    TREE_FETCHED_FIELD_NUMBER: _builtins.int
+    KEEP_COPIES_FIELD_NUMBER: _builtins.int
+    COPIED_FIELD_NUMBER: _builtins.int
+    COPIES_KEPT_FIELD_NUMBER: _builtins.int
+    COPIES_WANTED_FIELD_NUMBER: _builtins.int
+    COPIES_RETURNED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def table_change(self) -> Global___TableChange:
+        """First in each session, in this order."""
+
+    @_builtins.property
+    def positions(self) -> Global___LinkPositions: ...
+    @_builtins.property
+    def copies_held(self) -> Global___CopiesHeld: ...
+    @_builtins.property
+    def streams(self) -> Global___StreamPlaces:
+        """The same places, where streams are new or have ended."""
+
+    @_builtins.property
+    def table_confirmed(self) -> Global___TableConfirmed: ...
+    @_builtins.property
+    def forwarded(self) -> Global___Runs:
+        """Events that the receiver wants."""
+
+    @_builtins.property
+    def progress(self) -> Global___StreamPlaces:
+        """Of these streams the receiver has had all that it wants up to here."""
+
+    @_builtins.property
+    def loss(self) -> Global___StreamLoss: ...
+    @_builtins.property
+    def tree_fetch(self) -> Global___TreeFetch:
+        """Repair."""
+
+    @_builtins.property
+    def tree_fetch_more(self) -> Global___TreeFetchMore: ...
+    @_builtins.property
+    def tree_fetch_end(self) -> Global___TreeFetchEnd: ...
+    @_builtins.property
+    def tree_fetched(self) -> Global___TreeFetched: ...
+    @_builtins.property
+    def keep_copies(self) -> Global___KeepCopies:
+        """The sender's own events for its keeper, and the keeper's answers."""
+
+    @_builtins.property
+    def copied(self) -> Global___Runs: ...
+    @_builtins.property
+    def copies_kept(self) -> Global___StreamPlaces: ...
+    @_builtins.property
+    def copies_wanted(self) -> Global___CopiesWanted: ...
+    @_builtins.property
+    def copies_returned(self) -> Global___CopiesReturned: ...
+    def __init__(
+        self,
+        *,
+        table_change: Global___TableChange | None = ...,
+        positions: Global___LinkPositions | None = ...,
+        copies_held: Global___CopiesHeld | None = ...,
+        streams: Global___StreamPlaces | None = ...,
+        table_confirmed: Global___TableConfirmed | None = ...,
+        forwarded: Global___Runs | None = ...,
+        progress: Global___StreamPlaces | None = ...,
+        loss: Global___StreamLoss | None = ...,
+        tree_fetch: Global___TreeFetch | None = ...,
+        tree_fetch_more: Global___TreeFetchMore | None = ...,
+        tree_fetch_end: Global___TreeFetchEnd | None = ...,
+        tree_fetched: Global___TreeFetched | None = ...,
+        keep_copies: Global___KeepCopies | None = ...,
+        copied: Global___Runs | None = ...,
+        copies_kept: Global___StreamPlaces | None = ...,
+        copies_wanted: Global___CopiesWanted | None = ...,
+        copies_returned: Global___CopiesReturned | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "copied", b"copied", "copies_held", b"copies_held", "copies_kept", b"copies_kept", "copies_returned", b"copies_returned", "copies_wanted", b"copies_wanted", "forwarded", b"forwarded", "keep_copies", b"keep_copies", "loss", b"loss", "positions", b"positions", "progress", b"progress", "streams", b"streams", "table_change", b"table_change", "table_confirmed", b"table_confirmed", "tree_fetch", b"tree_fetch", "tree_fetch_end", b"tree_fetch_end", "tree_fetch_more", b"tree_fetch_more", "tree_fetched", b"tree_fetched"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "copied", b"copied", "copies_held", b"copies_held", "copies_kept", b"copies_kept", "copies_returned", b"copies_returned", "copies_wanted", b"copies_wanted", "forwarded", b"forwarded", "keep_copies", b"keep_copies", "loss", b"loss", "positions", b"positions", "progress", b"progress", "streams", b"streams", "table_change", b"table_change", "table_confirmed", b"table_confirmed", "tree_fetch", b"tree_fetch", "tree_fetch_end", b"tree_fetch_end", "tree_fetch_more", b"tree_fetch_more", "tree_fetched", b"tree_fetched"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["table_change", "positions", "copies_held", "streams", "table_confirmed", "forwarded", "progress", "loss", "tree_fetch", "tree_fetch_more", "tree_fetch_end", "tree_fetched", "keep_copies", "copied", "copies_kept", "copies_wanted", "copies_returned"]  # noqa: Y015
+    _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
+
+Global___LinkMessage: _TypeAlias = LinkMessage  # noqa: Y015
+
+@_typing.final
+class WantedFilter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    where: _builtins.str
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        where: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pattern", b"pattern", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WantedFilter: _TypeAlias = WantedFilter  # noqa: Y015
+
+@_typing.final
+class TableChange(_message.Message):
+    """What the sender wants from the receiver, and what may be published on its side of the link."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    ADD_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    ADVERTISE_FIELD_NUMBER: _builtins.int
+    RETRACT_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    whole: _builtins.bool
+    """This and what follows until one without `more` takes the place of all that was said before."""
+    more: _builtins.bool
+    @_builtins.property
+    def add(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedFilter]: ...
+    @_builtins.property
+    def remove(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedFilter]: ...
+    @_builtins.property
+    def advertise(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedFilter]: ...
+    @_builtins.property
+    def retract(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedFilter]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        whole: _builtins.bool = ...,
+        more: _builtins.bool = ...,
+        add: _abc.Iterable[Global___WantedFilter] | None = ...,
+        remove: _abc.Iterable[Global___WantedFilter] | None = ...,
+        advertise: _abc.Iterable[Global___WantedFilter] | None = ...,
+        retract: _abc.Iterable[Global___WantedFilter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "advertise", b"advertise", "more", b"more", "remove", b"remove", "retract", b"retract", "version", b"version", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableChange: _TypeAlias = TableChange  # noqa: Y015
+
+@_typing.final
+class TableConfirmed(_message.Message):
+    """Everything up to this version of the receiver's table is in place, wherever it leads to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableConfirmed: _TypeAlias = TableConfirmed  # noqa: Y015
+
+@_typing.final
+class StreamPlace(_message.Message):
+    """Where one life of one broker has got with the events of its own publishers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    CLOSED_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    stream: _builtins.int
+    number: _builtins.int
+    holder: _builtins.str
+    """The broker that has the stream's events: its origin, or the keeper of one that is gone."""
+    closed: _builtins.bool
+    """The stream has ended, with event `end`."""
+    end: _builtins.int
+    def __init__(
+        self,
+        *,
+        stream: _builtins.int = ...,
+        number: _builtins.int = ...,
+        holder: _builtins.str = ...,
+        closed: _builtins.bool = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "end", b"end", "holder", b"holder", "number", b"number", "stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamPlace: _TypeAlias = StreamPlace  # noqa: Y015
+
+@_typing.final
+class StreamPlaces(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
+    def __init__(
+        self,
+        *,
+        places: _abc.Iterable[Global___StreamPlace] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamPlaces: _TypeAlias = StreamPlaces  # noqa: Y015
+
+@_typing.final
+class LinkPositions(_message.Message):
+    """How far the sender has had the streams of the receiver's side of the link."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACES_FIELD_NUMBER: _builtins.int
+    IS_NEW_FIELD_NUMBER: _builtins.int
+    is_new: _builtins.bool
+    """The sender's life begins: it wants nothing of the past."""
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
+    def __init__(
+        self,
+        *,
+        places: _abc.Iterable[Global___StreamPlace] | None = ...,
+        is_new: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_new", b"is_new", "places", b"places"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkPositions: _TypeAlias = LinkPositions  # noqa: Y015
+
+@_typing.final
+class StreamLoss(_message.Message):
+    """Events of the stream after `after` and up to `upto` are not to be had any more. Without `upto` the
+    stream has ended, and nobody knows with which event.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    UPTO_FIELD_NUMBER: _builtins.int
+    stream: _builtins.int
+    after: _builtins.int
+    upto: _builtins.int
+    def __init__(
+        self,
+        *,
+        stream: _builtins.int = ...,
+        after: _builtins.int = ...,
+        upto: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "stream", b"stream", "upto", b"upto"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamLoss: _TypeAlias = StreamLoss  # noqa: Y015
+
+@_typing.final
+class TreeFetch(_message.Message):
+    """"Send what meets these filters, of all streams on your side of the link, from these places on." """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    UNNAMED_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    unnamed: _builtins.bool
+    """Streams that are not named are wanted from their beginning; if not, not at all."""
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedFilter]: ...
+    @_builtins.property
+    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        filters: _abc.Iterable[Global___WantedFilter] | None = ...,
+        places: _abc.Iterable[Global___StreamPlace] | None = ...,
+        unnamed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filters", b"filters", "id", b"id", "places", b"places", "unnamed", b"unnamed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeFetch: _TypeAlias = TreeFetch  # noqa: Y015
+
+@_typing.final
+class TreeFetchMore(_message.Message):
+    """One part has been dealt with: send the next."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeFetchMore: _TypeAlias = TreeFetchMore  # noqa: Y015
+
+@_typing.final
+class TreeFetchEnd(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeFetchEnd: _TypeAlias = TreeFetchEnd  # noqa: Y015
+
+@_typing.final
+class TreeFetched(_message.Message):
+    """A part of the answer: which streams these are, their events, what is lost of them, and up to where
+    they have been read.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    STREAMS_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    done: _builtins.bool
+    @_builtins.property
+    def streams(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Runs]: ...
+    @_builtins.property
+    def losses(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamLoss]: ...
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        streams: _abc.Iterable[Global___StreamPlace] | None = ...,
+        events: _abc.Iterable[Global___Runs] | None = ...,
+        losses: _abc.Iterable[Global___StreamLoss] | None = ...,
+        ends: _abc.Iterable[Global___StreamPlace] | None = ...,
+        done: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "ends", b"ends", "events", b"events", "id", b"id", "losses", b"losses", "streams", b"streams"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeFetched: _TypeAlias = TreeFetched  # noqa: Y015
+
+@_typing.final
+class KeepCopies(_message.Message):
+    """From an origin to its keeper, or to one that is its keeper no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEEP_FIELD_NUMBER: _builtins.int
+    STREAMS_FIELD_NUMBER: _builtins.int
+    keep: _builtins.bool
+    @_builtins.property
+    def streams(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
+    def __init__(
+        self,
+        *,
+        keep: _builtins.bool = ...,
+        streams: _abc.Iterable[Global___StreamPlace] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "streams", b"streams"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepCopies: _TypeAlias = KeepCopies  # noqa: Y015
+
+@_typing.final
+class CopiesHeld(_message.Message):
+    """What the sender has of the receiver's streams: all events after `floor` and up to `high`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANGES_FIELD_NUMBER: _builtins.int
+    KNEW_RECEIVER_FIELD_NUMBER: _builtins.int
+    knew_receiver: _builtins.bool
+    """The sender has known the receiver's former life, or knows that it had none."""
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___CopyRange]: ...
+    def __init__(
+        self,
+        *,
+        ranges: _abc.Iterable[Global___CopyRange] | None = ...,
+        knew_receiver: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["knew_receiver", b"knew_receiver", "ranges", b"ranges"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopiesHeld: _TypeAlias = CopiesHeld  # noqa: Y015
+
+@_typing.final
+class CopyRange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    FLOOR_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    stream: _builtins.int
+    floor: _builtins.int
+    high: _builtins.int
+    def __init__(
+        self,
+        *,
+        stream: _builtins.int = ...,
+        floor: _builtins.int = ...,
+        high: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor", "high", b"high", "stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyRange: _TypeAlias = CopyRange  # noqa: Y015
+
+@_typing.final
+class CopiesWanted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    stream: _builtins.int
+    after: _builtins.int
+    def __init__(
+        self,
+        *,
+        stream: _builtins.int = ...,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopiesWanted: _TypeAlias = CopiesWanted  # noqa: Y015
+
+@_typing.final
+class CopiesReturned(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    UPTO_FIELD_NUMBER: _builtins.int
+    stream: _builtins.int
+    upto: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Runs]: ...
+    def __init__(
+        self,
+        *,
+        stream: _builtins.int = ...,
+        events: _abc.Iterable[Global___Runs] | None = ...,
+        upto: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "stream", b"stream", "upto", b"upto"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopiesReturned: _TypeAlias = CopiesReturned  # noqa: Y015

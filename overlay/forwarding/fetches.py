@@ -1,0 +1,323 @@
+"""Repair: what meets some filters, of all streams on this side, from given places on.
+
+Whoever holds a stream answers for it from its log; a broker in between asks all its other neighbours
+and passes on what comes, a part at a time, asked for when the one before is out of its hands. An
+answer ends where the holder stands by then, and what is published later comes live, because tables go
+before fetches on every link. It serves neighbours that begin a session (`ForLink`), neighbours that
+ask for others (`ForAsker`), and sessions of this broker (`ForSessions`). What lies behind a link that
+stays down, or is no longer retained, is told as lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from dynatops.kit.bounded import BoundedTable, Past
+from dynatops.kit.bundles import Bundle
+from dynatops.kit.filters import Filter, FilterTrie
+from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, TreeFetch, TreeFetched
+from overlay.forwarding.known_streams import place_message
+from overlay.forwarding.portions import (
+    Portion,
+    RunSelection,
+    newer_part,
+    plain_event_meets,
+    portions_of,
+    put_portion,
+    size_of,
+)
+from overlay.forwarding.stream_log import LogEntry
+from overlay.forwarding.tables import HERE
+from overlay.forwarding.tree_context import TreeContext
+
+# Entries looked at for one part, however little of them is wanted.
+_ENTRIES_AT_ONCE = 5_000
+
+
+class FilterSet:
+    """Filters of one fetch, as a question to portions."""
+
+    def __init__(self, filters: Iterable[Filter]) -> None:
+        self.filters = tuple(filters)
+        self._trie: FilterTrie[Filter] = FilterTrie()
+        for each in self.filters:
+            self._trie.add(each.pattern, each)
+
+    def part_of(self, portion: Portion) -> Portion | None:
+        """What of it is wanted."""
+        if isinstance(portion, Bundle):
+            places = [p for p, topic in enumerate(portion.topics) if self._meets_plain(topic)]
+            return portion.pick(places) if places else None
+        found = self._trie.match(portion.topic)
+        if not found:
+            return None
+        if any(each.predicate is None for each in found):
+            return portion
+        return RunSelection(portion).of(tuple(found))
+
+    def _meets_plain(self, topic: str) -> bool:
+        return plain_event_meets(tuple(self._trie.match(topic)))
+
+
+@dataclass(slots=True)
+class _Sub:
+    """What one neighbour is asked for. While its link is down nobody is."""
+
+    fetch_id: int
+    is_asked: bool
+    since_s: float
+
+
+class OpenFetch:
+    def __init__(
+        self,
+        asker: str,
+        filters: Iterable[Filter],
+        places: Mapping[int, tuple[int, str]],
+        take: Callable[[TreeFetched], None],
+        has_room: Callable[[], bool],
+        *,
+        unnamed: bool,
+    ) -> None:
+        # The neighbour that it is for; `HERE` for this broker's sessions.
+        self.asker = asker
+        self.wanted = FilterSet(filters)
+        # Stream -> what is had of it, and who holds it.
+        self.places = dict(places)
+        self.unnamed = unnamed
+        self.take = take
+        self.has_room = has_room
+        self.subs: dict[str, _Sub] = {}
+        # Own streams still to be read, and whether they have been looked at.
+        self.own_todo: deque[int] = deque()
+        self.is_own_begun = False
+        # Parts that came and wait for room, by the neighbour to ask for more.
+        self.waiting: deque[tuple[str, TreeFetched]] = deque()
+        self.is_done = False
+
+
+class Fetches:
+    def __init__(self, context: TreeContext) -> None:
+        self._context = context
+        self._open: BoundedTable[int, OpenFetch] = BoundedTable(
+            context.settings.fetches_max,
+            context.counters,
+            "tree_fetches_refused",
+            past=Past.NEWEST,
+        )
+        # Fetch of a sub -> the fetch that it is for.
+        self._of_sub: dict[tuple[str, int], int] = {}
+        self._next_id = 0
+        # Whether this broker knows what it holds; and whether there may be more that nobody knows.
+        self.may_read_own = False
+        self.is_doubtful = False
+        self.doubtful_streams: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # ---- beginning and ending -------------------------------------------------------------------
+
+    def begin(self, fetch: OpenFetch, now_s: float) -> int | None:
+        """Its id here; None if there are too many."""
+        context = self._context
+        self._next_id += 1
+        fetch_id = self._next_id
+        if not self._open.put(fetch_id, fetch):
+            return None
+        context.counters.tree_fetches += 1
+        for broker_id in context.neighbours:
+            if broker_id != fetch.asker:
+                fetch.subs[broker_id] = _Sub(0, False, now_s)
+                self._ask(fetch_id, fetch, broker_id, now_s)
+        return fetch_id
+
+    def cancel(self, fetch_id: int) -> None:
+        fetch = self._open.pop(fetch_id, None)
+        if fetch is None:
+            return
+        for broker_id, sub in fetch.subs.items():
+            if sub.is_asked:
+                self._of_sub.pop((broker_id, sub.fetch_id), None)
+                neighbour = self._context.neighbours.get(broker_id)
+                if neighbour is not None and neighbour.is_open:
+                    neighbour.link.message().tree_fetch_end.id = sub.fetch_id
+
+    def cancel_of(self, asker: str) -> None:
+        """The session of the neighbour that they were for has ended."""
+        for fetch_id in [key for key, fetch in self._open.items() if fetch.asker == asker]:
+            self.cancel(fetch_id)
+
+    def closed(self, broker_id: str, now_s: float) -> None:
+        """The link is down: what was asked there must be asked again."""
+        for fetch in self._open.values():
+            sub = fetch.subs.get(broker_id)
+            if sub is not None and sub.is_asked:
+                self._of_sub.pop((broker_id, sub.fetch_id), None)
+                sub.is_asked, sub.since_s = False, now_s
+
+    def opened(self, broker_id: str, now_s: float) -> None:
+        for fetch_id, fetch in self._open.items():
+            if broker_id in fetch.subs:
+                self._ask(fetch_id, fetch, broker_id, now_s)
+
+    def topology_changed(self, now_s: float) -> None:
+        """Those of sessions here go on with the neighbours that there are now."""
+        neighbours = self._context.neighbours
+        for fetch in self._open.values():
+            fetch.subs = {broker_id: _Sub(0, False, now_s) for broker_id in neighbours}
+            fetch.waiting.clear()
+        self._of_sub.clear()
+
+    def _ask(self, fetch_id: int, fetch: OpenFetch, broker_id: str, now_s: float) -> None:
+        context = self._context
+        neighbour = context.neighbours[broker_id]
+        sub = fetch.subs[broker_id]
+        if not neighbour.is_open or sub.is_asked:
+            return
+        self._next_id += 1
+        sub.fetch_id, sub.is_asked, sub.since_s = self._next_id, True, now_s
+        self._of_sub[broker_id, sub.fetch_id] = fetch_id
+        message = TreeFetch(id=sub.fetch_id, unnamed=fetch.unnamed)
+        for each in fetch.wanted.filters:
+            message.filters.add(pattern=each.pattern, where=each.where)
+        for stream, (number, holder) in fetch.places.items():
+            if context.is_beyond(broker_id, holder):
+                message.places.add(stream=stream, number=number, holder=holder)
+        neighbour.link.message().tree_fetch.CopyFrom(message)
+
+    # ---- answers --------------------------------------------------------------------------------
+
+    def on_part(self, broker_id: str, part: TreeFetched) -> None:
+        fetch_id = self._of_sub.get((broker_id, part.id))
+        fetch = self._open.get(fetch_id) if fetch_id is not None else None
+        if fetch is None:
+            return
+        for place in (*part.streams, *part.ends):
+            had, _ = fetch.places.get(place.stream, (0, ""))
+            fetch.places[place.stream] = (max(had, place.number), place.holder)
+        fetch.waiting.append((broker_id, part))
+
+    def pump(self, now_s: float) -> None:
+        """Pass on what there is room for."""
+        for fetch_id, fetch in list(self._open.items()):
+            self._pump(fetch_id, fetch)
+
+    def _pump(self, fetch_id: int, fetch: OpenFetch) -> None:
+        while fetch.has_room():
+            if fetch.waiting:
+                self._pass_on(fetch, *fetch.waiting.popleft())
+            elif self.may_read_own and not fetch.is_own_begun:
+                fetch.take(self._begin_own(fetch))
+            elif fetch.own_todo:
+                fetch.take(self._read_own(fetch))
+            else:
+                break
+        if fetch.is_own_begun and not (fetch.own_todo or fetch.waiting or fetch.subs):
+            self._open.pop(fetch_id, None)
+            fetch.is_done = True
+            fetch.take(TreeFetched(done=True))
+
+    def _pass_on(self, fetch: OpenFetch, broker_id: str, part: TreeFetched) -> None:
+        sub = fetch.subs.get(broker_id)
+        if sub is not None and sub.is_asked and sub.fetch_id == part.id:
+            if part.done:
+                self._of_sub.pop((broker_id, part.id), None)
+                del fetch.subs[broker_id]
+            else:
+                more = self._context.neighbours[broker_id].link.message().tree_fetch_more
+                more.id = part.id
+        passed = TreeFetched()
+        passed.CopyFrom(part)
+        passed.id, passed.done = 0, False
+        fetch.take(passed)
+
+    # ---- own streams ----------------------------------------------------------------------------
+
+    def _begin_own(self, fetch: OpenFetch) -> TreeFetched:
+        """Which streams there are, and what is known to be lost."""
+        context = self._context
+        own, part = context.own, TreeFetched()
+        fetch.is_own_begun = True
+        for stream in own.highs:
+            if stream not in fetch.places and not fetch.unnamed:
+                continue
+            number, _ = fetch.places.get(stream, (0, ""))
+            fetch.places[stream] = (number, context.my_id)
+            fetch.own_todo.append(stream)
+            known = context.streams.get(stream)
+            if known is not None:
+                part.streams.append(place_message(known, number))
+        for stream, (number, holder) in fetch.places.items():
+            if holder == context.my_id and stream not in own.highs:
+                # A former life's. If all neighbours have been asked, no more of it was replicated.
+                place = StreamPlace(stream=stream, number=number, holder=holder)
+                if self.is_doubtful:
+                    part.losses.add(stream=stream, after=number)
+                else:
+                    place.closed, place.end = True, number
+                part.streams.append(place)
+        return part
+
+    def _read_own(self, fetch: OpenFetch) -> TreeFetched:
+        own, settings = self._context.own, self._context.settings
+        part, nbytes = TreeFetched(), 0
+        stream = fetch.own_todo[0]
+        number, holder = fetch.places[stream]
+        if number < own.floors[stream]:
+            part.losses.add(stream=stream, after=number, upto=own.floors[stream])
+            number = own.floors[stream]
+        place = own.place_after(stream, number)
+        for at in range(place, min(place + _ENTRIES_AT_ONCE, own.log.end_place)):
+            entry = own.log[at]
+            if entry.stream != stream or nbytes >= settings.fetch_part_bytes:
+                break
+            wanted = self._wanted_of(fetch, entry, number)
+            number = entry.last
+            if wanted is not None:
+                nbytes += size_of(wanted)
+                put_portion(part.events.add(), wanted)
+        if number >= own.highs[stream]:
+            fetch.own_todo.popleft()
+            if stream in self.doubtful_streams:
+                part.losses.add(stream=stream, after=number)
+        fetch.places[stream] = (number, holder)
+        part.ends.add(stream=stream, number=number, holder=holder)
+        return part
+
+    def _wanted_of(self, fetch: OpenFetch, entry: LogEntry, after: int) -> Portion | None:
+        if isinstance(entry.item, StreamLoss):
+            return None
+        newer = newer_part(entry.item, after)
+        return fetch.wanted.part_of(newer) if newer is not None else None
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """What lies behind links that stay down is given up."""
+        patience_s = self._context.settings.fetch_patience_s
+        for fetch in self._open.values():
+            for broker_id, sub in list(fetch.subs.items()):
+                if not sub.is_asked and now_s - sub.since_s >= patience_s:
+                    del fetch.subs[broker_id]
+                    fetch.waiting.append((broker_id, self._given_up(fetch, broker_id)))
+
+    def _given_up(self, fetch: OpenFetch, broker_id: str) -> TreeFetched:
+        """What this broker itself has had is told as lost; where it has had less, the neighbour
+        will say from where on it goes on."""
+        context, part = self._context, TreeFetched()
+        for stream, (number, holder) in fetch.places.items():
+            if context.direction(holder) != broker_id:
+                continue
+            known = context.streams.get(stream)
+            if known is not None and known.number > number:
+                part.losses.add(stream=stream, after=number, upto=known.number)
+            elif known is None and fetch.asker == HERE:
+                part.losses.add(stream=stream, after=number)
+        return part
+
+
+def portions_in(part: TreeFetched) -> list[Portion]:
+    return [portion for runs in part.events for portion in portions_of(runs)]

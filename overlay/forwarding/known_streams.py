@@ -1,0 +1,74 @@
+"""The streams that a broker knows, and its position V in each: everything of the stream up to there
+that was wanted here has come, or is known to be lost.
+
+A stream is one life of one broker. Whoever holds it, its origin or the keeper of one that is gone,
+says in which direction of the tree it comes from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dynatops.kit.bounded import BoundedTable
+from dynatops.v1.overlay_pb2 import StreamPlace
+from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.forwarding_settings import ForwardingSettings
+
+_HASH_BITS = 22
+
+
+def stream_id(broker_id: str, incarnation: int) -> int:
+    """The stream of a broker's life that began in this millisecond: grows from life to life."""
+    digest = hashlib.sha1(broker_id.encode(), usedforsecurity=False).digest()
+    tag = int.from_bytes(digest[:8], "big") >> (64 - _HASH_BITS)
+    return incarnation << _HASH_BITS | tag
+
+
+def next_stream_id(latest: int) -> int:
+    """Of the same broker, after one that should have been older."""
+    return latest + (1 << _HASH_BITS)
+
+
+@dataclass(slots=True)
+class KnownStream:
+    stream: int
+    holder: str
+    # What came before this was never asked for.
+    begin: int
+    # V.
+    number: int
+    # The last number, of a stream that has ended.
+    end: int | None = None
+    # Since when nobody in the topology holds it.
+    orphan_since_s: float | None = None
+
+
+class KnownStreams:
+    def __init__(self, settings: ForwardingSettings, counters: ForwardingCounters) -> None:
+        self._by_id: BoundedTable[int, KnownStream] = BoundedTable(
+            settings.streams_max, counters, "streams_dropped"
+        )
+        self.get = self._by_id.get
+
+    def __iter__(self) -> Iterator[KnownStream]:
+        return iter(list(self._by_id.values()))
+
+    def add(self, stream: int, holder: str, number: int, begin: int | None = None) -> KnownStream:
+        known = KnownStream(stream, holder, number if begin is None else begin, number)
+        self._by_id[stream] = known
+        return known
+
+    def forget(self, stream: int) -> None:
+        self._by_id.pop(stream, None)
+
+    def positions(self) -> dict[int, int]:
+        return {known.stream: known.number for known in self._by_id.values()}
+
+
+def place_message(known: KnownStream, number: int) -> StreamPlace:
+    place = StreamPlace(stream=known.stream, number=number, holder=known.holder)
+    if known.end is not None:
+        place.closed, place.end = True, known.end
+    return place

@@ -1,0 +1,91 @@
+"""The brokers next to this one: a link to each, and how far each has been served.
+
+    CLOSED --link up--> OPENED --its positions--> RESUMING --all it missed--> LIVE
+       ^                                                                       |
+       '----------------------- the session ends ------------------------------'
+
+At the beginning of a session both ends say their tables, then how far they are. A neighbour that was
+live before, and wants nothing that it did not want then, goes on from the log; others are served by a
+fetch first. What comes meanwhile waits in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from dynatops.kit.filters import Filter
+from dynatops.v1.overlay_pb2 import LinkPositions
+from overlay.base.peers import Peer
+from overlay.forwarding.link import Link
+
+
+class ServingState(Enum):
+    CLOSED = "closed"
+    OPENED = "opened"
+    RESUMING = "resuming"
+    LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class OwedConfirmation:
+    """A version of the neighbour's table that is in place; said once its events up to a place of
+    the log have been sent."""
+
+    version: int
+    place: int
+    positions: dict[int, int]
+
+
+@dataclass(slots=True)
+class Neighbour:
+    peer: Peer
+    link: Link
+    state: ServingState = ServingState.CLOSED
+    # The session of the link that this is about; 0 before there was one.
+    session: int = 0
+    incarnation: int = 0
+    # The first life of it that this broker's life has heard of.
+    first_incarnation: int = 0
+    # Whether the log has had, since it was live, all that it wants; and the batch that it must have
+    # confirmed first: what it was sent from elsewhere is in no log.
+    is_kept: bool = False
+    resumed_number: int = 0
+    # Where in the log it is, and of each stream what it has been sent or said to have.
+    cursor: int = 0
+    sent: dict[int, int] = field(default_factory=dict)
+    # Streams that have moved on since it was last told.
+    moved: set[int] = field(default_factory=set)
+    # Entries for it that the log has dropped: the last of each stream.
+    dropped: dict[int, int] = field(default_factory=dict)
+    positions: LinkPositions | None = None
+    # This broker's table at the neighbour: versions told and confirmed in this session.
+    told_version: int = 0
+    confirmed_version: int = 0
+    # The neighbour's table here, while it comes in pieces.
+    incoming: list[Filter] = field(default_factory=list)
+    incoming_ads: list[Filter] = field(default_factory=list)
+    is_incoming: bool = False
+    # The newest version in place, the one that is being said, and the last that was.
+    ready_version: int = 0
+    owed: OwedConfirmation | None = None
+    said_version: int = 0
+
+    @property
+    def broker_id(self) -> str:
+        return self.peer.broker_id
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is not ServingState.CLOSED
+
+    def close(self) -> None:
+        if self.state is ServingState.RESUMING:
+            self.is_kept = False
+        self.state = ServingState.CLOSED
+        self.positions = None
+        self.owed = None
+        self.told_version = self.confirmed_version = 0
+        self.ready_version = self.said_version = 0
+        self.incoming, self.incoming_ads, self.is_incoming = [], [], False
+        self.moved.clear()

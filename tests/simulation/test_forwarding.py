@@ -1,0 +1,171 @@
+"""Brokers in a tree under faults: what is acknowledged arrives, once, in order, or is told as lost."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from overlay.forwarding.topology import Topology
+from tests.support.tree_net import TreeNet, random_tree
+
+TOPICS = [f"{a}/{b}" for a in "xyz" for b in "12"]
+PATTERNS = ["x/1", "x/+", "x/#", "#", "+/2", "y/#", "z/1"]
+WHERES = ["", "", "v > 3", "v > 5", "v < 4"]
+
+
+def traffic(net: TreeNet, rng: Random, seconds: float) -> None:
+    """Publishers publish, subscribers come and go."""
+    end_s = net.now_s + seconds
+    while net.now_s < end_s:
+        for publisher in net.publishers.values():
+            if publisher.broker in net.nodes and rng.random() < 0.4:
+                topic = rng.choice(publisher.topics)
+                if rng.random() < 0.3:
+                    net.publish_bundle(publisher, rng.sample(publisher.topics, 2))
+                else:
+                    values = [rng.randrange(8) for _ in range(rng.randint(1, 4))]
+                    net.publish(publisher, topic, values)
+        if rng.random() < 0.15:
+            broker = rng.choice(sorted(net.nodes))
+            net.subscribe(broker, rng.choice(PATTERNS), rng.choice(WHERES))
+        live = [s for s in net.subscribers if s.ended_s is None]
+        if live and rng.random() < 0.08:
+            net.unsubscribe(rng.choice(live))
+        net.run(0.2)
+
+
+def begin(seed: int, rng: Random, **options: object) -> TreeNet:
+    weather = {
+        "loss": rng.choice([0.0, 0.05, 0.2]),
+        "duplication": rng.choice([0.0, 0.1]),
+        "reordering": rng.choice([0.0, 0.2]),
+    }
+    net = TreeNet(random_tree(rng, rng.randint(2, 6), **options), seed, **weather)
+    net.start_all()
+    net.run(2.0)
+    for broker in net.topology.addresses:
+        net.publisher(broker, TOPICS)
+        if rng.random() < 0.7:
+            net.subscribe(broker, rng.choice(PATTERNS), rng.choice(WHERES))
+    return net
+
+
+def calm(net: TreeNet, seconds: float = 15.0) -> None:
+    net.loss = net.duplication = net.reordering = 0.0
+    net.cut.clear()
+    net.run(seconds)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_faults(seed: int) -> None:
+    rng = Random(seed)
+    net = begin(seed, rng, covering=seed % 2 == 0)
+    traffic(net, rng, 8.0)
+    calm(net)
+    net.check(losses_told=False)
+
+
+def cut_links(seed: int, **options: object) -> TreeNet:
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    for _ in range(3):
+        link = rng.choice(net.topology.links)
+        net.cut.add(frozenset((link.one, link.other)))
+        traffic(net, rng, rng.choice([1.0, 6.0]))
+        net.cut.clear()
+        traffic(net, rng, 2.0)
+    calm(net)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_links_are_cut(seed: int) -> None:
+    cut_links(seed, covering=seed % 2 == 0).check(losses_told=False)
+
+
+def crashes(seed: int, **options: object) -> TreeNet:
+    """One broker at a time."""
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    traffic(net, rng, 2.0)
+    for _ in range(3):
+        # Keepers have what they need before the next crash.
+        for _ in range(100):
+            if all(node.is_ready and not node._sending.waits for node in net.nodes.values()):
+                break
+            net.run(0.5)
+        net.run(1.0)
+        broker = rng.choice(sorted(net.nodes))
+        net.crash(broker)
+        traffic(net, rng, rng.choice([0.2, 1.0, 6.0]))
+        net.start(broker)
+        traffic(net, rng, rng.choice([0.2, 3.0]))
+        net.run(5.0)
+    calm(net, 25.0)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_brokers_crash_one_at_a_time(seed: int) -> None:
+    crashes(seed, covering=seed % 2 == 0).check(losses_told=False)
+
+
+def crashes_and_cuts(seed: int, **options: object) -> TreeNet:
+    """Any of it at any time: what is lost is told."""
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    for _ in range(6):
+        what = rng.choice(["cut", "heal", "crash", "start", "nothing"])
+        dead = sorted(set(net.topology.addresses) - set(net.nodes))
+        if what == "cut":
+            link = rng.choice(net.topology.links)
+            net.cut.add(frozenset((link.one, link.other)))
+        elif what == "heal":
+            net.cut.clear()
+        elif what == "crash" and len(net.nodes) > 1:
+            net.crash(rng.choice(sorted(net.nodes)))
+        elif what == "start" and dead:
+            net.start(rng.choice(dead))
+        traffic(net, rng, rng.choice([0.4, 2.0, 7.0]))
+    for broker in sorted(set(net.topology.addresses) - set(net.nodes)):
+        net.start(broker)
+    calm(net, 30.0)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_crashes_and_cuts(seed: int) -> None:
+    crashes_and_cuts(seed, covering=seed % 2 == 0).check(losses_told=True)
+
+
+def changed_topologies(seed: int, **options: object) -> TreeNet:
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    for version in range(2, 5):
+        traffic(net, rng, 2.0)
+        before = net.topology
+        names = sorted(before.addresses)
+        if version == 3:
+            names.append("new")
+        rng.shuffle(names)
+        links = [[names[rng.randrange(i)], names[i]] for i in range(1, len(names))]
+        mapping = {
+            **before.to_mapping(),
+            "version": version,
+            "brokers": {name: f"h:{name}" for name in names},
+            "links": links,
+        }
+        net.apply(Topology.from_mapping(mapping), rng.choice(sorted(net.nodes)))
+        if version == 3:
+            net.start("new")
+            net.publisher("new", TOPICS)
+        traffic(net, rng, rng.choice([0.4, 3.0]))
+        net.run(8.0)
+    calm(net)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_topologies_change(seed: int) -> None:
+    changed_topologies(seed, covering=seed % 2 == 0).check(losses_told=False)
