@@ -50,6 +50,7 @@ from dynatops.v1.overlay_pb2 import (
     TreeFetchMore,
     WantedFilter,
 )
+from overlay.base.catalogue import is_system
 from overlay.base.effects import Deliver, DeliverBundle, Ready, Send
 from overlay.base.identifiers import NUMBER_MAX, first_node_id
 from overlay.base.peers import Peer
@@ -268,6 +269,12 @@ class Forwarder:
 
     def neighbour_states(self) -> dict[str, ServingState]:
         return {n.broker_id: n.state for n in self._context.neighbours.values()}
+
+    def wanted_by_neighbours(self, topic: str) -> list[Peer]:
+        """Those that get events of the topic, or some of them."""
+        found = self._context.tables.match(topic)
+        wanting = {*found.whole, *found.conditional}
+        return [n.peer for n in self._context.neighbours.values() if n.broker_id in wanting]
 
     @property
     def is_quiet(self) -> bool:
@@ -503,9 +510,13 @@ class Forwarder:
             self._go_live(neighbour)
             return
         begins = {s.stream: s.begin for s in self._context.streams_for(neighbour.broker_id)}
-        is_complete = neighbour.is_kept and not message.is_new and all(
-            neighbour.dropped.get(stream, 0) <= named.get(stream, begin)
-            for stream, begin in begins.items()
+        is_complete = (
+            neighbour.is_kept
+            and not message.is_new
+            and all(
+                neighbour.dropped.get(stream, 0) <= named.get(stream, begin)
+                for stream, begin in begins.items()
+            )
         )
         if is_complete:
             for stream, begin in begins.items():
@@ -1057,7 +1068,12 @@ def _to_wire(each: Filter) -> WantedFilter:
 
 
 def _from_wire(filters: Iterable[WantedFilter]) -> list[Filter]:
-    return [Filter.parse(each.pattern, each.where) for each in filters]
+    return [
+        Filter.of_system(each.pattern)
+        if is_system(each.pattern)
+        else Filter.parse(each.pattern, each.where)
+        for each in filters
+    ]
 
 
 def _say_change(neighbour: Neighbour, news: TableNews) -> None:

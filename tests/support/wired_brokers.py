@@ -22,6 +22,7 @@ from broker_agent.core.options import BrokerOptions
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import take_output
 from dynatops.kit.bundles import Bundle
+from dynatops.kit.topics import STREAMS
 from dynatops.v1 import overlay_pb2
 from dynatops.v1.client_pb2 import (
     ClientFrame,
@@ -113,6 +114,8 @@ class WiredClient:
 
     def _read(self, run: Run) -> None:
         self._stand(run.topic, run.term, run.first_seq + run.count - 1)
+        if STREAMS in self.seen:
+            self._stand(STREAMS, run.term, run.first_seq + run.count - 1)
         self.events += [
             (run.topic, event.payload) for event in Events.FromString(run.events).events
         ]

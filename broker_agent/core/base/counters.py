@@ -90,6 +90,9 @@ class BrokerCounters:
     followed_topics_refused: int = counter("Topics that a session's wildcards match in excess.")
     lost_events: int = counter("Events that were no longer retained when a gap was noticed.")
     unknown_losses: int = counter("Gaps whose size cannot be known.")
+    audiences_forgotten: int = counter(
+        "Topics of whom a broker in a tree has looked up who here wants them, forgotten for others."
+    )
     streams_forgotten: int = counter(
         "Publishers on a topic, with nothing open, of whom it was forgotten how far they are."
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dynatops.kit.bounded import BoundedTable
-from overlay.base.counters import OverlayCounters
 from overlay.history.reigns import TopicTally
 
 
 class Tallies:
-    def __init__(self, topics_max: int, counters: OverlayCounters) -> None:
+    def __init__(self, topics_max: int, counters: object) -> None:
         self._topics_max = topics_max
         self._counters = counters
         # By who takes it, by topic; each has counts of its own.

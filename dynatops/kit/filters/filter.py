@@ -29,6 +29,11 @@ class Filter:
         return cls(pattern, str(predicate or ""), predicate, is_wildcard(pattern))
 
     @classmethod
+    def of_system(cls, topic: str) -> Filter:
+        """All events of a topic of the system's own, which clients cannot ask for."""
+        return cls(topic, "", None, is_wildcard=False)
+
+    @classmethod
     def from_wire(cls, message: client_pb2.Filter, bytes_max: int = TOPIC_BYTES_MAX) -> Filter:
         return cls.parse(message.pattern, message.where, bytes_max)
 

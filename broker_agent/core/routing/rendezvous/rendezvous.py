@@ -168,7 +168,7 @@ class Rendezvous:
             effect = ring.node_effects.popleft()
             handlers[type(effect)](effect, now_s)
         if self.announcing.waiting:
-            ring.publish(self.announcing.fresh(now_s))
+            ring.publications.add_all(self.announcing.fresh(now_s))
 
     def send_out(self, now_s: float) -> bool:
         ring = self._ring
@@ -176,7 +176,7 @@ class Rendezvous:
             for topic, wanted in ring.take_wishes():
                 self.hosting.wish(topic, now_s, wanted=wanted)
         if ring.publications:
-            self.hosting.publish(ring.take_publications(), now_s)
+            self.hosting.publish(ring.publications.take(), now_s)
         return bool(ring.node_effects)
 
     def left_over(self) -> Iterator[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from broker_agent.core.routing.open_publications import OutgoingPublications
 from dynatops.v1.overlay_pb2 import Publication
 from overlay.base.effects import Effect
 
@@ -22,7 +23,7 @@ class RingOutbox:
         self.node_effects: deque[Effect] = deque()
         # (topic, whether it is wanted now), in order.
         self.wishes: list[tuple[str, bool]] = []
-        self.publications: list[Publication] = []
+        self.publications = OutgoingPublications()
         self.announcements: list[Publication] = []
 
     def from_node(self, effects: Iterable[Effect]) -> None:
@@ -31,15 +32,8 @@ class RingOutbox:
     def wish(self, topic: str, *, wanted: bool) -> None:
         self.wishes.append((topic, wanted))
 
-    def publish(self, publications: Iterable[Publication]) -> None:
-        self.publications += publications
-
-    def take_publications(self) -> list[Publication]:
-        publications, self.publications = self.publications, []
-        return publications
-
     def publish_announcements(self) -> None:
-        self.publications += self.announcements
+        self.publications.add_all(self.announcements)
         self.announcements = []
 
     def take_wishes(self) -> list[tuple[str, bool]]:

@@ -1,0 +1,70 @@
+"""Which sessions here want an event, by topic: looked up once, until filters change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from broker_agent.core.routing.delivery import Condition
+from broker_agent.core.sessions.session import Session
+from dynatops.kit.bounded import BoundedTable
+from dynatops.kit.filters import Filter, FilterTrie
+
+_EVERYTHING: Condition = (Filter.parse("#"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Of a topic. Sessions without a condition want all of its events."""
+
+    # As `SessionDelivery` has them; nobody begins in the middle here.
+    members: dict[Session, int]
+    conditions: Mapping[Session, Condition]
+
+    def plain(self) -> Iterable[Session]:
+        """Those that get an event without attributes."""
+        if not self.conditions:
+            return self.members
+        return [
+            session
+            for session in self.members
+            if any(f.predicate is None or f.predicate.holds({}) for f in self._filters(session))
+        ]
+
+    def _filters(self, session: Session) -> Iterable[Filter]:
+        return self.conditions.get(session, _EVERYTHING)
+
+
+class Audiences:
+    def __init__(self, topics_max: int, counters: object) -> None:
+        self._sessions: FilterTrie[Session] = FilterTrie()
+        self._by_topic: BoundedTable[str, Audience] = BoundedTable(
+            topics_max, counters, "audiences_forgotten"
+        )
+
+    def add(self, session: Session, pattern: str) -> None:
+        self._sessions.add(pattern, session)
+        self._by_topic.clear()
+
+    def remove(self, session: Session, pattern: str) -> None:
+        self._sessions.remove(pattern, session)
+        self._by_topic.clear()
+
+    def changed(self) -> None:
+        """Some session has other conditions on a pattern that it has."""
+        self._by_topic.clear()
+
+    def of(self, topic: str) -> Audience:
+        found = self._by_topic.get(topic)
+        if found is None:
+            found = self._by_topic[topic] = self._find(topic)
+        return found
+
+    def _find(self, topic: str) -> Audience:
+        members: dict[Session, int] = dict.fromkeys(self._sessions.match(topic), 0)
+        conditions: dict[Session, Condition] = {}
+        for session in members:
+            filters = session.filters_on(topic)
+            if all(f.predicate is not None for f in filters):
+                conditions[session] = tuple(filters)
+        return Audience(members, conditions)

@@ -1,0 +1,193 @@
+"""Routing in a tree of brokers: filters go to those that publish, events come back along them.
+
+    clients --subscribe--> subscriptions --want--> forwarder --tables--> neighbours
+            --publish----> publishing ---numbered--> forwarder --runs--> neighbours that want them
+    sessions <-- audiences <----------- deliver ---- forwarder <--runs-- neighbours
+
+The forwarder (`overlay/forwarding`) is what a node is on a ring; the topology says who is next to
+whom. After every input what it wants done is done, in order, until nothing is left: frames sent,
+events delivered, acknowledgements taken in; then publications go to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from broker_agent.core.base.broker_counts import BrokerCounts
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import NodeReady, Stopped
+from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
+from broker_agent.core.routing.forwarding.tree_brokers import TreeBrokers
+from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
+from broker_agent.core.routing.forwarding.tree_plans import TreePlans
+from broker_agent.core.routing.forwarding.tree_publishing import TreePublishing
+from broker_agent.core.routing.forwarding.tree_subscriptions import TreeSubscriptions
+from broker_agent.core.routing.routing import PeerHandler, RoutingFactory
+from broker_agent.core.sessions.session import Session
+from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TreeReport
+from dynatops.v1.overlay_pb2 import PeerFrame
+from overlay.base.effects import Accepted, Deliver, DeliverBundle, Ready, Send
+from overlay.forwarding.forwarder import Forwarder
+from overlay.forwarding.forwarding_effects import (
+    FetchedPart,
+    FilterInPlace,
+    NeighbourDown,
+    NeighbourUp,
+    StreamLost,
+    TopologyConflict,
+    TopologyLearned,
+)
+from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.topology import Topology
+from overlay.status.node_status import NodeStatus
+
+
+class Forwarding:
+    def __init__(
+        self, context: BrokerContext, topology: Topology, settings: ForwardingSettings
+    ) -> None:
+        identity = context.identity
+        self.forwarder = Forwarder(
+            identity.broker_id, identity.address, identity.incarnation, topology, settings, 0.0
+        )
+        tree = ForwardingContext.within(context, self.forwarder)
+        self.subscriptions = TreeSubscriptions(tree)
+        self.publishing = TreePublishing(tree, self.subscriptions.measures)
+        self.brokers = TreeBrokers(tree)
+        self.plans = TreePlans(tree)
+        self._outbox = context.outbox
+        self._timings = context.timings
+        self._tree = tree.tree
+        self._others: Mapping[str, PeerHandler] = {}
+        self._is_leaving = False
+        self._handlers: Mapping[type, Callable[[Any, float], None]] = {
+            Send: self.on_send,
+            Deliver: self.on_deliver,
+            DeliverBundle: self.on_deliver_bundle,
+            Accepted: self.publishing.on_accepted,
+            FilterInPlace: self.subscriptions.on_in_place,
+            FetchedPart: self.subscriptions.on_fetched,
+            StreamLost: self.subscriptions.on_lost,
+            Ready: self.on_ready,
+            **dict.fromkeys(
+                (TopologyLearned, NeighbourUp, NeighbourDown, TopologyConflict), self.on_notice
+            ),
+        }
+
+    @property
+    def measures(self) -> TreeMeasures:
+        return self.subscriptions.measures
+
+    # ---- inputs ---------------------------------------------------------------------------------
+
+    def heed_also(self, handlers: Mapping[str, PeerHandler]) -> None:
+        self._others = handlers
+
+    def start(self, seeds: Sequence[str], now_s: float, *, founding: bool) -> None:
+        self._tree.from_forwarder(self.forwarder.start(now_s))
+
+    def on_frame(self, frame: PeerFrame, now_s: float) -> None:
+        others = self._others
+        for message in frame.messages:
+            kind = message.WhichOneof("body")
+            if kind is not None and kind in others:
+                others[kind](frame.sender, getattr(message, kind), now_s)
+        self._tree.from_forwarder(self.forwarder.handle(frame, now_s))
+
+    def tick(self, now_s: float) -> None:
+        self._tree.from_forwarder(self.forwarder.tick(now_s))
+        self.publishing.tick(now_s)
+
+    def unreachable(self, address: str, now_s: float) -> None:
+        """Links find out by themselves."""
+
+    def leave(self, now_s: float) -> None:
+        """Neighbours keep its place in the tree: whoever goes for good leaves the topology."""
+        self._is_leaving = True
+        self._outbox.do(Stopped())
+
+    # ---- after each input -----------------------------------------------------------------------
+
+    def take_in(self, now_s: float) -> None:
+        effects, handlers = self._tree.effects, self._handlers
+        while effects:
+            effect = effects.popleft()
+            handlers[type(effect)](effect, now_s)
+
+    def send_out(self, now_s: float) -> bool:
+        if self._tree.publications:
+            self.publishing.send_out(now_s)
+        return bool(self._tree.effects)
+
+    def left_over(self) -> Iterator[str]:
+        return self._tree.left_over()
+
+    # ---- what the forwarder wants done ----------------------------------------------------------
+
+    def on_send(self, effect: Send, now_s: float) -> None:
+        self._outbox.send(effect.to.address, effect.frame)
+
+    def on_deliver(self, effect: Deliver, now_s: float) -> None:
+        self._timings.note_run(effect.run, now_s)
+        self.subscriptions.on_portion(effect.run, now_s)
+
+    def on_deliver_bundle(self, effect: DeliverBundle, now_s: float) -> None:
+        self._timings.note_bundle(effect.bundle, now_s)
+        self.subscriptions.on_portion(effect.bundle, now_s)
+
+    def on_ready(self, effect: Ready, now_s: float) -> None:
+        self._outbox.do(NodeReady())
+
+    def on_notice(self, notice: object, now_s: float) -> None:
+        """Nobody watches a tree yet."""
+
+    # ---- what others may know -------------------------------------------------------------------
+
+    @property
+    def is_joining(self) -> bool:
+        return not self.forwarder.is_ready
+
+    @property
+    def is_member(self) -> bool:
+        return self.forwarder.is_ready and not self._is_leaving
+
+    @property
+    def unready(self) -> str:
+        if self._is_leaving:
+            return "the broker is leaving"
+        if not self.forwarder.is_ready:
+            return "the broker asks its neighbours what it published before it was restarted"
+        return ""
+
+    def node_status(self) -> NodeStatus | None:
+        return None
+
+    def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
+        yield from ()
+
+    def violations(self, clients: Iterable[Session]) -> Iterator[str]:
+        return self.publishing.miscounts()
+
+    # ---- what operators ask ---------------------------------------------------------------------
+
+    def describe(self, report: BrokerReport) -> None:
+        report.subscribed_topics = len(self.subscriptions)
+
+    def list_topics(self, after: str, limit: int) -> TopicsReport:
+        """There are no histories of topics."""
+        return TopicsReport()
+
+    def describe_tree(self, topic: str) -> TreeReport:
+        wanting = self.forwarder.wanted_by_neighbours(topic)
+        return TreeReport(
+            node=self.forwarder.me.ref,
+            subscribes=self.subscriptions.is_wanted(topic),
+            children=[peer.ref for peer in wanting],
+        )
+
+
+def in_tree(topology: Topology, settings: ForwardingSettings | None = None) -> RoutingFactory:
+    """What makes this the routing of a broker."""
+    return partial(Forwarding, topology=topology, settings=settings or ForwardingSettings())

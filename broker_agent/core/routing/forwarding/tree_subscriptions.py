@@ -1,0 +1,389 @@
+"""What sessions of a broker in a tree subscribe to, and how far they have read.
+
+Filters go to the forwarder as they are, and a request is confirmed when all of its filters are in
+place: whatever is published from then on, at any broker that can be reached, will come. A client's
+place is a number in the stream of each broker (`STREAMS`), for all of its filters at once. With
+that it goes on at any broker: what it missed is fetched, to the end, before anything new is
+delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from broker_agent.core.routing.confirming import UnconfirmedRequest
+from broker_agent.core.routing.delivery import SessionDelivery
+from broker_agent.core.routing.forwarding.audiences import Audience, Audiences
+from broker_agent.core.routing.forwarding.catching_up import CatchingUp
+from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
+from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
+from broker_agent.core.routing.routing import Reached, RestoredSession, SystemConsumer
+from broker_agent.core.routing.session_filters import SessionFilters
+from broker_agent.core.sessions.content import Content
+from broker_agent.core.sessions.session import Session
+from dynatops.kit.bundles import Bundle
+from dynatops.kit.filters import Filter
+from dynatops.kit.repeats import RunPart
+from dynatops.kit.topics import STREAMS
+from dynatops.v1.client_pb2 import Cursor, MissCause, Missed, TopicProblem
+from dynatops.v1.overlay_pb2 import Run, TermSeq
+from overlay.base.identifiers import NUMBER_MAX
+from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, StreamLost
+from overlay.forwarding.portions import Portion
+
+# A session that has more patterns is told of a loss once for all of them.
+_PATTERNS_TOLD_MAX = 100
+# Streams that a client may name.
+_STREAMS_MAX = 4_096
+
+
+@dataclass(slots=True, eq=False)
+class FiltersRequest(UnconfirmedRequest):
+    # Those that are not in place yet.
+    missing: dict[Filter, None] = field(default_factory=dict)
+    # Those that go on with it, if it goes on.
+    group: CatchingUp | None = None
+
+
+class TreeSubscriptions:
+    def __init__(self, context: ForwardingContext) -> None:
+        self._forwarder = context.forwarder
+        self._tree = context.tree
+        self._confirming = context.confirming
+        self._outbox = context.outbox
+        self._unsaved = context.unsaved
+        self._logbook = context.logbook
+        self._timings = context.timings
+        self.measures = TreeMeasures(context, self.patterns)
+        self._filters = SessionFilters(context)
+        self._audiences = Audiences(context.settings.rendezvous_cache_max, context.counters)
+        self._delivery = SessionDelivery(context, self._is_all_here)
+        # Who takes topics of the system's own.
+        self._system: dict[str, SystemConsumer] = {}
+        # Who wants each filter, and which of them are in place.
+        self._holders: dict[Filter, dict[Session, None]] = {}
+        self._in_place: set[Filter] = set()
+        # Requests that wait for a filter.
+        self._waiting: dict[Filter, dict[FiltersRequest, None]] = {}
+        # Sessions that have not got what they missed; the fetches that are under way for them; and
+        # what their clients have asked for since.
+        self._catching_up: dict[Session, CatchingUp] = {}
+        self._fetches: dict[int, CatchingUp] = {}
+        self._fetches_begun = 0
+        self._behind: dict[Session, list[tuple[FiltersRequest, list[Filter]]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.patterns())
+
+    def patterns(self) -> set[str]:
+        """What clients here subscribe to."""
+        return {wanted.pattern for wanted in self._holders}
+
+    def is_wanted(self, topic: str) -> bool:
+        return bool(self._audiences.of(topic).members)
+
+    def _is_all_here(self, topic: str) -> bool:
+        return not self._forwarder.wanted_by_neighbours(topic)
+
+    # ---- clients --------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        session: Session,
+        number: int,
+        filters: Iterable[Filter],
+        problems: list[TopicProblem],
+        cursors: Iterable[Cursor] | None,
+        now_s: float,
+    ) -> None:
+        request = FiltersRequest(session, number, problems, session.connection)
+        if cursors is not None:
+            request.goes_on = True
+            request.group = CatchingUp({session: None}, _places_in(cursors))
+        if session in self._catching_up:
+            # Its place is one for all of its filters: they begin when it has caught up.
+            self._behind.setdefault(session, []).append((request, list(filters)))
+            self._confirming.note_open(request)
+            return
+        self._bring_in(request, filters, now_s)
+
+    def restore(
+        self, sessions: Sequence[RestoredSession], cursors: Mapping[str, Cursor], now_s: float
+    ) -> None:
+        """All go on from where they had been read; those that had not caught up, from their own."""
+        shared = CatchingUp({}, _places_in(cursors.values()))
+        requests: list[tuple[FiltersRequest, Sequence[Filter]]] = []
+        for restored in sessions:
+            session = restored.session
+            own = restored.cursors.get(STREAMS)
+            group = CatchingUp({}, _places_in([own])) if own is not None else shared
+            group.members[session] = None
+            request = FiltersRequest(session, 0, [], None, goes_on=True, group=group)
+            requests.append((request, restored.filters))
+        for request, filters in requests:
+            self._bring_in(request, filters, now_s)
+
+    def _bring_in(self, request: FiltersRequest, filters: Iterable[Filter], now_s: float) -> None:
+        session = request.session
+        self._unsaved.session(session)
+        if request.group is not None:
+            self._catching_up[session] = request.group
+            request.group.awaited += 1
+        is_claimed = False
+        for wanted in filters:
+            if wanted not in session.filters.get(wanted.pattern, ()):
+                request.new.append(wanted)
+            elif session.claim(wanted):
+                is_claimed = True
+            self._filters.add(session, wanted, now_s)
+            self._audiences.add(session, wanted.pattern)
+            holders = self._holders.setdefault(wanted, {})
+            if not holders:
+                self._tree.from_forwarder(self._forwarder.want(wanted, now_s))
+            holders[session] = None
+            if wanted not in self._in_place:
+                request.missing[wanted] = None
+                self._waiting.setdefault(wanted, {})[request] = None
+        if is_claimed and request.group is None:
+            # Its client may be a new process, which could not go on elsewhere without.
+            self._tell_places(session, now_s)
+        if request.missing:
+            self._confirming.note_open(request)
+        else:
+            self._complete(request, now_s)
+
+    def _complete(self, request: FiltersRequest, now_s: float) -> None:
+        """All of its filters are in place."""
+        session = request.session
+        self._unsaved.session(session)
+        if request.group is not None:
+            request.group.awaited -= 1
+            self._begin_fetch(request.group, now_s)
+        elif session.queued_pieces:
+            # Its client must not take what waits for it for something that it has had.
+            self._tell_places(session, now_s)
+        else:
+            request.positions.append(_cursor_at(self._forwarder.positions()))
+        if self._confirming.complete(request):
+            self._outbox.touched[session] = None
+
+    def on_in_place(self, effect: FilterInPlace, now_s: float) -> None:
+        wanted = effect.wanted
+        if wanted not in self._holders:
+            return
+        self._in_place.add(wanted)
+        for request in self._waiting.pop(wanted, {}):
+            request.missing.pop(wanted, None)
+            if not request.missing:
+                self._complete(request, now_s)
+
+    def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> bool:
+        self._unsaved.session(session)
+        follows_less = False
+        unwanted_filters = dict.fromkeys(filters)
+        for unwanted in unwanted_filters:
+            if self._filters.remove(session, unwanted, now_s):
+                follows_less = True
+                self._audiences.remove(session, unwanted.pattern)
+            else:
+                self._audiences.changed()
+            self._let_go(session, unwanted, now_s)
+        for _, behind in self._behind.get(session, ()):
+            behind[:] = [f for f in behind if f not in unwanted_filters]
+        return follows_less
+
+    def _let_go(self, session: Session, unwanted: Filter, now_s: float) -> None:
+        """The session has it no more."""
+        holders = self._holders.get(unwanted, {})
+        holders.pop(session, None)
+        for request in self._take_requests(session, unwanted):
+            request.missing.pop(unwanted, None)
+            if not request.missing:
+                self._complete(request, now_s)
+        if not holders and self._holders.pop(unwanted, None) is not None:
+            self._in_place.discard(unwanted)
+            self._waiting.pop(unwanted, None)
+            self._tree.from_forwarder(self._forwarder.unwant(unwanted, now_s))
+
+    def end(self, session: Session, now_s: float) -> None:
+        for pattern in session.filters:
+            self._audiences.remove(session, pattern)
+        gone = [f for filters in session.filters.values() for f in filters]
+        self._filters.remove_all(session, now_s)
+        self._behind.pop(session, None)
+        forgotten = dict.fromkeys(
+            request for wanted in gone for request in self._take_requests(session, wanted)
+        )
+        group = self._catching_up.pop(session, None)
+        if group is not None:
+            group.members.pop(session, None)
+            group.awaited -= sum(request.group is group for request in forgotten)
+            if forgotten:
+                self._begin_fetch(group, now_s)
+        for unwanted in gone:
+            self._let_go(session, unwanted, now_s)
+        self._confirming.forget_session(session)
+
+    def _take_requests(self, session: Session, wanted: Filter) -> list[FiltersRequest]:
+        """Those of the session that wait for the filter wait no more."""
+        waiting = self._waiting.get(wanted, {})
+        taken = [request for request in waiting if request.session is session]
+        for request in taken:
+            del waiting[request]
+        return taken
+
+    # ---- where clients stand --------------------------------------------------------------------
+
+    def _tell_places(self, session: Session, now_s: float) -> None:
+        """Behind what waits for it."""
+        for stream, number in self._forwarder.positions().items():
+            place = Content(Run(topic=STREAMS, term=stream, first_seq=number + 1))
+            self._delivery.tell_position(session, STREAMS, place, now_s)
+
+    def catching_up(self, session: Session) -> Iterator[str]:
+        if session in self._catching_up:
+            yield from session.filters
+
+    @property
+    def is_restoring(self) -> bool:
+        """Where each stands is known from the beginning."""
+        return False
+
+    def cursor_names(self, session: Session) -> Iterable[str]:
+        return (STREAMS,)
+
+    def reached(self, name: str, holds: Callable[[Session], bool]) -> Reached | None:
+        if name != STREAMS:
+            return Reached()
+        own = {
+            session.origin_id: _cursor_at(group.reached)
+            for session, group in self._catching_up.items()
+            if holds(session)
+        }
+        return Reached(_cursor_at(self._forwarder.positions()), own)
+
+    def read_system_topic(self, topic: str, consumer: SystemConsumer) -> None:
+        self._system[topic] = consumer
+        self._tree.from_forwarder(self._forwarder.want(Filter.of_system(topic), 0.0))
+
+    # ---- what sessions missed -------------------------------------------------------------------
+
+    def _begin_fetch(self, group: CatchingUp, now_s: float) -> None:
+        if group.awaited or not group.members:
+            return
+        self._fetches_begun += 1
+        self._fetches[self._fetches_begun] = group
+        filters = group.filters()
+        for session in group.members:
+            for pattern in session.filters:
+                self._logbook.requested(pattern)
+        self.measures.requested(dict.fromkeys(f.pattern for f in filters))
+        self._tree.from_forwarder(
+            self._forwarder.fetch(self._fetches_begun, filters, group.reached, now_s)
+        )
+
+    def on_fetched(self, part: FetchedPart, now_s: float) -> None:
+        group = self._fetches.get(part.fetch_id)
+        if group is None:
+            return
+        for portion in group.advance(part.portions):
+            self._deliver(portion, now_s, group)
+        if part.losses:
+            self._tell_lost(group.members, now_s)
+            group.reach({loss.stream: loss.upto for loss in part.losses if loss.upto})
+        group.reach(part.ends)
+        self._unsaved.topic(STREAMS)
+        if part.done:
+            del self._fetches[part.fetch_id]
+            self._fetched(group, now_s)
+
+    def _fetched(self, group: CatchingUp, now_s: float) -> None:
+        if group.is_incomplete:
+            group.begin_again()
+            self._begin_fetch(group, now_s)
+            return
+        for portion in group.advance(group.take_held()):
+            self._deliver(portion, now_s, group)
+        members = list(group.members)
+        for session in members:
+            self._catching_up.pop(session, None)
+        for session in members:
+            self._tell_places(session, now_s)
+            for request, filters in self._behind.pop(session, ()):
+                self._bring_in(request, filters, now_s)
+
+    # ---- what comes -----------------------------------------------------------------------------
+
+    def on_portion(self, portion: Portion, now_s: float) -> None:
+        """Somebody here wants it, perhaps only those that catch up."""
+        if isinstance(portion, Run) and portion.topic in self._system:
+            self._system[portion.topic](portion, now_s)
+            return
+        self._unsaved.topic(STREAMS)
+        for group in dict.fromkeys(self._catching_up.values()):
+            group.hold(portion)
+        self._deliver(portion, now_s, None)
+
+    def _deliver(self, portion: Portion, now_s: float, group: CatchingUp | None) -> None:
+        """To sessions that are live, or to those of a group."""
+        if isinstance(portion, Bundle):
+            self._deliver_bundle(portion, now_s, group)
+            return
+        audience = self._audiences.of(portion.topic)
+        members = self._members(audience, group)
+        if members:
+            parts = [RunPart(portion)]
+            self._delivery.deliver(members, parts, audience.conditions or None, now_s)
+
+    def _members(self, audience: Audience, group: CatchingUp | None) -> dict[Session, int]:
+        if not self._catching_up:
+            return audience.members
+        if group is None:
+            return {s: 0 for s in audience.members if s not in self._catching_up}
+        return {s: 0 for s in audience.members if s in group.members}
+
+    def _deliver_bundle(self, bundle: Bundle, now_s: float, group: CatchingUp | None) -> None:
+        places: dict[Session, list[int]] = {}
+        for place, topic in enumerate(bundle.topics):
+            for session in self._audiences.of(topic).plain():
+                places.setdefault(session, []).append(place)
+        if self._catching_up:
+            # Of these, or all but these.
+            those = self._catching_up if group is None else group.members
+            places = {s: of for s, of in places.items() if (s in those) is (group is not None)}
+        alike: dict[tuple[int, ...], list[Session]] = {}
+        for session, wanted in places.items():
+            alike.setdefault(tuple(wanted), []).append(session)
+        for wanted_places, sessions in alike.items():
+            whole = len(wanted_places) == len(bundle)
+            part = bundle if whole else bundle.pick(wanted_places)
+            self._delivery.deliver_bundle(sessions, part, now_s)
+
+    def on_lost(self, effect: StreamLost, now_s: float) -> None:
+        """Nobody knows whom it concerned."""
+        sessions = {s: None for holders in self._holders.values() for s in holders}
+        self._tell_lost([s for s in sessions if s not in self._catching_up], now_s)
+
+    def _tell_lost(self, sessions: Iterable[Session], now_s: float) -> None:
+        for session in sessions:
+            patterns = list(session.filters) if len(session.filters) <= _PATTERNS_TOLD_MAX else [""]
+            for pattern in patterns:
+                missed = Missed(topic=pattern, cause=MissCause.MISS_CAUSE_NOT_RETAINED)
+                self._delivery.tell_missed([session], missed, now_s)
+
+
+def _places_in(cursors: Iterable[Cursor]) -> dict[int, int]:
+    """Where a client, or the disk, says that it stands."""
+    return {
+        entry.term: entry.seq
+        for cursor in cursors
+        if cursor.topic in (STREAMS, "")
+        for entry in cursor.seen[-_STREAMS_MAX:]
+        if 0 < entry.term <= NUMBER_MAX and entry.seq <= NUMBER_MAX
+    }
+
+
+def _cursor_at(places: Mapping[int, int]) -> Cursor:
+    seen = [TermSeq(term=stream, seq=number) for stream, number in sorted(places.items())]
+    return Cursor(topic=STREAMS, seen=seen)
