@@ -139,6 +139,7 @@ class Forwarder:
         self._progress_due_s = now_s
         # Neighbours whose past does not concern this life: those that it began with.
         self._first_neighbours = frozenset(topology.neighbours(broker_id))
+        self._has_met = False
         self._handlers: dict[str, Callable[[Neighbour, Any, float], None]] = {
             "table_change": self._on_table_change,
             "positions": self._on_positions,
@@ -394,7 +395,12 @@ class Forwarder:
 
     def _open(self, neighbour: Neighbour, now_s: float) -> None:
         """A session begins: the whole table, positions, copies; then what is asked again."""
-        is_new = not neighbour.session and neighbour.broker_id in self._first_neighbours
+        is_new = neighbour.broker_id in self._first_neighbours
+        self._first_neighbours -= {neighbour.broker_id}
+        self._has_met = True
+        if is_new:
+            age_s = now_s - self._context.started_s
+            neighbour.is_late = age_s >= self._settings.start_patience_s
         self._tell_tables()
         neighbour.state = ServingState.OPENED
         neighbour.session = neighbour.link.session
@@ -618,8 +624,9 @@ class Forwarder:
         known = self._streams.get(place.stream)
         is_news = known is None
         if known is None:
-            known = self._streams.add(place.stream, place.holder, place.number)
-        elif place.number > known.number:
+            begin = 0 if neighbour.is_late else place.number
+            known = self._streams.add(place.stream, place.holder, begin)
+        if place.number > known.number:
             # What lies between is not to be had from there.
             self._lose(
                 neighbour, StreamLoss(stream=place.stream, after=known.number, upto=place.number)
@@ -972,8 +979,10 @@ class Forwarder:
                 self._close(neighbour, now_s)
             neighbour.is_kept = False
             neighbour.link.set_topology(topology.version, topology.digest, now_s)
-        if not any(neighbour.session for neighbour in context.neighbours.values()):
-            self._first_neighbours = frozenset(topology.neighbours(context.my_id))
+        neighbours = frozenset(topology.neighbours(context.my_id))
+        self._first_neighbours &= neighbours
+        if not self._has_met:
+            self._first_neighbours = neighbours
         context.topology = topology
         context.tables = _tables_of(context.my_id, topology)
         self._meet_neighbours(now_s)

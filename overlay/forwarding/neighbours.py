@@ -51,6 +51,9 @@ class Neighbour:
     # confirmed first: what it was sent from elsewhere is in no log.
     is_kept: bool = False
     resumed_number: int = 0
+    # Subscriptions were confirmed without it, before it was heard of: what streams on its side had by
+    # then is told as lost.
+    is_late: bool = False
     # Where in the log it is, and of each stream what it has been sent or said to have.
     cursor: int = 0
     sent: dict[int, int] = field(default_factory=dict)
