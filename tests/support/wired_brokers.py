@@ -307,21 +307,32 @@ class WiredBrokers:
         ack: AckLevel.ValueType = AckLevel.ACK_LEVEL_REPLICATED,
         **attributes: int,
     ) -> None:
-        me = self.clients[client]
         values = [Attribute(name=name, whole=value) for name, value in attributes.items()]
-        events = Events(
-            events=[Event(payload=payload, attributes=values) for payload in payloads],
-            attributed=bool(values),
-        )
+        events = [Event(payload=payload, attributes=values) for payload in payloads]
+        self._publish(client, topic, events, ack)
+
+    def publish_sizes(self, client: str, topic: str, sizes: Iterable[int]) -> None:
+        """One publication of several events, each of another size, which is what it says."""
+        events = [
+            Event(payload=str(size).encode(), attributes=[Attribute(name="size", whole=size)])
+            for size in sizes
+        ]
+        self._publish(client, topic, events, AckLevel.ACK_LEVEL_REPLICATED)
+
+    def _publish(
+        self, client: str, topic: str, listed: Sequence[Event], ack: AckLevel.ValueType
+    ) -> None:
+        me = self.clients[client]
+        events = Events(events=listed, attributed=any(event.attributes for event in listed))
         # What is not acknowledged is another publisher's, with numbers of its own.
         publisher = me.publisher | (ack == AckLevel.ACK_LEVEL_NONE)
         first = me.numbers.get((publisher, topic), 0) + 1
-        me.numbers[publisher, topic] = first + len(payloads) - 1
+        me.numbers[publisher, topic] = first + len(listed) - 1
         publication = Publication(
             topic=topic,
             publisher=publisher,
             first_number=first,
-            count=len(payloads),
+            count=len(listed),
             ack=ack,
             events=events.SerializeToString(),
         )

@@ -71,6 +71,21 @@ class TestSubscribing:
         assert by_condition.payloads() == numbered(5, 4)
         assert elsewhere.events == []
 
+    def test_of_several_conditions_each_session_gets_what_meets_its_own(
+        self, net: WiredBrokers
+    ) -> None:
+        """The broker of both may have been brought just what meets one of them."""
+        small, large = net.connect("small", "b2"), net.connect("large", "b2")
+        net.subscribe("small", ("quake/ca", "size < 3"))
+        net.subscribe("large", ("quake/ca", "size > 6"))
+        net.connect("pub", "b0")
+        for number in range(1, 9):
+            net.publish("pub", "quake/ca", str(number).encode(), size=number)
+        net.publish_sizes("pub", "quake/ca", range(1, 9))
+        net.run(5.0)
+        assert small.payloads() == [b"1", b"2", b"1", b"2"]
+        assert large.payloads() == [b"7", b"8", b"7", b"8"]
+
     def test_a_session_with_two_filters_that_match_gets_an_event_once(
         self, net: WiredBrokers
     ) -> None:

@@ -13,10 +13,15 @@ from google.protobuf.message import DecodeError
 from dynatops.v1.overlay_pb2 import Event, Events, Run
 
 
+def events_in(run: Run) -> int:
+    """How many are here: of a partial run, those that its way was told to bring."""
+    return len(run.selected) if run.partial else run.count
+
+
 def events_of(run: Run) -> Sequence[Event] | None:
     """As many as it says; None if they cannot be read."""
     try:
         events = Events.FromString(run.events).events
     except DecodeError:
         return None
-    return events if len(events) == run.count else None
+    return events if len(events) == events_in(run) else None

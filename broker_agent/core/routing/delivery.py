@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.base.run_events import events_of
+from broker_agent.core.base.run_events import events_in, events_of
 from broker_agent.core.sessions.content import BundleContent, Content, RunContent
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
@@ -59,16 +59,18 @@ class _Selection:
             missed = Missed(topic=run.topic, cause=unreadable, count=run.count)
             return Content(missed), 0
         selected = [
-            offset
-            for offset, attributes in enumerate(self._attributes)
+            place
+            for place, attributes in enumerate(self._attributes)
             if any(f.predicate is None or f.predicate.holds(attributes) for f in condition)
         ]
         if len(selected) == len(events):
             return self.whole, len(selected)
+        offsets = [run.selected[i] for i in selected] if run.partial else selected
         partial = Run()
         partial.CopyFrom(self.run)
         partial.partial = True
-        partial.selected.extend(selected)
+        del partial.selected[:]
+        partial.selected.extend(offsets)
         chosen = Events(events=[events[i] for i in selected], attributed=bool(selected))
         partial.events = chosen.SerializeToString()
         return Content(partial), len(selected)
@@ -96,12 +98,13 @@ class SessionDelivery:
         for part in parts:
             selection = _Selection(part.run)
             run = part.run
+            run_events = events_in(run)
             taken = dropped = 0
             for session, joined in members.items():
                 if part.opened is not None and joined >= part.opened:
                     # A late event, from before this session subscribed.
                     continue
-                content, count = selection.whole, run.count
+                content, count = selection.whole, run_events
                 if conditions and (condition := conditions.get(session)) is not None:
                     content, count = selection.of(condition)
                     must_tell = count or selection.is_unreadable or self._must_tell(session, run)

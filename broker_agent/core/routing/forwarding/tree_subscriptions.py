@@ -142,19 +142,24 @@ class TreeSubscriptions:
             if not holders:
                 self._tree.from_forwarder(self._forwarder.want(wanted, now_s))
             holders[session] = None
-            if wanted not in self._in_place:
-                request.missing[wanted] = None
-                self._waiting.setdefault(wanted, {})[request] = None
+            request.missing[wanted] = None
+            self._waiting.setdefault(wanted, {})[request] = None
+            if wanted in self._in_place:
+                # In its turn: what has come is not all delivered yet.
+                here = FilterInPlace(wanted, self._forwarder.positions())
+                self._tree.from_forwarder([here])
         if is_claimed and request.group is None:
             # Its client may be a new process, which could not go on elsewhere without.
             self._tell_places(session, now_s)
         if request.missing:
             self._confirming.note_open(request)
         else:
-            self._complete(request, now_s)
+            self._complete(request, {}, now_s)
 
-    def _complete(self, request: FiltersRequest, now_s: float) -> None:
-        """All of its filters are in place."""
+    def _complete(
+        self, request: FiltersRequest, positions: Mapping[int, int], now_s: float
+    ) -> None:
+        """All of its filters are in place: of each stream all after these positions will come."""
         session = request.session
         self._unsaved.session(session)
         if request.group is not None:
@@ -163,8 +168,8 @@ class TreeSubscriptions:
         elif session.queued_pieces:
             # Its client must not take what waits for it for something that it has had.
             self._tell_places(session, now_s)
-        else:
-            request.positions.append(_cursor_at(self._forwarder.positions()))
+        elif positions:
+            request.positions.append(_cursor_at(positions))
         if self._confirming.complete(request):
             self._outbox.touched[session] = None
 
@@ -176,7 +181,7 @@ class TreeSubscriptions:
         for request in self._waiting.pop(wanted, {}):
             request.missing.pop(wanted, None)
             if not request.missing:
-                self._complete(request, now_s)
+                self._complete(request, effect.positions, now_s)
 
     def unsubscribe(self, session: Session, filters: Iterable[Filter], now_s: float) -> bool:
         self._unsaved.session(session)
@@ -200,7 +205,7 @@ class TreeSubscriptions:
         for request in self._take_requests(session, unwanted):
             request.missing.pop(unwanted, None)
             if not request.missing:
-                self._complete(request, now_s)
+                self._complete(request, {}, now_s)
         if not holders and self._holders.pop(unwanted, None) is not None:
             self._in_place.discard(unwanted)
             self._waiting.pop(unwanted, None)
