@@ -132,7 +132,10 @@ class Forwarder:
         self._origin = Origin(context, self._sending, self._route_own, self._is_advertised)
         # Topics published on here, whether their advertisement is in place.
         self._advertised: dict[str, bool] = {}
-        self._wanted: dict[Filter, None] = {}
+        # Filters of subscribers here, and which time they were asked for: one that was given up
+        # meanwhile is not in place because it was before.
+        self._wanted: dict[Filter, int] = {}
+        self._wants = 0
         self._resuming: dict[str, int] = {}
         # Credits of neighbours' fetches: parts that may be sent.
         self._credits: dict[tuple[str, int], list[int]] = {}
@@ -194,7 +197,8 @@ class Forwarder:
 
     def want(self, wanted: Filter, now_s: float) -> list[ForwardingEffect]:
         """Somebody here subscribes; `FilterInPlace` says when events are sure to come."""
-        self._wanted[wanted] = None
+        self._wants += 1
+        self._wanted[wanted] = self._wants
         self._context.tables.change(HERE, add=[wanted])
         self._tell_tables()
         self._await_in_place(wanted)
@@ -471,11 +475,11 @@ class Forwarder:
         neighbour.confirmed_version = max(neighbour.confirmed_version, message.version)
 
     def _await_in_place(self, wanted: Filter) -> None:
-        done = partial(self._filter_in_place, wanted)
+        done = partial(self._filter_in_place, wanted, self._wants)
         self._confirmations.wait(HERE, self._context.neighbours.values(), done)
 
-    def _filter_in_place(self, wanted: Filter) -> None:
-        if wanted in self._wanted:
+    def _filter_in_place(self, wanted: Filter, number: int) -> None:
+        if self._wanted.get(wanted) == number:
             self._effects.append(FilterInPlace(wanted, self._streams.positions()))
 
     def _is_advertised(self, topic: str) -> bool:
