@@ -1,8 +1,9 @@
 """When a subscription is in place: once every neighbour that was told of it has said so.
 
 Whoever asks, a neighbour with a version of its table or this broker with a filter, waits for what
-had been told to all others by then. Neighbours that are away are not waited for: when they come back
-they are told the whole table before anything else. The tree has no circles, and nor has the waiting.
+had been told to all others by then. Neighbours that are away are not waited for: when they come
+back they are told the whole table before anything else. The tree has no circles, nor has the
+waiting.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dynatops.kit.bounded import BoundedQueue
-from overlay.forwarding.neighbours import Neighbour
+from overlay.forwarding.neighbours import TreeNeighbour
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Confirmations:
         # By who asks: what is asked first is in place first.
         self._waiting: dict[str, BoundedQueue[_Waiting]] = {}
 
-    def wait(self, asker: str, neighbours: Iterable[Neighbour], done: Callable[[], None]) -> None:
+    def wait(
+        self, asker: str, neighbours: Iterable[TreeNeighbour], done: Callable[[], None]
+    ) -> None:
         """`done` is called when what the asker wants now is in place."""
         told = {
             n.broker_id: (n.session, n.told_version)
@@ -46,14 +49,14 @@ class Confirmations:
     def forget(self, asker: str) -> None:
         self._waiting.pop(asker, None)
 
-    def settle(self, neighbours: Mapping[str, Neighbour], age_s: float) -> None:
+    def settle(self, neighbours: Mapping[str, TreeNeighbour], age_s: float) -> None:
         """Call `done` of all that is in place. This broker's life is so old."""
         for queue in self._waiting.values():
             while queue and self._is_in_place(queue[0], neighbours, age_s):
                 queue.take().done()
 
     def _is_in_place(
-        self, waiting: _Waiting, neighbours: Mapping[str, Neighbour], age_s: float
+        self, waiting: _Waiting, neighbours: Mapping[str, TreeNeighbour], age_s: float
     ) -> bool:
         return all(
             self._has_confirmed(neighbours.get(broker_id), session, version, age_s)
@@ -61,7 +64,7 @@ class Confirmations:
         )
 
     def _has_confirmed(
-        self, neighbour: Neighbour | None, session: int, version: int, age_s: float
+        self, neighbour: TreeNeighbour | None, session: int, version: int, age_s: float
     ) -> bool:
         if neighbour is None:
             return True

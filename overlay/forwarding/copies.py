@@ -1,10 +1,10 @@
 """Copies of a broker's own streams at one of its neighbours, its keeper.
 
 The origin sends its keeper every event, marked as a copy where it does not want it; the keeper says
-how far it has them without a gap, and what is acknowledged as `replicated` waits for that. An origin
-that begins a new life asks all its neighbours what copies of its former lives they have, takes them
-back, and serves nobody before. If a neighbour is silent for long, or has not known the former life,
-there may be events that nobody knows of: `is_doubtful`.
+how far it has them without a gap, and what is acknowledged as `replicated` waits for that. An
+origin that begins a new life asks all its neighbours what copies of its former lives they have,
+takes them back, and serves nobody before. If a neighbour is silent for long, or has not known the
+former life, there may be events that nobody knows of: `is_doubtful`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dynatops.v1.overlay_pb2 import (
     KeepCopies,
     StreamPlaces,
 )
-from overlay.forwarding.neighbours import Neighbour
+from overlay.forwarding.neighbours import TreeNeighbour
 from overlay.forwarding.portions import (
     Portion,
     first_of,
@@ -50,7 +50,7 @@ class CopyKeeping:
     def take_over(self, holder: str) -> OwnedStreams:
         return self._stores.pop(holder)
 
-    def say_held(self, neighbour: Neighbour) -> None:
+    def say_held(self, neighbour: TreeNeighbour) -> None:
         message = CopiesHeld(
             knew_receiver=neighbour.first_incarnation < neighbour.incarnation,
         )
@@ -60,7 +60,7 @@ class CopyKeeping:
                 message.ranges.add(stream=stream, floor=store.floors[stream], high=high)
         neighbour.link.message().copies_held.CopyFrom(message)
 
-    def on_keep(self, neighbour: Neighbour, message: KeepCopies) -> None:
+    def on_keep(self, neighbour: TreeNeighbour, message: KeepCopies) -> None:
         holder = neighbour.broker_id
         if not message.keep:
             self._stores.pop(holder, None)
@@ -103,7 +103,7 @@ class CopyKeeping:
                 places.add(stream=stream, number=store.highs[stream])
         self._grown.clear()
 
-    def on_wanted(self, neighbour: Neighbour, message: CopiesWanted) -> None:
+    def on_wanted(self, neighbour: TreeNeighbour, message: CopiesWanted) -> None:
         """Its new life asks for the next part of what it had."""
         store = self._stores.get(neighbour.broker_id)
         answer = CopiesReturned(stream=message.stream, upto=message.after)
@@ -168,7 +168,7 @@ class CopySending:
         while self._acks and (is_alone or self._acks[0].own_end <= self._confirmed):
             self._acks.take().say()
 
-    def on_held(self, neighbour: Neighbour, message: CopiesHeld) -> None:
+    def on_held(self, neighbour: TreeNeighbour, message: CopiesHeld) -> None:
         self._held[neighbour.broker_id] = {each.stream: each.high for each in message.ranges}
 
     def closed(self, broker_id: str, now_s: float) -> None:
@@ -189,9 +189,13 @@ class CopySending:
             if self._lost_since_s is not None:
                 self._appoint(self.keeper)
             return
-        if self.keeper is not None and self._lost_since_s is not None:
-            if now_s - self._lost_since_s < context.settings.keeper_patience_s:
-                return
+        lost_since_s, patience_s = self._lost_since_s, context.settings.keeper_patience_s
+        if self.keeper is not None and lost_since_s is not None:
+            away_s = now_s - lost_since_s
+        else:
+            away_s = patience_s
+        if away_s < patience_s:
+            return
         parent = context.topology.parent(context.my_id)
         candidates = sorted(self._held, key=lambda broker_id: (broker_id != parent, broker_id))
         if candidates:
@@ -221,7 +225,7 @@ class CopySending:
             message.streams.add(stream=stream)
             self._context.neighbours[self.keeper].link.message().keep_copies.CopyFrom(message)
 
-    def on_kept(self, neighbour: Neighbour, message: StreamPlaces) -> None:
+    def on_kept(self, neighbour: TreeNeighbour, message: StreamPlaces) -> None:
         if neighbour.broker_id != self.keeper:
             return
         own = self._context.own
@@ -272,7 +276,7 @@ class Recovery:
         self._asked: tuple[str, int] | None = None
         self._todo: list[int] | None = None
 
-    def on_held(self, neighbour: Neighbour, message: CopiesHeld) -> None:
+    def on_held(self, neighbour: TreeNeighbour, message: CopiesHeld) -> None:
         if self.is_done:
             return
         self._answers[neighbour.broker_id] = {
@@ -335,7 +339,7 @@ class Recovery:
         high, floor, broker_id = max(found)
         return broker_id, (-floor, high)
 
-    def on_returned(self, neighbour: Neighbour, message: CopiesReturned) -> None:
+    def on_returned(self, neighbour: TreeNeighbour, message: CopiesReturned) -> None:
         if self._asked != (neighbour.broker_id, message.stream):
             return
         self._asked = None

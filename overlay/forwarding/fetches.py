@@ -1,11 +1,11 @@
 """Repair: what meets some filters, of all streams on this side, from given places on.
 
-Whoever holds a stream answers for it from its log; a broker in between asks all its other neighbours
-and passes on what comes, a part at a time, asked for when the one before is out of its hands. An
-answer ends where the holder stands by then, and what is published later comes live, because tables go
-before fetches on every link. It serves neighbours that begin a session (`ForLink`), neighbours that
-ask for others (`ForAsker`), and sessions of this broker (`ForSessions`). What lies behind a link that
-stays down, or is no longer retained, is told as lost.
+Whoever holds a stream answers for it from its log; a broker in between asks all its other
+neighbours and passes on what comes, a part at a time, asked for when the one before is out of its
+hands. An answer ends where the holder stands by then, and what is published later comes live,
+because tables go before fetches on every link. It serves neighbours that begin a session,
+neighbours that ask for others, and sessions of this broker. What lies behind a link that stays
+down, or is no longer retained, is told as lost.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.bundles import Bundle, is_whole
 from dynatops.kit.filters import Filter, FilterError
 from dynatops.v1.overlay_pb2 import (
@@ -78,8 +79,8 @@ from overlay.forwarding.known_streams import (
 )
 from overlay.forwarding.link import Link
 from overlay.forwarding.matching import Match, match_portion
-from overlay.forwarding.neighbours import Neighbour, OwedConfirmation, ServingState
-from overlay.forwarding.origin import Origin
+from overlay.forwarding.neighbours import OwedConfirmation, ServingState, TreeNeighbour
+from overlay.forwarding.origin import StreamOrigin
 from overlay.forwarding.portions import (
     Portion,
     events_in,
@@ -129,9 +130,14 @@ class Forwarder:
         self._keeping = CopyKeeping(context)
         self._sending = CopySending(context)
         self._recovery = Recovery(context)
-        self._origin = Origin(context, self._sending, self._route_own, self._is_advertised)
+        self._origin = StreamOrigin(context, self._sending, self._route_own, self._is_advertised)
         # Topics published on here, whether their advertisement is in place.
-        self._advertised: dict[str, bool] = {}
+        self._advertised: BoundedTable[str, bool] = BoundedTable(
+            settings.topics_published_max,
+            self.counters,
+            "topics_unremembered",
+            on_drop=lambda topic, _: context.tables.change(HERE, retract=[Filter.parse(topic)]),
+        )
         # Filters of subscribers here, and which time they were asked for: one that was given up
         # meanwhile is not in place because it was before.
         self._wanted: dict[Filter, int] = {}
@@ -143,7 +149,7 @@ class Forwarder:
         # Neighbours whose past does not concern this life: those that it began with.
         self._first_neighbours = frozenset(topology.neighbours(broker_id))
         self._has_met = False
-        self._handlers: dict[str, Callable[[Neighbour, Any, float], None]] = {
+        self._handlers: dict[str, Callable[[TreeNeighbour, Any, float], None]] = {
             "table_change": self._on_table_change,
             "positions": self._on_positions,
             "copies_held": self._on_copies_held,
@@ -317,7 +323,7 @@ class Forwarder:
                 now_s,
             )
             peer = Peer(first_node_id(broker_id), broker_id, address)
-            context.neighbours[broker_id] = Neighbour(peer, link)
+            context.neighbours[broker_id] = TreeNeighbour(peer, link)
 
     def _take_greeting(self, frame: PeerFrame, greeting: LinkGreeting, now_s: float) -> None:
         topology = self._context.topology
@@ -362,13 +368,13 @@ class Forwarder:
             self._change_topology(topology, now_s)
             self._effects.append(TopologyLearned(topology))
 
-    def _take_batch(self, neighbour: Neighbour, batch: LinkBatch, now_s: float) -> None:
+    def _take_batch(self, neighbour: TreeNeighbour, batch: LinkBatch, now_s: float) -> None:
         for ready in neighbour.link.hear_batch(batch, now_s):
             self._note_sessions(now_s)
             for message in ready.messages:
                 self._dispatch(neighbour, message, now_s)
 
-    def _dispatch(self, neighbour: Neighbour, message: LinkMessage, now_s: float) -> None:
+    def _dispatch(self, neighbour: TreeNeighbour, message: LinkMessage, now_s: float) -> None:
         kind = message.WhichOneof("body")
         handler = self._handlers.get(kind) if kind is not None else None
         if handler is None:
@@ -384,7 +390,7 @@ class Forwarder:
             if link.is_up and not neighbour.is_open:
                 self._open(neighbour, now_s)
 
-    def _close(self, neighbour: Neighbour, now_s: float) -> None:
+    def _close(self, neighbour: TreeNeighbour, now_s: float) -> None:
         broker_id = neighbour.broker_id
         neighbour.close()
         self._resuming.pop(broker_id, None)
@@ -397,7 +403,7 @@ class Forwarder:
         self._recovery.closed(broker_id)
         self._effects.append(NeighbourDown(broker_id))
 
-    def _open(self, neighbour: Neighbour, now_s: float) -> None:
+    def _open(self, neighbour: TreeNeighbour, now_s: float) -> None:
         """A session begins: the whole table, positions, copies; then what is asked again."""
         is_new = neighbour.broker_id in self._first_neighbours
         self._first_neighbours -= {neighbour.broker_id}
@@ -418,7 +424,7 @@ class Forwarder:
 
     # ---- tables ---------------------------------------------------------------------------------
 
-    def _tell_whole_table(self, neighbour: Neighbour) -> None:
+    def _tell_whole_table(self, neighbour: TreeNeighbour) -> None:
         tables = self._context.tables
         told = sorted(tables.told(neighbour.broker_id), key=str)
         ads = sorted(tables.ads_told(neighbour.broker_id), key=str)
@@ -439,7 +445,9 @@ class Forwarder:
                 neighbour.told_version += 1
                 _say_change(neighbour, news)
 
-    def _on_table_change(self, neighbour: Neighbour, message: TableChange, now_s: float) -> None:
+    def _on_table_change(
+        self, neighbour: TreeNeighbour, message: TableChange, now_s: float
+    ) -> None:
         try:
             add, remove = _from_wire(message.add), _from_wire(message.remove)
             advertise, retract = _from_wire(message.advertise), _from_wire(message.retract)
@@ -465,12 +473,12 @@ class Forwarder:
             partial(self._version_in_place, neighbour, neighbour.session, message.version),
         )
 
-    def _version_in_place(self, neighbour: Neighbour, session: int, version: int) -> None:
+    def _version_in_place(self, neighbour: TreeNeighbour, session: int, version: int) -> None:
         if neighbour.session == session:
             neighbour.ready_version = max(neighbour.ready_version, version)
 
     def _on_table_confirmed(
-        self, neighbour: Neighbour, message: TableConfirmed, now_s: float
+        self, neighbour: TreeNeighbour, message: TableConfirmed, now_s: float
     ) -> None:
         neighbour.confirmed_version = max(neighbour.confirmed_version, message.version)
 
@@ -491,16 +499,20 @@ class Forwarder:
             self._advertised[topic] = False
             self._context.tables.change(HERE, advertise=[Filter.parse(topic)])
             self._tell_tables()
-            done = partial(self._advertised.__setitem__, topic, True)
+            done = partial(self._advertisement_in_place, topic)
             self._confirmations.wait(HERE, self._context.neighbours.values(), done)
         return bool(in_place)
 
+    def _advertisement_in_place(self, topic: str) -> None:
+        if topic in self._advertised:
+            self._advertised[topic] = True
+
     # ---- streams --------------------------------------------------------------------------------
 
-    def _on_positions(self, neighbour: Neighbour, message: LinkPositions, now_s: float) -> None:
+    def _on_positions(self, neighbour: TreeNeighbour, message: LinkPositions, now_s: float) -> None:
         neighbour.positions = message
 
-    def _serve_opened(self, neighbour: Neighbour, now_s: float) -> None:
+    def _serve_opened(self, neighbour: TreeNeighbour, now_s: float) -> None:
         """Its table and its positions are known: let it have what it misses."""
         message = neighbour.positions
         if message is None or not self._recovery.is_done:
@@ -537,7 +549,7 @@ class Forwarder:
         places = {p.stream: (p.number, p.holder) for p in message.places}
         self._resume(neighbour, places, now_s, unnamed=not message.is_new)
 
-    def _close_unknown(self, neighbour: Neighbour, places: Iterable[StreamPlace]) -> None:
+    def _close_unknown(self, neighbour: TreeNeighbour, places: Iterable[StreamPlace]) -> None:
         """Streams of this broker's former lives that nobody has given back."""
         for place in places:
             if place.holder != self.me.broker_id or place.stream in self._context.own.highs:
@@ -552,7 +564,7 @@ class Forwarder:
 
     def _resume(
         self,
-        neighbour: Neighbour,
+        neighbour: TreeNeighbour,
         places: dict[int, tuple[int, str]],
         now_s: float,
         *,
@@ -579,7 +591,7 @@ class Forwarder:
             return
         self._resuming[neighbour.broker_id] = fetch_id
 
-    def _take_for_link(self, neighbour: Neighbour, part: TreeFetched) -> None:
+    def _take_for_link(self, neighbour: TreeNeighbour, part: TreeFetched) -> None:
         """What a neighbour that resumes has missed goes to it like what is new."""
         link, sent = neighbour.link, neighbour.sent
         if part.streams:
@@ -600,7 +612,7 @@ class Forwarder:
             self._resuming.pop(neighbour.broker_id, None)
             self._go_live(neighbour)
 
-    def _go_live(self, neighbour: Neighbour) -> None:
+    def _go_live(self, neighbour: TreeNeighbour) -> None:
         neighbour.state = ServingState.LIVE
         neighbour.resumed_number = neighbour.link.sent_number
         places = [
@@ -615,11 +627,11 @@ class Forwarder:
             loss = StreamLoss(stream=stream, after=self._context.own.highs[stream])
             neighbour.link.message().loss.CopyFrom(loss)
 
-    def _on_streams(self, neighbour: Neighbour, message: StreamPlaces, now_s: float) -> None:
+    def _on_streams(self, neighbour: TreeNeighbour, message: StreamPlaces, now_s: float) -> None:
         for place in message.places:
             self._learn_stream(neighbour, place)
 
-    def _learn_stream(self, neighbour: Neighbour, place: StreamPlace) -> None:
+    def _learn_stream(self, neighbour: TreeNeighbour, place: StreamPlace) -> None:
         context = self._context
         if place.holder == context.my_id or max(place.number, place.end) > NUMBER_MAX:
             return
@@ -642,7 +654,7 @@ class Forwarder:
         if is_news:
             self._announce(known, neighbour)
 
-    def _announce(self, known: KnownStream, source: Neighbour | None) -> None:
+    def _announce(self, known: KnownStream, source: TreeNeighbour | None) -> None:
         for other in self._context.neighbours.values():
             if other is source or other.state is not ServingState.LIVE:
                 continue
@@ -651,26 +663,27 @@ class Forwarder:
             number = other.sent.setdefault(known.stream, known.begin)
             other.link.message().streams.places.append(place_message(known, number))
 
-    def _advance(self, known: KnownStream, number: int, source: Neighbour | None) -> None:
+    def _advance(self, known: KnownStream, number: int, source: TreeNeighbour | None) -> None:
         known.number = number
         for other in self._context.neighbours.values():
             if other is not source:
                 other.moved.add(known.stream)
 
-    def _on_progress(self, neighbour: Neighbour, message: StreamPlaces, now_s: float) -> None:
+    def _on_progress(self, neighbour: TreeNeighbour, message: StreamPlaces, now_s: float) -> None:
         for place in message.places:
             known = self._streams.get(place.stream)
-            if known is not None and self._comes_from(neighbour, known):
-                if known.number < place.number <= NUMBER_MAX:
-                    self._advance(known, place.number, neighbour)
+            if known is None or not self._comes_from(neighbour, known):
+                continue
+            if known.number < place.number <= NUMBER_MAX:
+                self._advance(known, place.number, neighbour)
 
-    def _comes_from(self, neighbour: Neighbour, known: KnownStream) -> bool:
+    def _comes_from(self, neighbour: TreeNeighbour, known: KnownStream) -> bool:
         return self._context.is_beyond(neighbour.broker_id, known.holder)
 
-    def _on_loss(self, neighbour: Neighbour, message: StreamLoss, now_s: float) -> None:
+    def _on_loss(self, neighbour: TreeNeighbour, message: StreamLoss, now_s: float) -> None:
         self._lose(neighbour, message)
 
-    def _lose(self, source: Neighbour | None, loss: StreamLoss) -> None:
+    def _lose(self, source: TreeNeighbour | None, loss: StreamLoss) -> None:
         known = self._streams.get(loss.stream)
         if known is None or (source is not None and not self._comes_from(source, known)):
             return
@@ -712,7 +725,7 @@ class Forwarder:
 
     # ---- events ---------------------------------------------------------------------------------
 
-    def _on_forwarded(self, neighbour: Neighbour, message: Runs, now_s: float) -> None:
+    def _on_forwarded(self, neighbour: TreeNeighbour, message: Runs, now_s: float) -> None:
         for wire in message.bundles:
             if not is_whole(wire) or not wire.terms or len(set(wire.terms)) > 1:
                 self.counters.link_frames_strange += 1
@@ -720,7 +733,7 @@ class Forwarder:
         for portion in portions_of(message):
             self._take_portion(neighbour, portion)
 
-    def _take_portion(self, neighbour: Neighbour, portion: Portion) -> None:
+    def _take_portion(self, neighbour: TreeNeighbour, portion: Portion) -> None:
         count = events_in(portion)
         self.counters.tree_events_received += count
         known = self._streams.get(stream_of(portion))
@@ -738,7 +751,7 @@ class Forwarder:
         self._advance(known, last, neighbour)
         self._route(newer, neighbour.broker_id)
 
-    def _on_copied(self, neighbour: Neighbour, message: Runs, now_s: float) -> None:
+    def _on_copied(self, neighbour: TreeNeighbour, message: Runs, now_s: float) -> None:
         for portion in portions_of(message):
             self._keeping.keep(neighbour.broker_id, portion)
 
@@ -768,7 +781,7 @@ class Forwarder:
             else:
                 self._effects.append(Deliver(portion))
 
-    def _send_portion(self, neighbour: Neighbour, portion: Portion) -> None:
+    def _send_portion(self, neighbour: TreeNeighbour, portion: Portion) -> None:
         neighbour.sent[stream_of(portion)] = last_of(portion)
         self.counters.tree_events_forwarded += events_in(portion)
         if isinstance(portion, Bundle):
@@ -776,14 +789,14 @@ class Forwarder:
         else:
             neighbour.link.add_run(portion, size_of(portion))
 
-    def _send_loss(self, neighbour: Neighbour, loss: StreamLoss) -> None:
+    def _send_loss(self, neighbour: TreeNeighbour, loss: StreamLoss) -> None:
         if loss.upto and loss.upto <= neighbour.sent.get(loss.stream, 0):
             return
         neighbour.link.message().loss.CopyFrom(loss)
         if loss.upto:
             neighbour.sent[loss.stream] = loss.upto
 
-    def _serve(self, neighbour: Neighbour, now_s: float) -> None:
+    def _serve(self, neighbour: TreeNeighbour, now_s: float) -> None:
         """Send what the log has for it, while there is room."""
         if neighbour.link.confirmed_number >= neighbour.resumed_number:
             neighbour.is_kept = True
@@ -801,7 +814,7 @@ class Forwarder:
                 self._send_entry(neighbour, entry)
         self._say_confirmed(neighbour)
 
-    def _send_entry(self, neighbour: Neighbour, entry: LogEntry) -> None:
+    def _send_entry(self, neighbour: TreeNeighbour, entry: LogEntry) -> None:
         sent = neighbour.sent.get(entry.stream, 0)
         if isinstance(entry.item, StreamLoss):
             self._send_loss(neighbour, entry.item)
@@ -824,12 +837,12 @@ class Forwarder:
         if portion is not None:
             self._send_portion(neighbour, portion)
 
-    def _has_missed(self, neighbour: Neighbour) -> bool:
+    def _has_missed(self, neighbour: TreeNeighbour) -> bool:
         """Whether the log has dropped what it was to be sent."""
         sent = neighbour.sent
         return any(last > sent.get(stream, 0) for stream, last in neighbour.dropped.items())
 
-    def _begin_again(self, neighbour: Neighbour, now_s: float) -> None:
+    def _begin_again(self, neighbour: TreeNeighbour, now_s: float) -> None:
         """The log was too small for it: what it has missed is fetched."""
         places = {
             known.stream: (neighbour.sent.get(known.stream, known.begin), known.holder)
@@ -837,7 +850,7 @@ class Forwarder:
         }
         self._resume(neighbour, places, now_s)
 
-    def _say_confirmed(self, neighbour: Neighbour) -> None:
+    def _say_confirmed(self, neighbour: TreeNeighbour) -> None:
         log = self._context.log
         if neighbour.owed is None and neighbour.ready_version > neighbour.said_version:
             positions = {
@@ -854,7 +867,7 @@ class Forwarder:
             neighbour.said_version = owed.version
             neighbour.link.message().table_confirmed.version = owed.version
 
-    def _say_progress(self, neighbour: Neighbour, positions: Mapping[int, int]) -> None:
+    def _say_progress(self, neighbour: TreeNeighbour, positions: Mapping[int, int]) -> None:
         places = []
         for stream, number in positions.items():
             known = self._streams.get(stream)
@@ -884,7 +897,7 @@ class Forwarder:
 
     # ---- repair ---------------------------------------------------------------------------------
 
-    def _on_fetch(self, neighbour: Neighbour, message: TreeFetch, now_s: float) -> None:
+    def _on_fetch(self, neighbour: TreeNeighbour, message: TreeFetch, now_s: float) -> None:
         try:
             filters = _from_wire(message.filters)
         except FilterError:
@@ -912,18 +925,20 @@ class Forwarder:
         credit[1] = fetch_id
         self._credits[neighbour.broker_id, message.id] = credit
 
-    def _on_fetch_more(self, neighbour: Neighbour, message: TreeFetchMore, now_s: float) -> None:
+    def _on_fetch_more(
+        self, neighbour: TreeNeighbour, message: TreeFetchMore, now_s: float
+    ) -> None:
         credit = self._credits.get((neighbour.broker_id, message.id))
         if credit is not None:
             credit[0] += 1
 
-    def _on_fetch_end(self, neighbour: Neighbour, message: TreeFetchEnd, now_s: float) -> None:
+    def _on_fetch_end(self, neighbour: TreeNeighbour, message: TreeFetchEnd, now_s: float) -> None:
         credit = self._credits.pop((neighbour.broker_id, message.id), None)
         if credit is not None:
             self._fetches.cancel(credit[1])
 
     def _take_for_asker(
-        self, neighbour: Neighbour, fetch_id: int, credit: list[int], part: TreeFetched
+        self, neighbour: TreeNeighbour, fetch_id: int, credit: list[int], part: TreeFetched
     ) -> None:
         credit[0] -= 1
         part.id = fetch_id
@@ -945,7 +960,7 @@ class Forwarder:
 
     # ---- copies ---------------------------------------------------------------------------------
 
-    def _on_copies_held(self, neighbour: Neighbour, message: CopiesHeld, now_s: float) -> None:
+    def _on_copies_held(self, neighbour: TreeNeighbour, message: CopiesHeld, now_s: float) -> None:
         self._sending.on_held(neighbour, message)
         self._recovery.on_held(neighbour, message)
 
@@ -1089,7 +1104,7 @@ def _from_wire(filters: Iterable[WantedFilter]) -> list[Filter]:
     ]
 
 
-def _say_change(neighbour: Neighbour, news: TableNews) -> None:
+def _say_change(neighbour: TreeNeighbour, news: TableNews) -> None:
     change = neighbour.link.message().table_change
     change.version = neighbour.told_version
     for column, filters in (

@@ -39,7 +39,7 @@ class FilterInPlace:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPart:
-    """A part of the answer to a `fetch`: events, what is lost, and up to where streams were read."""
+    """A part of the answer to a `fetch`: events, what is lost, up to where streams were read."""
 
     fetch_id: int
     portions: Sequence[Portion]

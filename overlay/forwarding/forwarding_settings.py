@@ -1,4 +1,4 @@
-"""Every number that the forwarding in a tree depends on, with its unit, its reason and its limit."""
+"""Every number that forwarding in a tree depends on, with its unit, its reason and its limit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ForwardingSettings:
     )
     pending_acks_max: int = setting(
         100_000,
-        "Acknowledgements that wait for the keeper; past it the oldest go, and are asked for again.",
+        "Acknowledgements that wait for the keeper; past it the oldest go and are asked for again.",
     )
     topics_published_max: int = setting(
         200_000, "Topics whose publishers are remembered, to know repeats; the oldest go first."

@@ -4,9 +4,9 @@
        ^                                                                       |
        '----------------------- the session ends ------------------------------'
 
-At the beginning of a session both ends say their tables, then how far they are. A neighbour that was
-live before, and wants nothing that it did not want then, goes on from the log; others are served by a
-fetch first. What comes meanwhile waits in the log.
+At the beginning of a session both ends say their tables, then how far they are. A neighbour that
+was live before, and wants nothing that it did not want then, goes on from the log; others are
+served by a fetch first. What comes meanwhile waits in the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OwedConfirmation:
 
 
 @dataclass(slots=True)
-class Neighbour:
+class TreeNeighbour:
     peer: Peer
     link: Link
     state: ServingState = ServingState.CLOSED
@@ -51,8 +51,8 @@ class Neighbour:
     # confirmed first: what it was sent from elsewhere is in no log.
     is_kept: bool = False
     resumed_number: int = 0
-    # Subscriptions were confirmed without it, before it was heard of: what streams on its side had by
-    # then is told as lost.
+    # Subscriptions were confirmed without it, before it was heard of: what streams on its side had
+    # by then is told as lost.
     is_late: bool = False
     # Where in the log it is, and of each stream what it has been sent or said to have.
     cursor: int = 0

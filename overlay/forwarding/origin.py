@@ -1,8 +1,8 @@
 """Publications of this broker's own clients: stamped, once each, with the numbers of its stream.
 
 A publisher's numbers on a topic tell repeats. What cannot be taken yet is left alone: publishers'
-brokers send again what is not acknowledged. Where brokers advertise, the first events of a topic wait
-until its advertisement is in place everywhere.
+brokers send again what is not acknowledged. Where brokers advertise, the first events of a topic
+wait until its advertisement is in place everywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from overlay.forwarding.portions import Portion
 from overlay.forwarding.tree_context import TreeContext
 
 
-class Origin:
+class StreamOrigin:
     def __init__(
         self,
         context: TreeContext,

@@ -16,6 +16,8 @@ from dynatops.v1.overlay_pb2 import StreamLoss
 from overlay.forwarding.portions import Portion, first_of, last_of, size_of, stream_of
 
 _ENTRY_BYTES = 200
+# Lives of one broker whose streams are kept.
+_LIVES_MAX = 32
 # So many dropped entries at the beginning of the list are let be before the list is made shorter.
 _DROPPED_MIN = 1_024
 
@@ -107,11 +109,19 @@ class OwnedStreams:
         self.floors: dict[int, int] = {}
         self.highs: dict[int, int] = {}
         self._ordinals: dict[int, int] = {}
+        self._begun = 0
 
     def begin(self, stream: int, floor: int = 0) -> None:
         if stream not in self.highs:
             self.floors[stream] = self.highs[stream] = floor
-            self._ordinals[stream] = len(self._ordinals)
+            self._ordinals[stream] = self._begun = self._begun + 1
+            if len(self.highs) > _LIVES_MAX:
+                self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = next(iter(self.highs))
+        for table in (self.highs, self.floors, self._ordinals):
+            del table[oldest]
 
     def append(self, portion: Portion) -> LogEntry:
         """It must be the next of its stream, which must be the last that was begun."""
@@ -126,11 +136,12 @@ class OwnedStreams:
 
         def is_later(place: int) -> bool:
             entry = log[place]
-            return (ordinals[entry.stream], entry.last) > sought
+            return (ordinals.get(entry.stream, 0), entry.last) > sought
 
         places = range(log.first_place, log.end_place)
         return log.first_place + bisect_left(places, True, key=is_later)
 
     def _dropped(self, entry: LogEntry) -> None:
-        self.floors[entry.stream] = entry.last
+        if entry.stream in self.floors:
+            self.floors[entry.stream] = entry.last
         self._told_of_drops(entry)

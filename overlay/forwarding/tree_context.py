@@ -11,7 +11,7 @@ from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_effects import ForwardingEffect
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.known_streams import KnownStream, KnownStreams
-from overlay.forwarding.neighbours import Neighbour
+from overlay.forwarding.neighbours import TreeNeighbour
 from overlay.forwarding.stream_log import LogEntry, OwnedStreams, StreamLog
 from overlay.forwarding.tables import SubscriptionTables
 from overlay.forwarding.topology import Topology
@@ -29,7 +29,7 @@ class TreeContext:
     # All that came by; and the streams that this broker holds.
     log: StreamLog = field(init=False)
     own: OwnedStreams = field(init=False)
-    neighbours: dict[str, Neighbour] = field(default_factory=dict)
+    neighbours: dict[str, TreeNeighbour] = field(default_factory=dict)
     effects: list[ForwardingEffect] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Brokers in a tree under faults: what is acknowledged arrives, once, in order, or is told as lost."""
+"""Brokers in a tree under faults: what is acknowledged arrives once, in order, or is told lost."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ def traffic(net: TreeNet, rng: Random, seconds: float) -> None:
 
 
 def begin(seed: int, rng: Random, **options: object) -> TreeNet:
-    weather = {
-        "loss": rng.choice([0.0, 0.05, 0.2]),
-        "duplication": rng.choice([0.0, 0.1]),
-        "reordering": rng.choice([0.0, 0.2]),
-    }
-    net = TreeNet(random_tree(rng, rng.randint(2, 6), **options), seed, **weather)
+    net = TreeNet(
+        random_tree(rng, rng.randint(2, 6), **options),
+        seed,
+        loss=rng.choice([0.0, 0.05, 0.2]),
+        duplication=rng.choice([0.0, 0.1]),
+        reordering=rng.choice([0.0, 0.2]),
+    )
     net.start_all()
     net.run(2.0)
     for broker in net.topology.addresses:

@@ -28,6 +28,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.tree.trees.Trees._changes
         overlay.tree.trees.Trees._own_changes
         overlay.tree.trees.Trees._refreshes
+        overlay.forwarding.tree_context.TreeContext.effects
+        overlay.forwarding.link.Link._frames
+        overlay.forwarding.copies.CopyKeeping._grown
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
         dynatops.kit.observing.log_operations.DeclaredOperations._by_name
@@ -63,6 +66,15 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.options.BrokerOptions.doors
         broker_agent.core.selection.summaries.Announcer._doors
         broker_agent.core.selection.summaries.Neighbour.doors
+        overlay.forwarding.matching.Match.parts
+        overlay.forwarding.portions.RunSelection._attributes
+        overlay.forwarding.portions.RunSelection._made
+        overlay.forwarding.topology.Topology._neighbours
+        overlay.forwarding.topology.Topology._parents
+        overlay.forwarding.topology._Reading._problems
+        overlay.forwarding.forwarding_settings.ForwardingSettings.__pydantic_config__
+        overlay.forwarding.forwarder.Forwarder._handlers
+        overlay.forwarding.stream_log.LogEntry.parts
     """,
     (
         "An entry for each session or connection: core.sessions_max, core.unnamed_max, "
@@ -239,7 +251,45 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.tree.trees.Trees._children
         overlay.tree.trees.Trees._parents
     """,
+    (
+        "Neighbours in a tree, an entry each; and repairs under way, forwarding.fetches_max, with a "
+        "part of each neighbour's answer."
+    ): """
+        overlay.forwarding.confirmations.Confirmations._waiting
+        overlay.forwarding.copies.CopyKeeping._stores
+        overlay.forwarding.copies.CopySending._held
+        overlay.forwarding.copies.Recovery._answers
+        overlay.forwarding.copies.Recovery._knew
+        overlay.forwarding.fetches.Fetches._of_sub
+        overlay.forwarding.fetches.OpenFetch.own_todo
+        overlay.forwarding.fetches.OpenFetch.places
+        overlay.forwarding.fetches.OpenFetch.subs
+        overlay.forwarding.fetches.OpenFetch.waiting
+        overlay.forwarding.forwarder.Forwarder._credits
+        overlay.forwarding.forwarder.Forwarder._resuming
+        overlay.forwarding.tree_context.TreeContext.neighbours
+    """,
+    "Streams that are known: forwarding.streams_max, and of one broker the last lives.": """
+        overlay.forwarding.neighbours.TreeNeighbour.dropped
+        overlay.forwarding.neighbours.TreeNeighbour.moved
+        overlay.forwarding.neighbours.TreeNeighbour.sent
+        overlay.forwarding.stream_log.OwnedStreams._ordinals
+        overlay.forwarding.stream_log.OwnedStreams.floors
+        overlay.forwarding.stream_log.OwnedStreams.highs
+    """,
+    "Filters of sessions here and of neighbours, who bound them.": """
+        overlay.forwarding.forwarder.Forwarder._wanted
+        overlay.forwarding.neighbours.TreeNeighbour.incoming
+        overlay.forwarding.neighbours.TreeNeighbour.incoming_ads
+        overlay.forwarding.tables.SubscriptionTables._ads_told
+        overlay.forwarding.tables.SubscriptionTables._advertised
+        overlay.forwarding.tables.SubscriptionTables._told
+        overlay.forwarding.tables.SubscriptionTables._wanted
+    """,
     "A bound of its own, kept where it is filled, and counted there.": """
+        overlay.forwarding.link.Link._unconfirmed
+        overlay.forwarding.stream_log.StreamLog._entries
+        overlay.forwarding.tables.SubscriptionTables._matches
         dynatops.kit.bounded.BoundedQueue._items
         broker_agent.core.reports.logbook.LogbookPage.publications
         broker_agent.core.reports.logbook.LogbookPage.requests

@@ -16,7 +16,7 @@ from typing import Any
 
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, attributes_of, attributes_to_wire
-from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, Run
+from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, PublishAck, Run
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Send
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
@@ -230,19 +230,13 @@ class TreeNet:
                     for place in range(len(bundle)):
                         self._deliver(broker, bundle.run_at(place))
                 case FilterInPlace(wanted, _):
-                    for subscriber in self.live(broker):
-                        if subscriber.wanted == wanted and subscriber.confirmed_s is None:
-                            subscriber.confirmed_s = self.now_s
+                    self._in_place(broker, wanted)
                 case StreamLost():
                     self.losses.append((broker, effect))
                     for subscriber in self.live(broker):
                         subscriber.told_s.append(self.now_s)
                 case Accepted(_, ack):
-                    for each in ack.acknowledged:
-                        self._acknowledged(each.publisher, each.topic, each.number)
-                    for columns in ack.columns:
-                        for topic, number in zip(columns.topics, columns.numbers, strict=True):
-                            self._acknowledged(columns.publisher, topic, number)
+                    self._accepted(ack)
                 case FetchedPart():
                     self.fetched[broker].append(effect)
                 case _:
@@ -259,6 +253,18 @@ class TreeNet:
             self._count += 1
             entry = (self.now_s + delay_s, self._count, source, target, data)
             heapq.heappush(self._queue, entry)
+
+    def _in_place(self, broker: str, wanted: Filter) -> None:
+        for subscriber in self.live(broker):
+            if subscriber.wanted == wanted and subscriber.confirmed_s is None:
+                subscriber.confirmed_s = self.now_s
+
+    def _accepted(self, ack: PublishAck) -> None:
+        for each in ack.acknowledged:
+            self._acknowledged(each.publisher, each.topic, each.number)
+        for columns in ack.columns:
+            for topic, number in zip(columns.topics, columns.numbers, strict=True):
+                self._acknowledged(columns.publisher, topic, number)
 
     def _acknowledged(self, publisher_id: int, topic: str, number: int) -> None:
         publisher = self.publishers[publisher_id]
