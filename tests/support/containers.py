@@ -5,10 +5,11 @@ from __future__ import annotations
 # Of each: module, class and attribute.
 BOUNDED_OTHERWISE: dict[str, str] = {
     "It is emptied after each input, or when the input has been dealt with.": """
+        broker_agent.core.routing.forwarding.forwarding_context.TreeOutbox.effects
+        broker_agent.core.routing.open_publications.OutgoingPublications._waiting
         broker_agent.core.base.outbox.BrokerOutbox.effects
         broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.node_effects
         broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.wishes
-        broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.publications
         broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.announcements
         broker_agent.core.base.outbox.BrokerOutbox.touched
         broker_agent.core.base.outbox.BrokerOutbox.too_slow
@@ -33,6 +34,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.copies.CopyKeeping._grown
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
+        broker_agent.core.routing.forwarding.forwarding.Forwarding._handlers
+        broker_agent.core.routing.forwarding.forwarding.Forwarding._others
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._system
         dynatops.kit.observing.log_operations.DeclaredOperations._by_name
         dynatops.kit.background.Supervisor._tasks
         dynatops.kit.observing.logs.JsonFormatter._always
@@ -80,6 +84,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "An entry for each session or connection: core.sessions_max, core.unnamed_max, "
         "core.connections_max."
     ): """
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._catching_up
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._fetches
         dynatops.kit.serving.accepting.Acceptor._tasks
         dynatops.kit.serving.accepting.ConnectionTable._asking
         dynatops.kit.serving.accepting.ConnectionTable._connections
@@ -148,6 +154,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.sessions.session.Session.filters
     """,
     ("Requests to subscribe: each is in a session that waits for it, and ends with it."): """
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._behind
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._waiting
         broker_agent.core.routing.confirming.Confirming._open
         broker_agent.core.routing.confirming.Confirming.held
         broker_agent.core.routing.confirming.Confirming.unsaved
@@ -278,6 +286,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.stream_log.OwnedStreams.highs
     """,
     "Filters of sessions here and of neighbours, who bound them.": """
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._holders
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._in_place
+        broker_agent.core.routing.forwarding.tree_subscriptions.FiltersRequest.missing
         overlay.forwarding.forwarder.Forwarder._wanted
         overlay.forwarding.neighbours.TreeNeighbour.incoming
         overlay.forwarding.neighbours.TreeNeighbour.incoming_ads
@@ -287,6 +298,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tables.SubscriptionTables._wanted
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
+        broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._held
         overlay.forwarding.link.Link._unconfirmed
         overlay.forwarding.stream_log.StreamLog._entries
         overlay.forwarding.tables.SubscriptionTables._matches
@@ -296,8 +308,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.reports.logbook.LogbookPage.sessions
         broker_agent.core.reports.logbook.LogbookPage.subscriptions
         broker_agent.core.selection.move_limits.MovedLately._at_s
-        broker_agent.core.routing.rendezvous.publishing.publishing.Publishing._busy
-        broker_agent.core.routing.rendezvous.publishing.publishing._PublisherStream.open
+        broker_agent.core.routing.open_publications.OpenPublications._busy
+        broker_agent.core.routing.open_publications._PublisherStream.open
         broker_agent.runtime.observing.http_server.HttpServer.requests
         broker_agent.runtime.peers.links.Links._tasks
         broker_agent.runtime.peers.links._Link._queue

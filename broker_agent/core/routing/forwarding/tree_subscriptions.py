@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from broker_agent.core.routing.confirming import UnconfirmedRequest
 from broker_agent.core.routing.delivery import SessionDelivery
 from broker_agent.core.routing.forwarding.audiences import Audience, Audiences
-from broker_agent.core.routing.forwarding.catching_up import CatchingUp
+from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup
 from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.routing import Reached, RestoredSession, SystemConsumer
@@ -26,7 +26,7 @@ from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter
 from dynatops.kit.repeats import RunPart
 from dynatops.kit.topics import STREAMS
-from dynatops.v1.client_pb2 import Cursor, MissCause, Missed, TopicProblem
+from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.base.identifiers import NUMBER_MAX
 from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, StreamLost
@@ -34,6 +34,9 @@ from overlay.forwarding.portions import Portion
 
 # A session that has more patterns is told of a loss once for all of them.
 _PATTERNS_TOLD_MAX = 100
+# Filters and requests of a session that wait until it has caught up.
+_BEHIND_MAX = 1_000
+_STILL_BEHIND = "what this session missed is still on its way: subscribe to more once it is here"
 # Streams that a client may name.
 _STREAMS_MAX = 4_096
 
@@ -43,7 +46,7 @@ class FiltersRequest(UnconfirmedRequest):
     # Those that are not in place yet.
     missing: dict[Filter, None] = field(default_factory=dict)
     # Those that go on with it, if it goes on.
-    group: CatchingUp | None = None
+    group: CatchUpGroup | None = None
 
 
 class TreeSubscriptions:
@@ -68,8 +71,8 @@ class TreeSubscriptions:
         self._waiting: dict[Filter, dict[FiltersRequest, None]] = {}
         # Sessions that have not got what they missed; the fetches that are under way for them; and
         # what their clients have asked for since.
-        self._catching_up: dict[Session, CatchingUp] = {}
-        self._fetches: dict[int, CatchingUp] = {}
+        self._catching_up: dict[Session, CatchUpGroup] = {}
+        self._fetches: dict[int, CatchUpGroup] = {}
         self._fetches_begun = 0
         self._behind: dict[Session, list[tuple[FiltersRequest, list[Filter]]]] = {}
 
@@ -100,24 +103,36 @@ class TreeSubscriptions:
         request = FiltersRequest(session, number, problems, session.connection)
         if cursors is not None:
             request.goes_on = True
-            request.group = CatchingUp({session: None}, _places_in(cursors))
+            request.group = CatchUpGroup({session: None}, _places_in(cursors))
         if session in self._catching_up:
             # Its place is one for all of its filters: they begin when it has caught up.
-            self._behind.setdefault(session, []).append((request, list(filters)))
-            self._confirming.note_open(request)
+            self._put_behind(request, list(filters))
+        else:
+            self._bring_in(request, filters, now_s)
+
+    def _put_behind(self, request: FiltersRequest, filters: list[Filter]) -> None:
+        behind = self._behind.setdefault(request.session, [])
+        if sum(1 + len(waiting) for _, waiting in behind) + len(filters) > _BEHIND_MAX:
+            code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
+            request.problems += [
+                TopicProblem(topic=f.pattern, code=code, message=_STILL_BEHIND) for f in filters
+            ]
+            if self._confirming.complete(request):
+                self._outbox.touched[request.session] = None
             return
-        self._bring_in(request, filters, now_s)
+        behind.append((request, filters))
+        self._confirming.note_open(request)
 
     def restore(
         self, sessions: Sequence[RestoredSession], cursors: Mapping[str, Cursor], now_s: float
     ) -> None:
         """All go on from where they had been read; those that had not caught up, from their own."""
-        shared = CatchingUp({}, _places_in(cursors.values()))
+        shared = CatchUpGroup({}, _places_in(cursors.values()))
         requests: list[tuple[FiltersRequest, Sequence[Filter]]] = []
         for restored in sessions:
             session = restored.session
             own = restored.cursors.get(STREAMS)
-            group = CatchingUp({}, _places_in([own])) if own is not None else shared
+            group = CatchUpGroup({}, _places_in([own])) if own is not None else shared
             group.members[session] = None
             request = FiltersRequest(session, 0, [], None, goes_on=True, group=group)
             requests.append((request, restored.filters))
@@ -274,7 +289,7 @@ class TreeSubscriptions:
 
     # ---- what sessions missed -------------------------------------------------------------------
 
-    def _begin_fetch(self, group: CatchingUp, now_s: float) -> None:
+    def _begin_fetch(self, group: CatchUpGroup, now_s: float) -> None:
         if group.awaited or not group.members:
             return
         self._fetches_begun += 1
@@ -303,7 +318,7 @@ class TreeSubscriptions:
             del self._fetches[part.fetch_id]
             self._fetched(group, now_s)
 
-    def _fetched(self, group: CatchingUp, now_s: float) -> None:
+    def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:
             group.begin_again()
             self._begin_fetch(group, now_s)
@@ -330,7 +345,7 @@ class TreeSubscriptions:
             group.hold(portion)
         self._deliver(portion, now_s, None)
 
-    def _deliver(self, portion: Portion, now_s: float, group: CatchingUp | None) -> None:
+    def _deliver(self, portion: Portion, now_s: float, group: CatchUpGroup | None) -> None:
         """To sessions that are live, or to those of a group."""
         if isinstance(portion, Bundle):
             self._deliver_bundle(portion, now_s, group)
@@ -341,14 +356,14 @@ class TreeSubscriptions:
             parts = [RunPart(portion)]
             self._delivery.deliver(members, parts, audience.conditions or None, now_s)
 
-    def _members(self, audience: Audience, group: CatchingUp | None) -> dict[Session, int]:
+    def _members(self, audience: Audience, group: CatchUpGroup | None) -> dict[Session, int]:
         if not self._catching_up:
             return audience.members
         if group is None:
             return {s: 0 for s in audience.members if s not in self._catching_up}
         return {s: 0 for s in audience.members if s in group.members}
 
-    def _deliver_bundle(self, bundle: Bundle, now_s: float, group: CatchingUp | None) -> None:
+    def _deliver_bundle(self, bundle: Bundle, now_s: float, group: CatchUpGroup | None) -> None:
         places: dict[Session, list[int]] = {}
         for place, topic in enumerate(bundle.topics):
             for session in self._audiences.of(topic).plain():

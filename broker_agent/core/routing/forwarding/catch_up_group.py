@@ -22,7 +22,7 @@ _PORTION_BYTES = 256
 
 
 @dataclass(slots=True, eq=False)
-class CatchingUp:
+class CatchUpGroup:
     members: dict[Session, None]
     # How far all of them have read each stream.
     reached: dict[int, int]
