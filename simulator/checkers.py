@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from broker_agent.core.invariants import check_invariants
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.overlay_pb2 import Events
 from overlay.base.identifiers import NodeId, distance, key_of, show_node, show_term
 from overlay.base.membership import Status
@@ -34,7 +35,7 @@ _ANNOUNCING_AGAIN_S = 15.0
 
 
 def _members(brokers: Iterable[SimulatedBroker]) -> dict[NodeId, Node]:
-    nodes = (broker.core.node for broker in brokers if broker.alive)
+    nodes = (ring_of(broker.core).node for broker in brokers if broker.alive)
     return {node.me.node_id: node for node in nodes if node.ring.status is Status.MEMBER}
 
 
@@ -107,7 +108,7 @@ def _show(node_ids: Iterable[NodeId]) -> str:
 def check_rest(brokers: Sequence[SimulatedBroker]) -> list[str]:
     """INV-7, 8, 9: ring, fingers, rendezvous points and trees are as the geometry says."""
     living = [broker for broker in brokers if broker.alive]
-    nodes = {broker.core.node.me.node_id: broker.core.node for broker in living}
+    nodes = {ring_of(broker.core).node.me.node_id: ring_of(broker.core).node for broker in living}
     if not nodes:
         return []
     outside = [str(n.me) for n in nodes.values() if n.ring.status is not Status.MEMBER]
@@ -167,10 +168,10 @@ def _check_trees(
     wanted: defaultdict[str, list[int]] = defaultdict(list)
     present: defaultdict[str, set[int]] = defaultdict(set)
     for broker in living:
-        index = geometry.index_of(broker.core.node.me.node_id)
-        for topic in broker.core.node.interests.wanted:
+        index = geometry.index_of(ring_of(broker.core).node.me.node_id)
+        for topic in ring_of(broker.core).node.interests.wanted:
             wanted[topic].append(index)
-        for topic, tree in broker.core.node.trees.topics.items():
+        for topic, tree in ring_of(broker.core).node.trees.topics.items():
             if tree.entrusted:
                 present[topic].add(index)
     for topic in sorted({*wanted, *present}):
@@ -333,7 +334,7 @@ def check_listed(world: World, event: PublishedEvent) -> list[str]:
         return []
     shard = _shard_of(topic)
     for broker in world.brokers.values():
-        node = broker.core.node
+        node = ring_of(broker.core).node
         held = (node.reigns.by_topic.get(shard), node.replication.copies.get(shard))
         if broker.alive and any(topic in _names(each.log) for each in held if each is not None):
             return []
@@ -342,7 +343,11 @@ def check_listed(world: World, event: PublishedEvent) -> list[str]:
 
 def check_catalogue(world: World) -> list[str]:
     """INV-13, in the end: topics with acknowledged events that are there are in the catalogue."""
-    reigns = [broker.core.node.reigns.by_topic for broker in world.brokers.values() if broker.alive]
+    reigns = [
+        ring_of(broker.core).node.reigns.by_topic
+        for broker in world.brokers.values()
+        if broker.alive
+    ]
     acknowledged = [event for event in world.published if event.acknowledged_s is not None]
     owed = {event.topic for event in acknowledged if not _may_be_gone(event, world)}
     return [

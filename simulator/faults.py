@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from overlay.base.membership import Status
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from simulator.scenario import Fault, Planned
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _await_member(run: SimulatedRun, planned: Planned, newcomer: str, deadline_s
     broker = run.world.brokers.get(newcomer)
     if broker is None or not broker.alive or run.scheduler.now_s >= deadline_s:
         return
-    if broker.core.node.ring.status is Status.MEMBER:
+    if broker.core.is_member:
         run.later(run.rng.uniform(0.0, COPYING_S), _crash_before, run, planned, broker)
     else:
         run.later(0.02, _await_member, run, planned, newcomer, deadline_s)
@@ -60,10 +60,10 @@ def _await_member(run: SimulatedRun, planned: Planned, newcomer: str, deadline_s
 
 def _crash_before(run: SimulatedRun, planned: Planned, newcomer: SimulatedBroker) -> None:
     """The newcomer stands by for this one, or is about to."""
-    living = [b for b in run.world.living() if b.core.node.ring.status is Status.MEMBER]
+    living = [b for b in run.world.living() if b.core.is_member]
     if newcomer not in living or len(living) < _BROKERS_MIN[Fault.CRASH]:
         return
-    living.sort(key=lambda broker: broker.core.node.me.node_id)
+    living.sort(key=lambda broker: ring_of(broker.core).node.me.node_id)
     victim = living[living.index(newcomer) - 1]
     if not victim.leaving:
         _kill(run, planned, [victim])
@@ -111,8 +111,8 @@ def _cut_link(run: SimulatedRun, planned: Planned, candidates: Sequence[Simulate
 def _crash_neighbours(
     run: SimulatedRun, planned: Planned, candidates: Sequence[SimulatedBroker]
 ) -> None:
-    on_ring = [b for b in candidates if b.core.node.ring.status is Status.MEMBER]
-    on_ring.sort(key=lambda broker: broker.core.node.me.node_id)
+    on_ring = [b for b in candidates if b.core.is_member]
+    on_ring.sort(key=lambda broker: ring_of(broker.core).node.me.node_id)
     at = run.rng.randrange(len(on_ring))
     run.world.taken_away.append(run.scheduler.now_s)
     _kill(run, planned, [on_ring[at], on_ring[(at + 1) % len(on_ring)]])

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from reconfig_manager.model.plan import Plan, PlanState
 from simulator.checkers import check_rest
 from simulator.managers import Managers
@@ -174,7 +175,7 @@ class _GrowingRun:
         if leader is None:
             raise StuckError("no manager leads")
         movers = self._rng.sample(names, min(MOVERS, len(names)))
-        nodes = {name: int(brokers[name].core.node.me.node_id) for name in movers}
+        nodes = {name: int(ring_of(brokers[name].core).node.me.node_id) for name in movers}
         state, now_s = leader.core.leader_state, self._run.scheduler.now_s
         leader.carry_out(rotation(state, nodes, len(names), now_s, topics=self._scenario.topics))
         return _STEP_S

@@ -14,6 +14,7 @@ from enum import Enum
 from random import Random
 from typing import TextIO
 
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from overlay.base.identifiers import show_node
 from reconfig_manager.model.core_settings import ExecutionSettings, ManagerSettings, MonitorSettings
 from reconfig_manager.model.plan import Plan, PlanState
@@ -108,7 +109,7 @@ class Meddler:
 
     def _note_epochs(self) -> None:
         for broker in self._run.world.living():
-            self.used[broker.core.reconfiguration.epoch] = None
+            self.used[ring_of(broker.core).plans.epoch] = None
         self._run.scheduler.after(0.05, self._note_epochs)
 
     def _propose(self) -> None:
@@ -202,13 +203,13 @@ def check_reconfigurations(meddler: Meddler, run: SimulatedRun) -> list[str]:
     found: list[str] = []
     living = run.world.living()
     for broker in living:
-        if broker.core.reconfiguration.is_frozen:
+        if ring_of(broker.core).plans.is_frozen:
             found.append(f"{broker.broker_id} is frozen")
-        if broker.core.node.sealed:
+        if ring_of(broker.core).node.sealed:
             found.append(f"{broker.broker_id}'s node is sealed")
     hosts: dict[int, str] = {}
     for broker in living:
-        node_id = broker.core.node.me.node_id
+        node_id = ring_of(broker.core).node.me.node_id
         if node_id in hosts:
             node = show_node(node_id)
             found.append(f"{node} is hosted by {hosts[node_id]} and {broker.broker_id}")
@@ -235,7 +236,7 @@ def _check_plan(plan: Plan, meddler: Meddler, run: SimulatedRun) -> list[str]:
             if broker is None or not broker.alive:
                 continue
             core = broker.core
-            here = show_node(core.node.me.node_id)
+            here = show_node(ring_of(core).node.me.node_id)
             same_life = core.identity.incarnation == placed.incarnation
             if same_life and here != placed.node and not core.counters.moves_missed:
                 found.append(f"plan {plan.id}: {placed.broker_id} is at {here}, not {placed.node}")

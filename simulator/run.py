@@ -9,6 +9,7 @@ from random import Random
 from typing import TextIO
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.client.core.reading import FilterKey
 from overlay.base.overlay_settings import OverlaySettings
@@ -136,7 +137,7 @@ class SimulatedRun:
         return self._verdict()
 
     def _verdict(self) -> Verdict:
-        nodes = [broker.core.node for broker in self.world.brokers.values()]
+        nodes = [ring_of(broker.core).node for broker in self.world.brokers.values()]
         return Verdict(
             seed=self.scenario.seed,
             brokers=self.scenario.brokers,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.manager_pb2 import AgentFrame, LoadReport, StepReply, TopicCount
 from reconfig_manager.ports import AgentId
 
@@ -88,7 +89,7 @@ class SimulatedUplink:
 
     def _connect(self) -> None:
         manager = self._group.reachable_leader(self.broker)
-        if manager is None or not self.broker.core.node.reigns.ready:
+        if manager is None or not ring_of(self.broker.core).node.reigns.ready:
             return
         self.stream = manager.accept(self.broker)
         self._told_version, self._full, self._report_due_s = -1, True, 0.0

@@ -27,6 +27,7 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import on_client_bytes, take_output
 from dynatops.v1.manager_pb2 import Step, StepReply
@@ -77,7 +78,7 @@ class SimulatedBroker:
         self._writing = False
         self.core = Broker(
             Identity(broker_id, self.address, incarnation),
-            world.overlay_settings,
+            on_ring(world.overlay_settings),
             world.core_settings,
             Random(world.rng.getrandbits(64)),
             BrokerOptions(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from broker_agent.core.hosting.part import PART_STATES, PartState
+from broker_agent.core.routing.rendezvous.plans.part import PART_STATES, PartState
 from overlay.base.identifiers import NodeId, first_node_id, key_of
 from overlay.placement.geometry import RingGeometry, TopicTreeShape
 from reconfig_manager.model.plan import PHASES, TRANSITIONS, Phase, PlanState

@@ -21,8 +21,8 @@ def check_invariants(broker: Broker) -> list[str]:
         *(f"{what} left over" for what in broker.left_over()),
         *_check_connections(broker),
         *_check_queues(broker),
-        *_check_topics(broker),
-        *_check_publishing(broker),
+        *_check_publications(broker),
+        *broker.routing.violations(broker.registry.clients.values()),
     ]
 
 
@@ -33,10 +33,10 @@ def _check_connections(broker: Broker) -> Iterator[str]:
             yield f"connection {connection} leads to a session that has {session.connection}"
     for client_id, session in registry.clients.items():
         if session.client_id != client_id:
-            yield f"{_show(session)} is found as that of client {client_id!r}"
+            yield f"{session.shown} is found as that of client {client_id!r}"
         attached = session.connection
         if attached is not None and registry.connections.get(attached) is not session:
-            yield f"{_show(session)} has connection {attached}, which is not here"
+            yield f"{session.shown} has connection {attached}, which is not here"
     detached = sum(session.connection is None for session in registry.clients.values())
     if detached != registry.absent:
         yield f"{detached} sessions have no connection, and {registry.absent} are waited for"
@@ -47,44 +47,16 @@ def _check_connections(broker: Broker) -> Iterator[str]:
 def _check_queues(broker: Broker) -> Iterator[str]:
     for session in _sessions(broker):
         for miscount in session.miscounts():
-            yield f"{_show(session)}: {miscount}"
+            yield f"{session.shown}: {miscount}"
 
 
-def _check_topics(broker: Broker) -> Iterator[str]:
-    readers = broker.subscriptions.readers
-    for session in broker.registry.clients.values():
-        if session.closing or broker.subscriptions.waits_for_catalogue(session):
-            continue
-        for topic in (*session.filters, *(session.followed or ())):
-            if any(f.is_wildcard for f in session.filters.get(topic, ())):
-                continue
-            entry = readers.get(topic)
-            if entry is None or entry.feed_of(session) is None:
-                yield f"{_show(session)} wants {topic!r}, which is not read for it"
-    for topic in readers.names():
-        entry = readers.get(topic)
-        if entry is not None and entry.consumer is None and not any(f.members for f in entry.feeds):
-            yield f"{topic!r} is read for nobody"
-    if broker.reconfiguration.is_frozen:
-        # What was wished meanwhile waits.
-        return
-    read, wanted = dict.fromkeys(readers.names()), dict.fromkeys(broker.node.interests.wanted)
-    yield from (f"{topic!r} is read, and no tree of the node's" for topic in read.keys() - wanted)
-    yield from (f"{topic!r} is wanted by the node, and not read" for topic in wanted.keys() - read)
-
-
-def _check_publishing(broker: Broker) -> Iterator[str]:
-    yield from broker.publishing.miscounts()
+def _check_publications(broker: Broker) -> Iterator[str]:
     for session in _sessions(broker):
         if session.unsettled_bytes < 0:
-            yield f"{_show(session)} has {session.unsettled_bytes} bytes of publications open"
+            yield f"{session.shown} has {session.unsettled_bytes} bytes of publications open"
 
 
 def _sessions(broker: Broker) -> Iterator[Session]:
     yield from dict.fromkeys(
         (*broker.registry.clients.values(), *broker.registry.connections.values())
     )
-
-
-def _show(session: Session) -> str:
-    return f"session {session.shown_id or '(none)'} of {session.client_id!r}"

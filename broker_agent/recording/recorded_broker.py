@@ -25,6 +25,7 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Changes, Stored
 from broker_agent.core.reports.logbook import LogbookPage
 from broker_agent.core.rights.access import Access
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.sessions.content import Content
 from broker_agent.recording.effects_digest import EffectsDigest
@@ -71,7 +72,7 @@ class RecordedBroker(Broker):
         if counters is not None:
             options = replace(options, counters=counters)
         rng = KeyedRandom(random_key)
-        super().__init__(recorded.identity, recorded.overlay, recorded.core, rng, options)
+        super().__init__(recorded.identity, on_ring(recorded.overlay), recorded.core, rng, options)
         self._log = log
         self._digest = EffectsDigest()
         self._has_digest = False

@@ -21,6 +21,7 @@ from typing import BinaryIO
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.broker import Broker
 from broker_agent.core.invariants import check_invariants
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.recording.effects_digest import EffectsDigest
 from broker_agent.recording.keyed_random import KeyedRandom
 from broker_agent.recording.log_format import StimulusLog
@@ -106,7 +107,7 @@ def replay(
     recorded = options_in(log.beginning)
     broker = make_broker(
         recorded.identity,
-        recorded.overlay,
+        on_ring(recorded.overlay),
         recorded.core,
         KeyedRandom(log.beginning.random_key),
         recorded.options(),

@@ -13,6 +13,7 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.recording.keyed_random import KEY_BYTES
 from broker_agent.recording.recorded_broker import RecordedBroker
@@ -27,7 +28,7 @@ def make_core(
     overlay, core = settings.overlay, settings.core
     # Session ids and publisher numbers are drawn at random: nobody must be able to guess.
     if not settings.record.dir:
-        return Broker(identity, overlay, core, random.SystemRandom(), options), None
+        return Broker(identity, on_ring(overlay), core, random.SystemRandom(), options), None
     began_ms = time.time_ns() // 1_000_000
     file = StimulusFile(settings.record, began_ms)
     recorded = RecordedOptions.of(identity, overlay, core, options)

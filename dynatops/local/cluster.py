@@ -132,7 +132,7 @@ class LocalCluster:
                 await asyncio.sleep(0.02)
 
     def is_settled(self) -> bool:
-        nodes = {node.me.node_id: node for node in (a.core.status().node for a in self.agents)}
+        nodes = {node.me.node_id: node for node in (a.core.status().hosted for a in self.agents)}
         geometry = RingGeometry(nodes)
         fingers = geometry.fingers()
         for i in range(len(geometry)):

@@ -19,6 +19,7 @@ from random import Random
 import numpy as np
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage
 from experiments.systems.system import Dissemination, Ints, Pairs, Sites, Topics, Upkeep
@@ -73,7 +74,7 @@ class SimulatedBrokers:
         return user
 
     def node_of(self, name: str) -> int:
-        return int(self.world.brokers[name].core.node.me.node_id)
+        return int(ring_of(self.world.brokers[name].core).node.me.node_id)
 
 
 class SimulatedNetwork:
@@ -158,4 +159,4 @@ class SimulatedNetwork:
     @property
     def greatest_degree(self) -> int:
         world = self.brokers.world
-        return max(len(b.core.node.status().fingers) for b in world.living())
+        return max(len(ring_of(b.core).node.status().fingers) for b in world.living())

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import dynatops
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent
 from dynatops import Ack
@@ -199,7 +200,7 @@ class TestErrors:
             agent = Agent(broker_settings())
             await agent.start()
             async with dynatops.connect(agent.address) as client:
-                agent.core.node.reigns.ready = False
+                ring_of(agent.core).node.reigns.ready = False
                 await agent.supervisor.stop()
                 with pytest.raises(dynatops.PublishError, match="may yet arrive") as caught:
                     await client.publish(TOPIC, b"x", timeout_s=0.2)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import dynatops
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent
@@ -88,7 +89,7 @@ class Network:
     def is_repaired_without(self, gone: int) -> bool:
         """Whether all that are left have copied what they have to nodes that are left, too."""
         dead = {agent.broker_id for agent in self.agents[: gone + 1]}
-        nodes = [agent.core.node for agent in self.agents[gone + 1 :]]
+        nodes = [ring_of(agent.core).node for agent in self.agents[gone + 1 :]]
         return all(
             node.replication.is_complete
             and not dead & {peer.broker_id for peer in node.ring.successors}

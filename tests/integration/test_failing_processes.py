@@ -13,6 +13,7 @@ import pytest
 
 import dynatops
 from broker_agent.core.clients.serving import Serving
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.background import EXIT_CODE, BackgroundError
 from overlay.node import Node
@@ -174,7 +175,7 @@ def test_a_broker_whose_frame_makes_another_fail_loses_the_link(
 
             def failing(self: Node, *arguments: Any) -> Any:
                 nonlocal failures
-                if self is one.core.node and failures:
+                if self is ring_of(one.core).node and failures:
                     failures -= 1
                     raise ZeroDivisionError
                 return handle(self, *arguments)
@@ -183,7 +184,7 @@ def test_a_broker_whose_frame_makes_another_fail_loses_the_link(
             monkeypatch.setattr(Node, "handle", failing)
             await until(lambda: one.core.counters.inputs_failed == 3)
             assert one.links.counters.links_broken > broken
-            await until(lambda: other.core.node.ring.successors[0].broker_id == "b0")
+            await until(lambda: ring_of(other.core).node.ring.successors[0].broker_id == "b0")
             assert one.supervisor.failed is None
 
     asyncio.run(scenario())

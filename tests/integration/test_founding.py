@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, JoinError
 from overlay.base.identifiers import NodeId
@@ -57,7 +58,10 @@ class Pods:
         await until(self._is_whole, 15.0, "one ring of all")
 
     def _is_whole(self) -> bool:
-        nodes = {agent.core.node.me.node_id: agent.core.node for agent in self.running.values()}
+        nodes = {
+            ring_of(agent.core).node.me.node_id: ring_of(agent.core).node
+            for agent in self.running.values()
+        }
         if any(node.ring.status is not Status.MEMBER for node in nodes.values()):
             return False
         geometry = RingGeometry(nodes)
@@ -137,7 +141,7 @@ def test_the_first_comes_back_to_the_ring_that_is_there() -> None:
         await started.kill(0)
         # It must have no reason to found one, however impatient it is.
         await started.start(0, alone_s=5.0)
-        seen = started.running[0].core.node.ring
+        seen = ring_of(started.running[0].core).node.ring
         assert seen.successor is not None
         await started.whole()
         await started.exchange()
@@ -153,7 +157,7 @@ def test_rings_that_came_about_apart_find_together() -> None:
         await started.whole()
         await started.kill(0)
         founder = await started.start(0, alone_s=1e-6)
-        assert founder.core.node.ring.alone
+        assert ring_of(founder.core).node.ring.alone
         await started.whole()
         await started.exchange()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, StartError
 from dynatops.lake.fields import (
@@ -144,7 +145,7 @@ def test_moving_users_leave_ask_and_subscribe(tmp_path: Path) -> None:
             home = next(a for a in cluster.agents if "ann" in a.core.registry.clients)
             other = next(a for a in cluster.agents if a is not home)
             await home.stop()
-            await until(lambda: len(list(other.core.subscriptions.topics())) == 2)
+            await until(lambda: len(list(ring_of(other.core).subscriptions.topics())) == 2)
             await ann.close()
 
     asyncio.run(scenario())
@@ -221,6 +222,6 @@ def test_without_a_lake_nothing_is_noted() -> None:
             agent = cluster.agents[0]
             page = agent.core.take_logbook_page(agent._now())
             assert (len(page), page.publications, page.dropped) == (0, {}, 0)
-            assert not agent.core.node.reigns.keeps_tally
+            assert not ring_of(agent.core).node.reigns.keeps_tally
 
     asyncio.run(scenario())

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import dynatops
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.process_settings import BrokerSettings, RuntimeSettings
 from broker_agent.runtime.agent import Agent, JoinError
 from broker_agent.runtime.peers import namesakes
@@ -39,7 +40,7 @@ def named(cluster: LocalCluster, name: str) -> Agent:
 
 
 def places(cluster: LocalCluster) -> list[int]:
-    return [agent.core.node.me.node_id for agent in cluster.agents]
+    return [ring_of(agent.core).node.me.node_id for agent in cluster.agents]
 
 
 def test_brokers_of_a_cluster_are_in_the_order_of_their_names() -> None:
@@ -80,8 +81,8 @@ def test_who_crashed_comes_back_elsewhere() -> None:
             others = [named(cluster, name).address for name in ("b0", "b2")]
             async with joined("b1", *others) as again:
                 assert again.address != first.address
-                assert again.core.node.ring.status is Status.MEMBER
-                assert again.core.node.me.node_id == first.core.node.me.node_id
+                assert ring_of(again.core).node.ring.status is Status.MEMBER
+                assert ring_of(again.core).node.me.node_id == ring_of(first.core).node.me.node_id
 
     asyncio.run(scenario())
 
@@ -97,7 +98,7 @@ def test_who_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
             # The system takes connections; nobody answers.
             with socket.create_server((host, int(port))):
                 async with joined("b1", named(cluster, "b0").address) as again:
-                    assert again.core.node.ring.status is Status.MEMBER
+                    assert ring_of(again.core).node.ring.status is Status.MEMBER
 
     asyncio.run(scenario())
 

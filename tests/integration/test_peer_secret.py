@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.runtime.agent import JoinError
 from broker_agent.runtime.streams import unchanged
 from dynatops.v1.peer_pb2 import LinkFrame, LinkHello
@@ -62,7 +63,7 @@ class TestPeerSecret:
                     async with running("b1", theirs, join=(agent.address,), runtime=quick):
                         pass
                 assert agent.links.counters.links_not_believed >= 1
-                assert len(agent.core.node.ring.successors) == 0
+                assert len(ring_of(agent.core).node.ring.successors) == 0
 
         asyncio.run(scenario())
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, StartError
 from dynatops.client.errors import DynatopsError
@@ -46,7 +47,7 @@ class TestProbes:
                 assert "not joined" in json.loads(text)["reason"]
                 assert (await ask(address, "/metrics"))[0] == 200
                 # The seed that it looks for has been at this address all the time.
-                agent.core.node.ring.seeds = [first.address]
+                ring_of(agent.core).node.ring.seeds = [first.address]
                 await starting
 
                 async def is_ready() -> bool:

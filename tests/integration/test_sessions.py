@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import dynatops
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.client.engine import TELL_PERIOD_S
 from dynatops.kit.filters import Value
@@ -230,7 +231,9 @@ class TestKeptSessions:
                 await client.subscribe(TOPIC)
                 # New as it is, and wanted by a wildcard, the topic is read from its start.
                 session = agent.core.registry.clients[client.client_id]
-                await until(lambda: not list(agent.core.subscriptions.catching_up(session)))
+                await until(
+                    lambda: not list(ring_of(agent.core).subscriptions.catching_up(session))
+                )
                 await client.close()
                 await publish_with(publisher, TOPIC, range(5))
                 async with kept(agent.address) as client:
@@ -252,7 +255,7 @@ class TestKeptSessions:
                 assert len(agent.core.registry) == 1
                 await until(lambda: len(agent.core.registry) == 0)
                 assert agent.core.counters.sessions_expired == 1
-                assert TOPIC not in agent.core.subscriptions
+                assert TOPIC not in ring_of(agent.core).subscriptions
                 async with kept(agent.address) as client:
                     assert client.resumed == []
 

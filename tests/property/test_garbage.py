@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.base.effects import ConnectionId
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import ClientFrame, Filter, MissCause, Subscribe
@@ -83,7 +84,7 @@ def test_frames_from_other_brokers(seed: int) -> None:
     for i in range(FRAMES // 5):
         frame = random_message(rng, PeerFrame)
         if rng.random() < 0.7:
-            frame.to = broker.core.node.me.node_id
+            frame.to = ring_of(broker.core).node.me.node_id
         if i % 2:
             try:
                 frame = PeerFrame.FromString(mutated(rng, frame.SerializeToString()))
@@ -170,7 +171,7 @@ def _listening() -> LoneBroker:
     wanted = [Filter(pattern=t, where="price < 5") for t in (*TOPICS, "#")]
     broker.say("choosy", subscribe=Subscribe(request=1, filters=wanted))
     broker.run(3.0)
-    assert broker.core.subscriptions.following.is_complete
+    assert ring_of(broker.core).subscriptions.following.is_complete
     return broker
 
 
@@ -189,7 +190,7 @@ def _sent(rng: Random, broker: LoneBroker, number: int) -> PeerMessage:
                 ]
             )
         )
-    reader = broker.core.subscriptions.readers.get(topic)
+    reader = ring_of(broker.core).subscriptions.readers.get(topic)
     term, seq = reader.live.reader.position if reader is not None else (1, 0)
     run = Run(
         topic=topic, term=max(term, 1), first_seq=seq + 1, count=count, publisher=number,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.sessions.session import Session
 from broker_agent.doors.frames import FRAMES
 from dynatops.v1.client_pb2 import Cursor, Filter, Received, Subscribe, Unsubscribe
@@ -43,7 +44,7 @@ class Snapshot:
 
 
 def snapshot_of(broker: LoneBroker, session: Session) -> Snapshot:
-    subscriptions = broker.core.subscriptions
+    subscriptions = ring_of(broker.core).subscriptions
     cursors = {
         topic: tuple((entry.term, entry.seq) for entry in feed.reader.seen())
         for topic in subscriptions.topics()
@@ -54,7 +55,7 @@ def snapshot_of(broker: LoneBroker, session: Session) -> Snapshot:
         session.origin_id,
         session.expiry_s,
         session.policy,
-        frozenset(str(f) for f in subscriptions.confirming.settled(session)),
+        frozenset(str(f) for f in broker.core.confirming.settled(session)),
         tuple(
             (piece.serial, piece.content.encoded(FRAMES))
             for piece in session.unconfirmed(0, FOREVER)
@@ -134,7 +135,7 @@ class World:
         """Somewhat behind the topics that are read here."""
         cursors: list[Cursor] = []
         for topic in TOPICS:
-            for feed in self.broker.core.subscriptions.readers.feeds_of(topic):
+            for feed in ring_of(self.broker.core).subscriptions.readers.feeds_of(topic):
                 cursor = Cursor(topic=topic, seen=feed.reader.seen())
                 if cursor.seen and cursor.seen[-1].seq:
                     cursor.seen[-1].seq -= 1
@@ -172,7 +173,7 @@ class World:
 
     def flush(self) -> None:
         """What is on disk afterwards is what was at the flush before."""
-        if self.broker.core.subscriptions.confirming.held:
+        if self.broker.core.confirming.held:
             self.flush_everything()
             return
         self.broker.flush()
@@ -190,7 +191,7 @@ class World:
         if self.broker.flush(fails=True) is not None:
             self.captured = None
             assert on_disk(self.disk, self.settings) == before
-        elif not self.broker.core.subscriptions.confirming.held:
+        elif not self.broker.core.confirming.held:
             self.captured = snapshots_of(self.broker)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from overlay.base.catalogue import shard_topic
 from simulator.clients import SimulatedClient
 from simulator.network import Weather
@@ -35,8 +36,8 @@ def scenario(seed: int, brokers: int, weather: Weather) -> Scenario:
 def holders(run: SimulatedRun, part: str) -> list[SimulatedBroker]:
     """The rendezvous point of this part of the catalogue, and whoever stands by."""
     living = run.world.living()
-    reigning = [b for b in living if part in b.core.node.reigns.by_topic]
-    standing_by = [b for b in living if part in b.core.node.replication.copies]
+    reigning = [b for b in living if part in ring_of(b.core).node.reigns.by_topic]
+    standing_by = [b for b in living if part in ring_of(b.core).node.replication.copies]
     assert reigning
     return list({b.broker_id: b for b in (*reigning, *standing_by)}.values())
 

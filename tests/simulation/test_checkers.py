@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from broker_agent.core.keeping.journal import Stored
-from broker_agent.core.publishing.announcing import Announcing
-from broker_agent.core.reading.subscriptions import Subscriptions
+from broker_agent.core.routing.rendezvous.publishing.announcing import Announcing
+from broker_agent.core.routing.rendezvous.reading.subscriptions import Subscriptions
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.sessions.session import Session
 from dynatops.client.core.reading import Arrived, TopicCursor
 from dynatops.kit.repeats import RunPart
@@ -65,7 +66,7 @@ def test_a_calm_run_is_faultless() -> None:
 class TestRing:
     def test_a_successor_list_out_of_order(self) -> None:
         def break_it(run: SimulatedRun) -> None:
-            brokers(run)[0].core.node.ring.successors.reverse()
+            ring_of(brokers(run)[0].core).node.ring.successors.reverse()
             assert check_ring(run.world.brokers.values())
 
         broken(break_it)
@@ -73,7 +74,7 @@ class TestRing:
     def test_a_node_whose_successors_are_all_dead(self) -> None:
         def break_it(run: SimulatedRun) -> None:
             ghost = Peer(NodeId(1), "ghost", "ghost")
-            brokers(run)[0].core.node.ring.successors = [ghost]
+            ring_of(brokers(run)[0].core).node.ring.successors = [ghost]
             (violation,) = check_ring(run.world.brokers.values())
             assert "no living successor" in violation
 
@@ -81,7 +82,7 @@ class TestRing:
 
     def test_two_rings(self) -> None:
         def break_it(run: SimulatedRun) -> None:
-            nodes = [b.core.node for b in brokers(run)]
+            nodes = [ring_of(b.core).node for b in brokers(run)]
             nodes.sort(key=lambda node: node.me.node_id)
             for ring in (nodes[:3], nodes[3:]):
                 for i, node in enumerate(ring):
@@ -93,7 +94,7 @@ class TestRing:
 
     def test_a_ring_that_goes_round_twice(self) -> None:
         def break_it(run: SimulatedRun) -> None:
-            nodes = [b.core.node for b in brokers(run)]
+            nodes = [ring_of(b.core).node for b in brokers(run)]
             nodes.sort(key=lambda node: node.me.node_id)
             order = [0, 2, 4, 1, 3, 5]
             for here, there in zip(order, [*order[1:], order[0]], strict=True):
@@ -106,7 +107,7 @@ class TestRing:
     def test_the_watch_reports_what_it_sees(self) -> None:
         def break_it(run: SimulatedRun) -> None:
             for broker in brokers(run):
-                broker.core.node.ring.successors.clear()
+                ring_of(broker.core).node.ring.successors.clear()
 
         verdict = broken(break_it, at_s=BREAK_AT_S + 0.999_9)
         assert any("no living successor" in violation for violation in verdict.violations)
@@ -118,7 +119,7 @@ class TestRest:
     def test_a_missing_branch(self) -> None:
         def break_it(run: SimulatedRun) -> None:
             for broker in brokers(run):
-                broker.core.node.trees.topics.clear()
+                ring_of(broker.core).node.trees.topics.clear()
 
         verdict = broken(break_it, at_s=self.END_S)
         assert any("tree of" in violation for violation in verdict.violations)
@@ -126,17 +127,17 @@ class TestRest:
     def test_a_rendezvous_point_too_many(self) -> None:
         def break_it(run: SimulatedRun) -> None:
             nodes = brokers(run)
-            one = next(broker for broker in nodes if broker.core.node.reigns.by_topic)
+            one = next(broker for broker in nodes if ring_of(broker.core).node.reigns.by_topic)
             other = next(broker for broker in nodes if broker is not one)
-            topic, reign = next(iter(one.core.node.reigns.by_topic.items()))
-            other.core.node.reigns.by_topic[topic] = reign
+            topic, reign = next(iter(ring_of(one.core).node.reigns.by_topic.items()))
+            ring_of(other.core).node.reigns.by_topic[topic] = reign
 
         verdict = broken(break_it, at_s=self.END_S)
         assert any("rendezvous point of" in violation for violation in verdict.violations)
 
     def test_a_wrong_finger(self) -> None:
         def break_it(run: SimulatedRun) -> None:
-            node = brokers(run)[0].core.node
+            node = ring_of(brokers(run)[0].core).node
             node.ring.fingers.routes.replace([node.ring.successors[-1]])
 
         verdict = broken(break_it, at_s=self.END_S)
@@ -144,7 +145,7 @@ class TestRest:
 
     def test_a_node_that_never_became_ready(self) -> None:
         def break_it(run: SimulatedRun) -> None:
-            brokers(run)[0].core.node.reigns.ready = False
+            ring_of(brokers(run)[0].core).node.reigns.ready = False
 
         verdict = broken(break_it, at_s=self.END_S)
         assert any("waits for its range" in violation for violation in verdict.violations)
@@ -234,7 +235,7 @@ class TestCatalogue:
     def test_a_name_that_is_lost(self) -> None:
         def break_it(run: SimulatedRun) -> None:
             for broker in brokers(run):
-                for topic, reign in broker.core.node.reigns.by_topic.items():
+                for topic, reign in ring_of(broker.core).node.reigns.by_topic.items():
                     if topic.startswith("$topics/"):
                         reign.log.discard()
 

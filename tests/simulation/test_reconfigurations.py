@@ -10,7 +10,8 @@ from itertools import islice
 
 import pytest
 
-from broker_agent.core.hosting.reconfiguration import Reconfiguration
+from broker_agent.core.routing.rendezvous.plans.reconfiguration import Reconfiguration
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from overlay.history.replication import Replication
 from overlay.tree.interests import Interests
 from reconfig_manager.model.plan import Phase, Plan, PlanState
@@ -212,7 +213,7 @@ class TestCheckers:
         def also(run: SimulatedRun, meddler: Meddler) -> None:
             def falsify() -> list[str]:
                 one, other, *_ = run.world.living()
-                one.core.hosting.node = other.core.node
+                ring_of(one.core).hosting.node = ring_of(other.core).node
                 return []
 
             run.checks.insert(0, falsify)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from overlay.chord.round_trips import FLOOR_MS
 from tests.support.steps import StepNet
 
@@ -25,7 +26,7 @@ def known(net: StepNet, name: str) -> dict[str, float]:
 
 
 def counted(net: StepNet, counter: str) -> int:
-    return sum(getattr(b.core.node.counters, counter) for b in net.world.living())
+    return sum(getattr(ring_of(b.core).node.counters, counter) for b in net.world.living())
 
 
 def test_what_was_measured_goes_with_the_broker_to_its_next_node() -> None:

@@ -21,6 +21,7 @@ from broker_agent.core.invariants import check_invariants
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import take_output
 from broker_agent.recording.recorded_broker import LogWriter, RecordedBroker
@@ -67,7 +68,7 @@ class LoneBroker:
             saving=disk is not None,
         )
         if log is None:
-            self.core = Broker(identity, overlay, settings, Random(1), options)
+            self.core = Broker(identity, on_ring(overlay), settings, Random(1), options)
         else:
             recorded = RecordedOptions.of(identity, overlay, settings, options)
             self.core = RecordedBroker(recorded, access or Access(settings), bytes(32), log)

@@ -6,15 +6,16 @@ from __future__ import annotations
 BOUNDED_OTHERWISE: dict[str, str] = {
     "It is emptied after each input, or when the input has been dealt with.": """
         broker_agent.core.base.outbox.BrokerOutbox.effects
-        broker_agent.core.base.outbox.BrokerOutbox.node_effects
-        broker_agent.core.base.outbox.BrokerOutbox.wishes
-        broker_agent.core.base.outbox.BrokerOutbox.publications
+        broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.node_effects
+        broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.wishes
+        broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.publications
+        broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.announcements
         broker_agent.core.base.outbox.BrokerOutbox.touched
         broker_agent.core.base.outbox.BrokerOutbox.too_slow
         broker_agent.core.base.outbox.BrokerOutbox.settled
         broker_agent.core.base.outbox.BrokerOutbox.crowds
         broker_agent.runtime.observing.narrating._RingNews.lost
-        broker_agent.core.reading.filter_requests._Load._new
+        broker_agent.core.sessions.filter_requests._Load._new
         overlay.base.effects.Outbox._frames
         overlay.base.peers.Directory._moved
         overlay.base.peers.Directory._reborn
@@ -38,19 +39,20 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.rights.access.Access._claiming
         broker_agent.core.selection.advice.SelectionAdvice.clients
         broker_agent.core.selection.advice.SelectionAdvice.topics
-        broker_agent.core.reading.delivery._Selection._attributes
-        broker_agent.core.reading.delivery._Selection._contents
+        broker_agent.core.routing.delivery._Selection._attributes
+        broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
         broker_agent.core.keeping.journal.Stored.cursors
         broker_agent.core.keeping.journal.Stored.own_cursors
         broker_agent.core.keeping.journal.Stored.pieces
+        broker_agent.core.routing.routing.Reached.own
         broker_agent.core.keeping.journal.Stored.sessions
         broker_agent.core.selection.selection_settings.AdviceSettings.__pydantic_config__
         broker_agent.core.selection.selection_settings.SelectionSettings.__pydantic_config__
         broker_agent.core.base.core_settings.CoreSettings.__pydantic_config__
-        broker_agent.core.hosting.transfer.Transfer._due_s
-        broker_agent.core.hosting.transfer.Transfer._incoming
-        broker_agent.core.hosting.transfer.Transfer._outgoing
+        broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._due_s
+        broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._incoming
+        broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._outgoing
         broker_agent.runtime.listeners.listener.Listeners._listeners
         broker_agent.runtime.listeners.listener.Listeners.addresses
         broker_agent.runtime.peers.links.Links.options
@@ -72,8 +74,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         dynatops.kit.serving.accepting.ConnectionTable.closed
         dynatops.kit.serving.first_reads.FirstReads._places
         dynatops.kit.serving.first_reads.FirstReads._waiting
-        broker_agent.core.reading.feeds.Feed.members
-        broker_agent.core.reading.following.Following._sessions
+        broker_agent.core.routing.rendezvous.reading.feeds.Feed.members
+        broker_agent.core.routing.rendezvous.reading.following.Following._sessions
         broker_agent.core.clients.gate.Gate._connected
         broker_agent.core.clients.gate.Gate._connections
         broker_agent.core.clients.gate.Gate._counted
@@ -105,7 +107,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.clients.flow.Flow._waiting_for_others
         broker_agent.core.clients.flow.Flow._waiting_for_readers
         broker_agent.core.status.session_reports.SessionReports._names
-        broker_agent.core.reading.subscriptions.Subscriptions._names_left
+        broker_agent.core.routing.rendezvous.reading.subscriptions.Subscriptions._names_left
         broker_agent.core.sessions.unsaved.Unsaved.queues
         broker_agent.core.sessions.unsaved.Unsaved.sessions
         broker_agent.runtime.agent.Agent._connections
@@ -121,10 +123,11 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "Within one session: filters_per_session_max, followed_topics_max, "
         "session_queue_*_max, session_answers_*_max."
     ): """
-        broker_agent.core.reading.confirming.UnconfirmedRequest.catalogue
-        broker_agent.core.reading.confirming.UnconfirmedRequest.held
-        broker_agent.core.reading.confirming.UnconfirmedRequest.missing
-        broker_agent.core.reading.confirming.UnconfirmedRequest.new
+        broker_agent.core.routing.confirming.UnconfirmedRequest.new
+        broker_agent.core.routing.confirming.UnconfirmedRequest.positions
+        broker_agent.core.routing.rendezvous.reading.topics_request.TopicsRequest.cursors
+        broker_agent.core.routing.rendezvous.reading.topics_request.TopicsRequest.held
+        broker_agent.core.routing.rendezvous.reading.topics_request.TopicsRequest.missing
         broker_agent.core.keeping.journal.Changes.pieces
         broker_agent.core.sessions.session.Session._answers
         broker_agent.core.sessions.session.Session._marks
@@ -133,30 +136,30 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.sessions.session.Session.filters
     """,
     ("Requests to subscribe: each is in a session that waits for it, and ends with it."): """
-        broker_agent.core.reading.confirming.Confirming._open
-        broker_agent.core.reading.confirming.Confirming.held
-        broker_agent.core.reading.confirming.Confirming.unsaved
-        broker_agent.core.clients.holding.Holding._held
+        broker_agent.core.routing.confirming.Confirming._open
+        broker_agent.core.routing.confirming.Confirming.held
+        broker_agent.core.routing.confirming.Confirming.unsaved
+        broker_agent.core.clients.holding.Holding.held
         broker_agent.core.keeping.journal._Capture.confirmations
-        broker_agent.core.reading.subscriptions.Subscriptions._waiting
-        broker_agent.core.reading.subscriptions.Subscriptions._waiting_for_catalogue
+        broker_agent.core.routing.rendezvous.reading.subscriptions.Subscriptions._waiting
+        broker_agent.core.routing.rendezvous.reading.subscriptions.Subscriptions._waiting_for_catalogue
     """,
     ("An entry for each topic that sessions here subscribe to, which their filters bound."): """
         dynatops.kit.filters.trie.FilterTrie._exact
         dynatops.kit.filters.trie.FilterTrie._root
         dynatops.kit.filters.trie.FilterTrie._shared
-        broker_agent.core.reading.delivery.SessionDelivery._passed_over
-        broker_agent.core.reading.feeds.FeedProgress._ahead
-        broker_agent.core.reading.feeds.FeedProgress._behind
+        broker_agent.core.routing.delivery.SessionDelivery._passed_over
+        broker_agent.core.routing.rendezvous.reading.feeds.FeedProgress._ahead
+        broker_agent.core.routing.rendezvous.reading.feeds.FeedProgress._behind
         broker_agent.core.keeping.journal.Changes.cursors
         broker_agent.core.keeping.journal.Changes.own_cursors
         broker_agent.core.keeping.journal.SessionJournal._cursors
         broker_agent.core.keeping.journal.SessionJournal._own_cursors
         broker_agent.core.keeping.journal._Capture.cursors
         broker_agent.core.keeping.journal._Capture.own_cursors
-        broker_agent.core.reading.readers.Readers._topics
+        broker_agent.core.routing.rendezvous.reading.readers.Readers._topics
         broker_agent.core.reports.reporting.Reporting._told
-        broker_agent.core.selection.summaries.LocalTopics.counts
+        broker_agent.core.sessions.local_topics.LocalTopics.counts
         broker_agent.core.sessions.unsaved.Unsaved.topics
         overlay.tree.interests.Interests._postponed
         overlay.tree.interests.Interests._unsettled
@@ -168,9 +171,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "overlay.topic_idle_s, and bounded for each token."
     ): """
         overlay.history.succession.Succession._handed
-        broker_agent.core.publishing.announcing.Announcing._open
-        broker_agent.core.publishing.announcing.Announcing._topics
-        broker_agent.core.publishing.announcing.Announcing._waiting
+        broker_agent.core.routing.rendezvous.publishing.announcing.Announcing._open
+        broker_agent.core.routing.rendezvous.publishing.announcing.Announcing._topics
+        broker_agent.core.routing.rendezvous.publishing.announcing.Announcing.waiting
         broker_agent.core.clients.gate.TopicsInUse._used_s
         overlay.history.reigns.Reigns._beats
         overlay.history.replication.Replication._in_range
@@ -184,9 +187,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.tree.trees.Trees.topics
     """,
     "Names of the catalogue: overlay.catalogue_names_max.": """
-        broker_agent.core.reading.following.Following._unread
-        broker_agent.core.reading.subscriptions.Subscriptions._catalogue_terms
-        broker_agent.core.reading.following.TopicNames._root
+        broker_agent.core.routing.rendezvous.reading.following.Following._unread
+        broker_agent.core.routing.rendezvous.reading.subscriptions.Subscriptions._catalogue_terms
+        broker_agent.core.routing.rendezvous.reading.following.TopicNames._root
         overlay.history.listing.Listing._parts
         overlay.history.listing._CataloguePart.asked
         overlay.history.listing._CataloguePart.remaining
@@ -203,12 +206,12 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "Brokers: overlay.peers_known_max, a finger each, or the members of one tree; "
         "the dead are dropped."
     ): """
-        broker_agent.core.hosting.node_hosting.NodeHosting._forwards
-        broker_agent.core.hosting.outcomes.Outcomes._committed
+        broker_agent.core.routing.rendezvous.hosting.node_hosting.NodeHosting._forwards
+        broker_agent.core.routing.rendezvous.plans.outcomes.Outcomes._committed
         broker_agent.core.selection.summaries.Neighbour.sent_keys
         broker_agent.core.selection.summaries.Neighbours._keyless
         broker_agent.core.selection.summaries.Neighbours._known
-        broker_agent.core.hosting.tallies.Tallies._takers
+        broker_agent.core.routing.tallies.Tallies._takers
         overlay.chord.farewell.Farewell._askers
         overlay.chord.farewell.Farewell._unconfirmed
         overlay.chord.fingers.Fingers._confirmed
@@ -243,8 +246,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.reports.logbook.LogbookPage.sessions
         broker_agent.core.reports.logbook.LogbookPage.subscriptions
         broker_agent.core.selection.move_limits.MovedLately._at_s
-        broker_agent.core.publishing.publishing.Publishing._busy
-        broker_agent.core.publishing.publishing._PublisherStream.open
+        broker_agent.core.routing.rendezvous.publishing.publishing.Publishing._busy
+        broker_agent.core.routing.rendezvous.publishing.publishing._PublisherStream.open
         broker_agent.runtime.observing.http_server.HttpServer.requests
         broker_agent.runtime.peers.links.Links._tasks
         broker_agent.runtime.peers.links._Link._queue

@@ -7,7 +7,7 @@ from random import Random
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.counters import BrokerCounters
-from broker_agent.core.publishing.announcing import Announcing
+from broker_agent.core.routing.rendezvous.publishing.announcing import Announcing
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication
 from overlay.base.effects import (
     Accepted,

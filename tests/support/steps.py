@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -53,7 +54,7 @@ class StepNet:
         return self.world.brokers[name]
 
     def node_of(self, name: str) -> int:
-        return self.broker(name).core.node.me.node_id
+        return ring_of(self.broker(name).core).node.me.node_id
 
     def client(self, name: str, broker: str) -> SimulatedClient:
         """A client at this very broker."""
@@ -114,7 +115,7 @@ class StepNet:
         """node -> the broker that hosts it; each has one."""
         hosts: dict[int, str] = {}
         for broker in self.world.living():
-            node_id = broker.core.node.me.node_id
+            node_id = ring_of(broker.core).node.me.node_id
             assert node_id not in hosts, f"{hosts[node_id]} and {broker.broker_id} host one node"
             hosts[node_id] = broker.broker_id
         return hosts

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.counters import BrokerCounters
-from broker_agent.core.publishing.announcing import Announcing
+from broker_agent.core.routing.rendezvous.publishing.announcing import Announcing
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.overlay_pb2 import Acknowledged, Publication
 from overlay.base.catalogue import Entered, names_in, shard_topic
 from overlay.base.effects import Announce
@@ -77,9 +78,9 @@ def test_a_broker_announces_what_its_node_asks_for() -> None:
     broker.connect("ann")
     broker.publish("ann", publication(TOPIC, 1), publication(TOPIC, 2), publication("other", 1))
     assert broker.kinds("ann").count("acknowledged") == 3
-    assert len(broker.core.announcing) == 0
+    assert len(ring_of(broker.core).announcing) == 0
     assert broker.core.counters.topics_announced == 2
-    reigns = broker.core.node.reigns.by_topic
+    reigns = ring_of(broker.core).node.reigns.by_topic
     assert names_in(reigns[shard_topic(TOPIC)].log.runs()) == [TOPIC]
     assert broker.core.counters.published_events == 3
 
@@ -93,4 +94,4 @@ def test_no_client_can_announce_or_listen_to_announcements() -> None:
     refused, subscribed = broker.hear("ann")
     assert refused.HasField("refused")
     assert len(subscribed.subscribed.problems) == 1
-    assert broker.core.node.reigns.by_topic == {}
+    assert ring_of(broker.core).node.reigns.by_topic == {}

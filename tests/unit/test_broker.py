@@ -8,6 +8,7 @@ import pytest
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId, SendFrame, Stopped
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import ClientFrame, Echo, ErrorCode, Filter, Hello, Subscribe
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, Ping
@@ -132,7 +133,7 @@ class TestTopics:
 
 class TestPeers:
     def test_a_frame_for_a_node_that_is_not_here_is_answered(self, broker: LoneBroker) -> None:
-        stranger = Peer.from_ref(Peer(broker.core.node.me.node_id, "b9", "b9").ref)
+        stranger = Peer.from_ref(Peer(ring_of(broker.core).node.me.node_id, "b9", "b9").ref)
         frame = PeerFrame(sender=stranger.ref, to=12345)
         frame.messages.add(ping=Ping(nonce=1))
         (effect,) = broker.core.on_peer_frame(frame, 0.0)

@@ -13,6 +13,7 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.kit.security.token_rights import TokenRules
 from dynatops.kit.security.tokens import hash_of
@@ -54,17 +55,17 @@ class TestStatus:
         broker.run(0.5)
         assert status.counters is broker.core.counters
         assert status.counters.published_events == 3
-        assert status.node.counters.stamped_events == 3
+        assert status.hosted.counters.stamped_events == 3
         assert status.acknowledged_s.count == 1
 
     def test_joining_member_leaving(self) -> None:
         broker = LoneBroker(joining=True)
         core = broker.core
         assert (core.is_joining, core.is_member, core.is_leaving) == (True, False, False)
-        assert core.status().node.ring is Status.JOINING
+        assert core.status().hosted.ring is Status.JOINING
         broker.found_a_ring()
         assert (core.is_joining, core.is_member, core.is_leaving) == (False, True, False)
-        assert core.status().node.ring is Status.MEMBER
+        assert core.status().hosted.ring is Status.MEMBER
         core.leave(broker.now_s)
         assert (core.is_joining, core.is_member, core.is_leaving) == (False, False, True)
         assert core.status().is_leaving
@@ -91,7 +92,7 @@ class TestStatus:
     def test_a_driver_counts_in_the_same_counters(self) -> None:
         counters = BrokerCounters()
         core = Broker(
-            Identity("b0", "b0", 1), OverlaySettings(), CoreSettings(), Random(1),
+            Identity("b0", "b0", 1), on_ring(OverlaySettings()), CoreSettings(), Random(1),
             BrokerOptions(counters=counters),
         )  # fmt: skip
         counters.inputs_failed += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.runtime.observing.broker_metrics import METRICS
 from broker_agent.runtime.observing.census import Census
@@ -48,7 +49,7 @@ class TestSystemTopics:
         broker.run(5.0)
         broker.publish("ann", publication("fire/1", 1))
         broker.run(5.0)
-        assert any(topic.startswith("$") for topic in broker.core.node.reigns.by_topic)
+        assert any(topic.startswith("$") for topic in ring_of(broker.core).node.reigns.by_topic)
         return broker
 
     def test_are_not_reported_to_the_manager(self) -> None:
@@ -76,7 +77,7 @@ class TestSystemTopics:
         net = StepNet(5)
         net.client("ann", "b1").subscribe([("fire/#", "")])
         net.run(10.0)
-        counters = [broker.core.node.counters for broker in net.world.living()]
+        counters = [ring_of(broker.core).node.counters for broker in net.world.living()]
         assert sum(c.system_events for c in counters) > 0
         for name in ("stamped_events", "tree_events", "relayed_events", "tree_delivered_hops"):
             assert sum(getattr(c, name) for c in counters) == 0, name

@@ -10,6 +10,7 @@ import pytest
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.base.frame_bounds import EVENTS, LINK_FRAME, FrameError, Shape, check_parts
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.doors.frames import CLIENT_FRAME, on_client_bytes, read_client_frame
 from dynatops.v1.client_pb2 import (
     ClientFrame,
@@ -230,4 +231,4 @@ class TestBytesOfAll:
         broker.found_a_ring()
         broker.run(3.0)
         assert not any(broker.is_paused(name) for name in ("ann", "bob", "cat", "dan"))
-        assert broker.core.publishing.unsettled_bytes == 0
+        assert ring_of(broker.core).publishing.unsettled_bytes == 0

@@ -9,6 +9,7 @@ import pytest
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Access
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.kit.security.token_rights import TokenLimits, TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import ErrorCode, Goodbye
@@ -58,7 +59,7 @@ class TestLettingIn:
         broker.subscribe("ann", TOPIC)
         broker.publish("ann", publication(TOPIC, 1))
         assert broker.kinds("ann") == ["goodbye"]
-        assert broker.core.node.interests.wanted == []
+        assert ring_of(broker.core).node.interests.wanted == []
 
     def test_a_token_has_so_many_sessions(self) -> None:
         broker = broker_for(limits=TokenLimits(sessions=1))
@@ -101,7 +102,7 @@ class TestRules:
         assert message.refused.last_number == 1
         assert "token 'here' does not allow" in message.refused.message
         assert broker.core.counters.publish_not_allowed == 1
-        assert broker.core.publishing.open_streams == 0
+        assert ring_of(broker.core).publishing.open_streams == 0
         broker.publish("ann", publication("here/now", 1))
         assert broker.kinds("ann") == ["acknowledged"]
 
@@ -125,7 +126,7 @@ class TestRules:
         (answer,) = broker.hear("ann")
         (problem,) = answer.subscribed.problems
         assert (problem.topic, problem.code) == (TOPIC, ErrorCode.ERROR_CODE_NOT_ALLOWED)
-        assert broker.core.node.interests.wanted == ["here/now"]
+        assert ring_of(broker.core).node.interests.wanted == ["here/now"]
         assert broker.core.counters.subscribe_not_allowed == 1
 
     def test_limits_of_subscriptions_and_payloads_are_the_tokens(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.sessions.session import Session
 from overlay.base.overlay_settings import OverlaySettings
 from tests.support.brokers import LoneBroker
@@ -27,7 +28,7 @@ def test_sessions_that_have_published_are_forgotten_with_their_clients() -> None
         broker.run(0.1)
         broker.disconnect(f"client-{number}")
     broker.run(5.0)
-    assert broker.core.publishing.open_streams == 0
+    assert ring_of(broker.core).publishing.open_streams == 0
     assert _sessions() - before <= 1
 
 
@@ -35,23 +36,23 @@ def test_streams_are_forgotten_although_the_oldest_has_something_open() -> None:
     """While the oldest stream was busy, nothing was forgotten at all."""
     broker = LoneBroker(CoreSettings(rendezvous_cache_max=10))
     broker.run(0.3)
-    broker.core.node.reigns.ready = False
+    ring_of(broker.core).node.reigns.ready = False
     broker.connect("ann")
     broker.publish("ann", publication("stuck", 1, publisher=7))
-    broker.core.node.reigns.ready = True
+    ring_of(broker.core).node.reigns.ready = True
     for number in range(50):
         broker.publish("ann", publication(f"t/{number}", 1, publisher=7))
-        broker.core.hosting.rendezvous.forget_topic("stuck")
+        ring_of(broker.core).hosting.rendezvous.forget_topic("stuck")
     assert broker.core.counters.streams_forgotten >= 30
 
 
 def test_tallies_that_nobody_takes_stay_within_their_bound() -> None:
     broker = LoneBroker(overlay=OverlaySettings(tallied_topics_max=5))
     broker.run(0.3)
-    broker.core.hosting.begin_tally("a manager that never comes again")
+    ring_of(broker.core).hosting.begin_tally("a manager that never comes again")
     broker.connect("ann")
     for number in range(20):
         broker.publish("ann", publication(f"t/{number}", 1, publisher=7))
-    taken = broker.core.hosting.take_tally("a manager that never comes again")
+    taken = ring_of(broker.core).hosting.take_tally("a manager that never comes again")
     assert len(taken) <= 5
-    assert broker.core.node.counters.tallies_dropped >= 15
+    assert ring_of(broker.core).node.counters.tallies_dropped >= 15

@@ -11,6 +11,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import BrokerEffect, SendFrame
 from broker_agent.core.rights.access import Access
 from broker_agent.core.rights.publisher_ids import is_of, publisher_of
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.client_pb2 import ErrorCode, Welcome
 from dynatops.v1.overlay_pb2 import PeerFrame, Ping, Publication
 from overlay.base.peers import Peer
@@ -121,8 +122,10 @@ class TestSessionsThatMoved:
 
     def told(self, here: LoneBroker, elsewhere: LoneBroker, **hello: Any) -> None:
         """A client says hello elsewhere; what that broker has to say about it comes here."""
-        me, other = here.core.node.me, elsewhere.core
-        known = PeerFrame(sender=Peer(me.node_id, "b0", "b0:1").ref, to=other.node.me.node_id)
+        me, other = ring_of(here.core).node.me, elsewhere.core
+        known = PeerFrame(
+            sender=Peer(me.node_id, "b0", "b0:1").ref, to=ring_of(other).node.me.node_id
+        )
         known.messages.add(ping=Ping(nonce=1))
         other.on_peer_frame(known, elsewhere.now_s)
         hello = {"former_broker": "b0:1", **hello}

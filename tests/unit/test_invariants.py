@@ -9,6 +9,7 @@ import pytest
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId, SaveNow
 from broker_agent.core.invariants import check_invariants
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.sessions.session import Session
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
@@ -79,21 +80,21 @@ def forget_a_topic(broker: LoneBroker) -> None:
 
 
 def forget_a_reader(broker: LoneBroker) -> None:
-    (entry,) = [broker.core.subscriptions.readers.get(TOPIC)]
+    (entry,) = [ring_of(broker.core).subscriptions.readers.get(TOPIC)]
     assert entry is not None
     entry.live.members.clear()
 
 
 def forget_to_leave(broker: LoneBroker) -> None:
-    broker.core.node.want("old", broker.now_s)
+    ring_of(broker.core).node.want("old", broker.now_s)
 
 
 def forget_to_join(broker: LoneBroker) -> None:
-    broker.core.node.unwant(TOPIC, broker.now_s)
+    ring_of(broker.core).node.unwant(TOPIC, broker.now_s)
 
 
 def miscount_open(broker: LoneBroker) -> None:
-    broker.core.publishing.unsettled_bytes += 1
+    ring_of(broker.core).publishing.unsettled_bytes += 1
 
 
 def settle_twice(broker: LoneBroker) -> None:

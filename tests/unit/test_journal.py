@@ -6,6 +6,7 @@ import pytest
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId, SaveNow
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.doors.frames import on_client_bytes
 from dynatops.v1.client_pb2 import (
     Cursor,
@@ -266,15 +267,15 @@ class TestRestarting:
         publish(broker, 1, topic="quake/nv")
         broker.run(1.0)
         broker.flush(everything=True)
-        seen = broker.core.subscriptions.readers.feeds_of("quake/nv")[0].reader.seen()
+        seen = ring_of(broker.core).subscriptions.readers.feeds_of("quake/nv")[0].reader.seen()
         assert seen
         again = broker.restarted()
-        (live, resumed) = again.core.subscriptions.readers.feeds_of(TOPIC)
+        (live, resumed) = ring_of(again.core).subscriptions.readers.feeds_of(TOPIC)
         assert not live.members
         assert [s.client_id for s in resumed.members] == ["ann"]
         assert resumed.reader.seen()[-1].seq == 1
         # The wildcard's topics are not known yet: the disk keeps what it has.
-        assert again.core.subscriptions.is_restoring
+        assert ring_of(again.core).subscriptions.is_restoring
         again.connect("bob", keep_s=KEPT_S)
         assert again.flush(everything=True) is None
         assert again.disk.read().cursors["quake/nv"].seen == seen  # type: ignore[union-attr]
@@ -284,7 +285,7 @@ class TestRestarting:
         kept(broker)
         publish(broker, 1, 2)
         broker.connect("bob", keep_s=KEPT_S)
-        term = broker.core.subscriptions.readers.feeds_of(TOPIC)[0].reader.position[0]
+        term = ring_of(broker.core).subscriptions.readers.feeds_of(TOPIC)[0].reader.position[0]
         cursor = Cursor(topic=TOPIC)
         cursor.seen.add(term=term, seq=1)
         resume = Subscribe(
@@ -318,7 +319,7 @@ class TestEnding:
         name = welcome_of(broker).session_id
         broker.flush(everything=True)
         broker.keep(broker.core.leave(broker.now_s))
-        other = Peer(broker.core.node.me.node_id, "b1", "b1")
+        other = Peer(ring_of(broker.core).node.me.node_id, "b1", "b1")
         frame = PeerFrame(sender=other.ref)
         frame.messages.add(session_moved=SessionMoved(client_id="ann", session_id=name))
         broker.keep(broker.core.on_peer_frame(frame, broker.now_s))

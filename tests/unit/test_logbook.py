@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.hosting.tallies import Tallies
 from broker_agent.core.reports.logbook import LogbookPage
+from broker_agent.core.routing.tallies import Tallies
 from dynatops.v1.client_pb2 import Subscribe
 from overlay.base.counters import OverlayCounters
 from overlay.history.reigns import TopicTally

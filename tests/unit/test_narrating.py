@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker_agent.core.base.notices import BrokerNotice, SessionEnded
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.runtime.observing.narrating import Narrator
 from dynatops.v1.manager_pb2 import RCFG_FINISH, RCFG_INIT, RCFG_ROLL_BACK, RCFG_TREE_RESTORE, Step
 from overlay.base.effects import PeerLost, RangeAssumed, TookOver
@@ -102,7 +103,7 @@ def test_a_former_life_with_the_clock_ahead_is_no_namesake(
         broker = LoneBroker(life=500)
         narrator = Narrator(broker.core, wall_ms=lambda: 1_000)
         former = Peer(NodeId(1), "b0", address, 0, incarnation)
-        broker.core.hosting.give_way(former, broker.now_s)
+        ring_of(broker.core).hosting.give_way(former, broker.now_s)
         broker.run(0.1)
         caplog.clear()
         tell(narrator, broker)
@@ -113,7 +114,7 @@ def test_a_former_life_with_the_clock_ahead_is_no_namesake(
 def test_a_namesake_is_one(caplog: pytest.LogCaptureFixture) -> None:
     broker = LoneBroker(life=500)
     narrator = Narrator(broker.core, wall_ms=lambda: 1_000)
-    broker.core.hosting.give_way(Peer(NodeId(1), "b0", "elsewhere", 0, 900), broker.now_s)
+    ring_of(broker.core).hosting.give_way(Peer(NodeId(1), "b0", "elsewhere", 0, 900), broker.now_s)
     broker.run(0.1)
     tell(narrator, broker)
     (record,) = caplog.records

@@ -6,6 +6,7 @@ import pytest
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId, Wake
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.client_pb2 import Echo, ErrorCode
 from dynatops.v1.overlay_pb2 import AckLevel, Publication
 from tests.support.brokers import LoneBroker
@@ -36,7 +37,7 @@ class TestPublishing:
         before = len(broker.effects)
         broker.publish("ann", publication(TOPIC, 1, ack=AckLevel.ACK_LEVEL_NONE))
         assert broker.hear("ann") == []
-        assert broker.core.publishing.open_streams == 0
+        assert ring_of(broker.core).publishing.open_streams == 0
         # Nor is it looked for, for every frame.
         assert Wake(ConnectionId("ann")) not in broker.effects[before:]
 
@@ -63,7 +64,7 @@ class TestPublishing:
         former, present = sessions
         assert former is not present
         assert former.unsettled_bytes == 0
-        assert present.unsettled_bytes == broker.core.publishing.unsettled_bytes > 0
+        assert present.unsettled_bytes == ring_of(broker.core).publishing.unsettled_bytes > 0
         broker.found_a_ring()
         broker.run(1.0)
         assert "acknowledged" in broker.kinds("ann")

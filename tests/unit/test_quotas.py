@@ -10,8 +10,8 @@ import pytest
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.clients.gate import TOPIC_COUNTS_S, TopicsInUse
-from broker_agent.core.reading.filter_requests import CONDITIONS_MAX, present_filters
 from broker_agent.core.rights.throttle import Allowance
+from broker_agent.core.sessions.filter_requests import CONDITIONS_MAX, present_filters
 from dynatops.kit.security.token_rights import TokenLimits
 from dynatops.v1.client_pb2 import ErrorCode, Filter, Subscribe, TopicProblem
 from tests.support.brokers import LoneBroker

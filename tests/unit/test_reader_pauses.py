@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.kit.bundles import events_with
 from dynatops.v1.overlay_pb2 import Publication
 from overlay.base.identifiers import NodeId
@@ -86,7 +87,7 @@ def test_who_keeps_up_is_not_held_up() -> None:
 def test_who_is_elsewhere_is_not_held_up() -> None:
     flood = Flood("reader")
     # Another broker hears of the topic, too.
-    flood.broker.core.node.trees.topics["t"].children = (OTHER,)
+    ring_of(flood.broker.core).node.trees.topics["t"].children = (OTHER,)
     flood.publish(2 * QUEUE_MAX)
     assert not flood.waits
     assert flood.dropped == QUEUE_MAX

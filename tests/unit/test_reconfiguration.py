@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.core.hosting.part import PART_STATES, IllegalPartError, PartState
+from broker_agent.core.routing.rendezvous.plans.part import PART_STATES, IllegalPartError, PartState
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -33,7 +34,7 @@ def all_is_well(net: StepNet) -> None:
     """Everyone is thawed, every node has one host, ring and trees are right, nothing is lost."""
     net.run(20.0)
     net.hosts()
-    assert not [b.broker_id for b in net.world.living() if b.core.reconfiguration.is_frozen]
+    assert not [b.broker_id for b in net.world.living() if ring_of(b.core).plans.is_frozen]
     assert check_rest(list(net.world.brokers.values())) == []
     assert check_deliveries(net.world) == []
 
@@ -61,7 +62,7 @@ class TestWithoutMishap:
         late = net.client("late", "b2")
         late.subscribe([(TOPIC, "")])
         net.run(1.0)
-        assert net.broker("b3").core.node.counters.stamped_events == 0
+        assert ring_of(net.broker("b3").core).node.counters.stamped_events == 0
         before = len(net.world.subscriptions[0].heard)
         net.step(RCFG_FINISH, net.names)
         assert len(net.world.subscriptions[0].heard) == before + 1
@@ -144,7 +145,7 @@ class TestRolledBack:
         net.step(RCFG_ROLL_BACK, net.names)
         assert net.hosts() == before
         all_is_well(net)
-        assert all(b.core.node.counters.merges == 0 for b in net.world.living())
+        assert all(ring_of(b.core).node.counters.merges == 0 for b in net.world.living())
 
     def test_another_plan_can_follow(self, net: StepNet) -> None:
         prepare(net, "b0", "b2")
@@ -266,7 +267,7 @@ class TestTable:
     @pytest.mark.parametrize("state", PartState)
     @pytest.mark.parametrize("following", PartState)
     def test_a_part_goes_where_its_table_says(self, state: PartState, following: PartState) -> None:
-        part = LoneBroker().core.reconfiguration
+        part = ring_of(LoneBroker().core).plans
         part.state = state
         if following is state or following in PART_STATES[state]:
             part._become(following)

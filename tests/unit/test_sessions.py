@@ -7,6 +7,7 @@ import pytest
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.clients.reception import AVOIDED_MAX
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import digest_of
 from broker_agent.core.sessions.content import Content
@@ -123,7 +124,7 @@ class TestComingBack:
         broker.connect("c1", client_id="ann")
         broker.subscribe("c1", TOPIC)
         broker.disconnect("c1")
-        assert TOPIC not in broker.core.subscriptions
+        assert TOPIC not in ring_of(broker.core).subscriptions
         broker.connect("c2", client_id="ann")
         assert not welcome_of(broker, "c2").resumed
 
@@ -132,9 +133,9 @@ class TestComingBack:
         broker.subscribe("c1", TOPIC)
         broker.disconnect("c1")
         broker.run(8.0)
-        assert TOPIC in broker.core.subscriptions
+        assert TOPIC in ring_of(broker.core).subscriptions
         broker.run(4.0)
-        assert TOPIC not in broker.core.subscriptions
+        assert TOPIC not in ring_of(broker.core).subscriptions
         assert broker.core.counters.sessions_expired == 1
 
     def test_clean_begins_anew(self, broker: LoneBroker) -> None:
@@ -145,7 +146,7 @@ class TestComingBack:
         welcome = welcome_of(broker, "c2")
         assert not welcome.resumed
         assert not welcome.filters
-        assert TOPIC not in broker.core.subscriptions
+        assert TOPIC not in ring_of(broker.core).subscriptions
 
     def test_the_session_of_another_broker_is_not_this_one(self, broker: LoneBroker) -> None:
         broker.connect("c1", client_id="ann", keep_s=60)
@@ -176,7 +177,7 @@ class TestComingBack:
             moved = SessionMoved(client_id="ann", session_id=said)
             frame = PeerFrame(messages=[PeerMessage(session_moved=moved)])
             broker.keep(broker.core.on_peer_frame(frame, broker.now_s))
-            assert (TOPIC in broker.core.subscriptions) == (said == "another")
+            assert (TOPIC in ring_of(broker.core).subscriptions) == (said == "another")
 
     def test_one_that_is_back_is_not_sent_away_by_old_news(self, broker: LoneBroker) -> None:
         """It was at another broker, too briefly to hear its welcome; that one's word comes late."""
@@ -248,7 +249,7 @@ class TestCursors:
     def test_what_was_read_for_one_that_came_back_does_not_come_again_stamped_anew(self) -> None:
         # Its node has not joined yet: what comes from the ring is said here.
         broker = LoneBroker(joining=True)
-        subscriptions = broker.core.subscriptions
+        subscriptions = ring_of(broker.core).subscriptions
         here, there = (TopicLog(TOPIC, OverlaySettings(), LogBudget(1 << 20)) for _ in range(2))
         here.open_next_term(TermOwner(1))
         for number in (1, 2):
@@ -275,7 +276,7 @@ class TestCursors:
     def test_nor_does_it_after_the_topic_was_in_an_older_history_for_a_while(self) -> None:
         """Its reader had not come to where the live one was, and begins again."""
         broker = LoneBroker(joining=True)
-        subscriptions = broker.core.subscriptions
+        subscriptions = ring_of(broker.core).subscriptions
         settings = OverlaySettings(fetch_bytes_max=1)
         here, there = (TopicLog(TOPIC, settings, LogBudget(1 << 20)) for _ in range(2))
         there.open_next_term(TermOwner(1))
@@ -305,7 +306,7 @@ class TestCursors:
     def test_nor_if_the_live_reader_has_never_been_in_that_history(self) -> None:
         """Of two rendezvous points one has its tree come here, and the other has answered."""
         broker = LoneBroker(joining=True)
-        subscriptions = broker.core.subscriptions
+        subscriptions = ring_of(broker.core).subscriptions
         here, there = (TopicLog(TOPIC, OverlaySettings(), LogBudget(1 << 20)) for _ in range(2))
         here.open_next_term(TermOwner(1))
         there.open_next_term(TermOwner(2), newer_than=here.term)
@@ -360,7 +361,7 @@ class TestWildcards:
         broker.subscribe("c1", "quake/#")
         broker.run(1.0)
         # Its announcement is on its way.
-        monkeypatch.setattr(broker.core.announcing, "fresh", lambda now_s: [])
+        monkeypatch.setattr(ring_of(broker.core).announcing, "fresh", lambda now_s: [])
         publish(broker, 1)
         broker.subscribe("c1", TOPIC, request=2)
         broker.run(1.0)
@@ -369,7 +370,7 @@ class TestWildcards:
     def test_what_a_former_reader_of_the_catalogue_asked_for_is_not_taken(self) -> None:
         # Its node has not joined yet: what comes from the ring is said here.
         broker = LoneBroker(joining=True)
-        subscriptions, shard = broker.core.subscriptions, shard_topic(TOPIC)
+        subscriptions, shard = ring_of(broker.core).subscriptions, shard_topic(TOPIC)
         names = TopicLog(shard, OverlaySettings(), LogBudget(1 << 20))
         names.open_next_term(TermOwner(1))
         names.stamp(announcement_of(TOPIC), 0.0)
@@ -441,7 +442,7 @@ class TestWildcards:
         broker.run(1.0)
         broker.hear("c1")
         # Its name says that it began in a term which its rendezvous point does not know.
-        broker.core.announcing.announce(Announce(TOPIC), 77 << 24)
+        ring_of(broker.core).announcing.announce(Announce(TOPIC), 77 << 24)
         publish(broker, 1)
         broker.run(1.0)
         messages = broker.hear("c1")
@@ -459,7 +460,7 @@ class TestWildcards:
         broker.connect("c1", session_id="elsewhere/1")
         broker.say("c1", subscribe=subscribe)
         broker.run(1.0)
-        assert TOPIC not in broker.core.subscriptions.following.names
+        assert TOPIC not in ring_of(broker.core).subscriptions.following.names
         broker.subscribe("c1", "quake/#", request=2)
         broker.run(1.0)
         broker.hear("c1")
@@ -497,8 +498,8 @@ class TestWildcards:
         assert [run.topic for run in broker.runs("c1")] == [TOPIC]
         broker.unsubscribe("c1", "+/ca")
         broker.disconnect("c1")
-        assert not len(broker.core.subscriptions)
-        assert not broker.core.subscriptions.following.is_active
+        assert not len(ring_of(broker.core).subscriptions)
+        assert not ring_of(broker.core).subscriptions.following.is_active
 
     def test_more_topics_than_a_session_may_follow(self) -> None:
         broker = LoneBroker(CoreSettings(followed_topics_max=1))
@@ -542,7 +543,7 @@ class TestRedirection:
         (answer,) = broker.hear("c1")
         assert (answer.redirect.broker_id, answer.redirect.address) == ("b1", "b1:7400")
         assert "more_alike" in answer.redirect.reason
-        assert TOPIC not in broker.core.subscriptions
+        assert TOPIC not in ring_of(broker.core).subscriptions
 
     def test_who_came_by_a_further_door_hears_names_of_that_door(self) -> None:
         broker = LoneBroker(selection=SelectionSettings(load_weight=0.0))
@@ -572,7 +573,7 @@ class TestRedirection:
         broker.hear("c1")
         broker.subscribe("c1", "fire", request=2)
         assert broker.hear("c1") == []
-        assert "fire" not in broker.core.subscriptions
+        assert "fire" not in ring_of(broker.core).subscriptions
 
     def test_who_does_not_follow_is_not_sent(self) -> None:
         broker = self.broker()

@@ -6,6 +6,7 @@ import pytest
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
+from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from dynatops.v1.client_pb2 import ErrorCode, Hello, MissCause, SlowPolicy
 from tests.support.brokers import LoneBroker, goodbye
 from tests.support.nodes import events, publication
@@ -68,7 +69,7 @@ class TestSlowSubscribers:
         broker.say("ann again", hello=Hello(protocol=1, client_id="ann", expiry_s=60))
         assert not broker.hear("ann again")[0].welcome.resumed
         assert broker.core.registry.clients["ann"] is not closing
-        assert TOPIC not in broker.core.subscriptions
+        assert TOPIC not in ring_of(broker.core).subscriptions
 
     def test_or_it_is_disconnected(self) -> None:
         broker = self.flood(SlowPolicy.SLOW_POLICY_DISCONNECT)
@@ -100,12 +101,12 @@ class TestSubscriptions:
         for client in ("ann", "bob"):
             broker.connect(client)
             broker.subscribe(client, TOPIC)
-        assert broker.core.node.interests.wanted == [TOPIC]
+        assert ring_of(broker.core).node.interests.wanted == [TOPIC]
         broker.unsubscribe("ann", TOPIC)
-        assert broker.core.node.interests.wanted == [TOPIC]
+        assert ring_of(broker.core).node.interests.wanted == [TOPIC]
         broker.disconnect("bob")
-        assert broker.core.node.interests.wanted == []
-        assert len(broker.core.subscriptions) == 0
+        assert ring_of(broker.core).node.interests.wanted == []
+        assert len(ring_of(broker.core).subscriptions) == 0
 
     def test_nothing_comes_after_unsubscribing(self, broker: LoneBroker) -> None:
         broker.connect("ann")
@@ -138,4 +139,4 @@ class TestSubscriptions:
         broker.subscribe("ann", TOPIC)
         broker.unsubscribe("ann", TOPIC)
         assert broker.kinds("ann") == ["welcome", "subscribed", "unsubscribed"]
-        assert not broker.core.subscriptions._waiting
+        assert not ring_of(broker.core).subscriptions._waiting

@@ -9,7 +9,8 @@ import pytest
 from broker_agent.core.selection.cluster_names import cluster_of
 from broker_agent.core.selection.selection import Selection
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from broker_agent.core.selection.summaries import DOORS_MAX, NAME_CHARACTERS_MAX, LocalTopics
+from broker_agent.core.selection.summaries import DOORS_MAX, NAME_CHARACTERS_MAX
+from broker_agent.core.sessions.local_topics import LocalTopics
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.base.identifiers import RING_MASK, first_node_id
 from tests.support.selecting import selection, told, without_keys

@@ -12,6 +12,7 @@ from overlay.base.node_counts import NodeCounts
 
 @dataclass(slots=True)
 class BrokerCounts:
+    # Zeros, if routing has no nodes.
     node: NodeCounts = field(default_factory=NodeCounts)
     # Topics that the broker reads for its sessions; those of the system's own are not counted.
     topics_read: int = 0

@@ -13,6 +13,9 @@ from broker_agent.core.base.outbox import BrokerOutbox
 
 if TYPE_CHECKING:
     from broker_agent.core.reports.logbook import Logbook
+    from broker_agent.core.routing.confirming import Confirming
+    from broker_agent.core.sessions.local_topics import LocalTopics
+    from broker_agent.core.sessions.timings import Timings
     from broker_agent.core.sessions.unsaved import Unsaved
 
 
@@ -28,3 +31,9 @@ class BrokerContext:
     unsaved: Unsaved
     # What happens here, for the lake.
     logbook: Logbook
+    # What users subscribe to, for broker selection.
+    local: LocalTopics
+    # Who waits to hear that it is subscribed.
+    confirming: Confirming
+    # How long things take.
+    timings: Timings

@@ -54,12 +54,12 @@ class SaveNow:
 
 @dataclass(frozen=True, slots=True)
 class NodeReady:
-    """The broker's node is a full member of the ring."""
+    """The broker takes part: others know it, and events reach it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The broker has left the ring; the process may end."""
+    """The broker has left the others; the process may end."""
 
 
 @dataclass(frozen=True, slots=True)

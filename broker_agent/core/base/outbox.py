@@ -1,24 +1,20 @@
 """What is to be done because of the present input: the one place where a broker's parts say it.
 
     effects        for the driver, in order
-    node_effects   what the hosted node wants done, in order, until the broker has done it
-    wishes         topics that the node is to join or to leave; they wait while the broker is frozen
-    publications   for the node to send to their rendezvous points
-    touched, ...   sessions that are seen to once all of that has settled
+    touched, ...   sessions that are seen to once all else has settled
     crowds         publishers whose audiences are behind
 
-`Broker` empties it after every input, in an order that is documented there.
+`Broker` empties it after every input, in an order that is documented there. What is to go out to
+other brokers, routing keeps by itself until then.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from broker_agent.core.base.effects import BrokerEffect, SendFrame
-from dynatops.v1.overlay_pb2 import PeerFrame, Publication
-from overlay.base.effects import Effect
+from dynatops.v1.overlay_pb2 import PeerFrame
 
 if TYPE_CHECKING:
     from broker_agent.core.sessions.session import Session
@@ -27,10 +23,6 @@ if TYPE_CHECKING:
 class BrokerOutbox:
     def __init__(self) -> None:
         self.effects: list[BrokerEffect] = []
-        self.node_effects: deque[Effect] = deque()
-        # (topic, whether it is wanted now), in order.
-        self.wishes: list[tuple[str, bool]] = []
-        self.publications: list[Publication] = []
         # Sessions that have new output; that could not take it; of whose publications some are
         # settled.
         self.touched: dict[Session, None] = {}
@@ -45,23 +37,6 @@ class BrokerOutbox:
 
     def send(self, address: str, frame: PeerFrame) -> None:
         self.effects.append(SendFrame(address, frame))
-
-    def from_node(self, effects: Iterable[Effect]) -> None:
-        self.node_effects.extend(effects)
-
-    def wish(self, topic: str, *, wanted: bool) -> None:
-        self.wishes.append((topic, wanted))
-
-    def publish(self, publications: Iterable[Publication]) -> None:
-        self.publications += publications
-
-    def take_publications(self) -> list[Publication]:
-        publications, self.publications = self.publications, []
-        return publications
-
-    def take_wishes(self) -> list[tuple[str, bool]]:
-        wishes, self.wishes = self.wishes, []
-        return wishes
 
     def take_touched(self) -> dict[Session, None]:
         touched, self.touched = self.touched, {}
@@ -97,13 +72,10 @@ class BrokerOutbox:
         effects, self.effects = self.effects, []
         return effects
 
-    def left_over(self, *, is_frozen: bool) -> Iterator[str]:
+    def left_over(self) -> Iterator[str]:
         """What nobody has taken, once an input has been dealt with."""
         counts = {
             "effects": len(self.effects),
-            "effects of the node": len(self.node_effects),
-            "publications": len(self.publications),
-            "wishes": 0 if is_frozen else len(self.wishes),
             "touched sessions": len(self.touched),
             "sessions that are too slow": len(self.too_slow),
             "sessions with something settled": len(self.settled),

@@ -1,6 +1,6 @@
 """Whose messages are read, and who is woken to hear something.
 
-A client that publishes more than rendezvous points take, more than its token may, or that does not
+A client that publishes more than the network takes, more than its token may, or that does not
 read what it is told, is not read from until it can be again. So with one that publishes faster than
 anybody reads it: while all sessions that its events go to are here and have more than half of what
 may wait for them still to read, nobody is slowed if it waits, and nothing need be dropped. If one
@@ -21,7 +21,7 @@ from broker_agent.core.base.effects import (
     Wake,
 )
 from broker_agent.core.clients.gate import Gate
-from broker_agent.core.publishing.publishing import Publishing
+from broker_agent.core.routing.routing import RoutedPublishing
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.client_pb2 import Echo, Echoed, ErrorCode, Received
@@ -29,7 +29,7 @@ from dynatops.v1.client_pb2 import Echo, Echoed, ErrorCode, Received
 
 class Flow:
     def __init__(
-        self, context: BrokerContext, registry: Registry, gate: Gate, publishing: Publishing
+        self, context: BrokerContext, registry: Registry, gate: Gate, publishing: RoutedPublishing
     ) -> None:
         self._registry = registry
         self._gate = gate
@@ -160,7 +160,7 @@ class Flow:
         return self._publishing.unsettled_bytes < self._settings.publish_total_bytes_max / 4
 
     def _read_on(self, session: Session) -> None:
-        """It was too far ahead of the rendezvous points, or all were; perhaps it is no longer."""
+        """It was too far ahead of what is taken, or all were; perhaps it is no longer."""
         if not session.paused or session in self._waiting_for_others:
             return
         if session.unsettled_bytes < self._settings.publish_window_bytes / 2:

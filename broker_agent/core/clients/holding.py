@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId, PauseReading
-from broker_agent.core.hosting.reconfiguration import Reconfiguration
+from broker_agent.core.routing.routing import RoutingPlans
 from dynatops.v1.client_pb2 import ClientMessage
 
 # What changes nothing beyond this broker is served all the same.
@@ -15,30 +15,27 @@ _SERVED = frozenset({"received", "echo"})
 
 
 class Holding:
-    def __init__(self, context: BrokerContext, reconfiguration: Reconfiguration) -> None:
+    def __init__(self, context: BrokerContext, plans: RoutingPlans) -> None:
         self._outbox = context.outbox
-        self._reconfiguration = reconfiguration
-        self._held: list[tuple[ConnectionId, ClientMessage]] = []
+        self._plans = plans
+        self.held: list[tuple[ConnectionId, ClientMessage]] = []
         self._connections: dict[ConnectionId, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
 
     def keeps(self, connection: ConnectionId, message: ClientMessage) -> bool:
         """Whether a message has to wait, like all of its connection after one that has; it is kept
         then."""
-        if not self._reconfiguration.is_frozen:
+        if not self._plans.is_frozen:
             return False
         if connection not in self._connections:
             if message.WhichOneof("body") in _SERVED:
                 return False
             self._connections[connection] = None
             self._outbox.do(PauseReading(connection))
-        self._held.append((connection, message))
+        self.held.append((connection, message))
         return True
 
     def release(self) -> tuple[list[tuple[ConnectionId, ClientMessage]], list[ConnectionId]]:
         """What was kept, in order, and the connections that may be read from again."""
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         connections, self._connections = list(self._connections), {}
         return held, connections

@@ -9,9 +9,10 @@ from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
 from broker_agent.core.clients.publication_checks import problem_with, void
 from broker_agent.core.clients.reception import Reception
-from broker_agent.core.publishing.publishing import Publishing, StreamPast
 from broker_agent.core.rights.access import Grant
 from broker_agent.core.rights.publisher_ids import is_of
+from broker_agent.core.routing.routing import RoutedPublishing
+from broker_agent.core.routing.stream_past import StreamPast
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.topics import TopicError, check_topic
@@ -29,7 +30,7 @@ class PublicationRequests:
         context: BrokerContext,
         reception: Reception,
         gate: Gate,
-        publishing: Publishing,
+        publishing: RoutedPublishing,
         flow: Flow,
     ) -> None:
         self._reception = reception

@@ -19,13 +19,13 @@ from broker_agent.core.base.notices import (
 )
 from broker_agent.core.clients.gate import Gate
 from broker_agent.core.keeping.journal import SessionJournal
-from broker_agent.core.reading.subscriptions import Subscriptions
 from broker_agent.core.rights.access import Access, Refusal
 from broker_agent.core.rights.publisher_ids import (
     SECRET_BYTES_MAX,
     SECRET_BYTES_MIN,
     publisher_of,
 )
+from broker_agent.core.routing.routing import RoutedSubscriptions
 from broker_agent.core.selection.other_brokers import OtherBrokers
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
@@ -49,7 +49,7 @@ class Reception:
         context: BrokerContext,
         registry: Registry,
         gate: Gate,
-        subscriptions: Subscriptions,
+        subscriptions: RoutedSubscriptions,
         others: OtherBrokers,
         journal: SessionJournal | None,
     ) -> None:
@@ -175,7 +175,7 @@ class Reception:
     def _tell_former_broker(self, session: Session, hello: Hello) -> None:
         """The broker that had this client's session need not keep it any longer.
 
-        Only brokers of this ring are told: a client could name anyone.
+        Only brokers of this network are told: a client could name anyone.
         """
         address = self._others.former(hello.former_broker_id, hello.former_broker)
         if not address:

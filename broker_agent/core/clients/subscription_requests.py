@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
-from broker_agent.core.reading.confirming import UnconfirmedRequest
-from broker_agent.core.reading.filter_requests import cursors_of, present_filters, sort_filters
-from broker_agent.core.reading.subscriptions import Subscriptions
+from broker_agent.core.routing.confirming import UnconfirmedRequest
+from broker_agent.core.routing.routing import RoutedSubscriptions
 from broker_agent.core.selection.cluster import Cluster
+from broker_agent.core.sessions.filter_requests import present_filters, sort_filters
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.client_pb2 import Subscribe, Unsubscribe, Unsubscribed
 
@@ -21,13 +21,14 @@ class SubscriptionRequests:
         context: BrokerContext,
         gate: Gate,
         cluster: Cluster,
-        subscriptions: Subscriptions,
+        subscriptions: RoutedSubscriptions,
         flow: Flow,
     ) -> None:
         self._gate = gate
         self._cluster = cluster
         self._subscriptions = subscriptions
         self._flow = flow
+        self._confirming = context.confirming
         self._counters = context.counters
 
     def on_subscribe(self, session: Session, message: Subscribe, now_s: float) -> None:
@@ -44,9 +45,7 @@ class SubscriptionRequests:
             self._flow.wake(session)
             return
         self._counters.client_errors += len(problems)
-        cursors = None
-        if message.resume:
-            cursors = cursors_of(message)
+        cursors = message.cursors if message.resume else None
         self._subscriptions.subscribe(session, message.request, accepted, problems, cursors, now_s)
         self._gate.count_filters(session)
 
@@ -63,7 +62,7 @@ class SubscriptionRequests:
 
     def confirm(self, requests: Iterable[UnconfirmedRequest]) -> None:
         """What these waited for is on disk, or nobody knows when it will be."""
-        confirming = self._subscriptions.confirming
+        confirming = self._confirming
         for request in requests:
             if confirming.must_refuse(request):
                 confirming.unsaved.append(request)
@@ -72,8 +71,8 @@ class SubscriptionRequests:
 
     def tick(self, now_s: float) -> None:
         """Refuse what is not on disk, and will not be for a while."""
-        for request in self._subscriptions.confirming.take_unsaved():
+        for request in self._confirming.take_unsaved():
             self._counters.subscriptions_not_saved += 1
             self._subscriptions.unsubscribe(request.session, request.new, now_s)
-            self._subscriptions.confirming.refuse(request)
+            self._confirming.refuse(request)
             self._flow.wake(request.session)

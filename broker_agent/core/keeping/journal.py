@@ -1,7 +1,7 @@
 """What is written to disk, so that sessions which outlive connections outlive their broker too.
 
 On disk is one instant of the past, and all of it: the sessions, the deliveries that waited, and how
-far each topic had been read. Whatever was stamped later is read again from its rendezvous point.
+far each topic had been read. Whatever was stamped later is read again from other brokers.
 
     flush n      captures: what changed since flush n-1, as it is now
     flush n+1    writes what flush n captured, without deliveries confirmed meanwhile
@@ -21,14 +21,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.reading.confirming import UnconfirmedRequest
-from broker_agent.core.reading.subscriptions import Subscriptions
+from broker_agent.core.routing.confirming import UnconfirmedRequest
+from broker_agent.core.routing.routing import RoutedSubscriptions
 from broker_agent.core.sessions.redelivery import Piece
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.client_pb2 import Cursor, SlowPolicy
 from dynatops.v1.storage_pb2 import SessionRecord
-from overlay.base.catalogue import is_catalogue
 
 
 @dataclass(slots=True)
@@ -91,10 +90,11 @@ class _Capture:
 
 class SessionJournal:
     def __init__(
-        self, context: BrokerContext, registry: Registry, subscriptions: Subscriptions
+        self, context: BrokerContext, registry: Registry, subscriptions: RoutedSubscriptions
     ) -> None:
         self._registry = registry
         self._subscriptions = subscriptions
+        self._confirming = context.confirming
         self._unsaved = context.unsaved
         self._counters = context.counters
         self._captured = _Capture()
@@ -113,7 +113,7 @@ class SessionJournal:
         # Sessions to be removed from disk.
         self._gone: dict[str, None] = {}
         self._is_over = False
-        subscriptions.confirming.holding = True
+        self._confirming.holding = True
 
     # ---- for the driver -------------------------------------------------------------------------
 
@@ -157,8 +157,8 @@ class SessionJournal:
         assert self._writing is not None
         confirmations = self._writing.confirmations
         self._writing = None
-        self._subscriptions.confirming.holding = not self._is_over
-        self._subscriptions.confirming.is_failing = False
+        self._confirming.holding = not self._is_over
+        self._confirming.is_failing = False
         return confirmations
 
     def failed(self) -> list[UnconfirmedRequest]:
@@ -173,23 +173,23 @@ class SessionJournal:
             session.changed = (session.changed or set()) | serials
         self._gone.update(dict.fromkeys(self._removing))
         confirmations = [*self._writing.confirmations, *self._captured.confirmations]
-        confirmations += self._subscriptions.confirming.take_held()
+        confirmations += self._confirming.take_held()
         for capture in (self._writing, self._captured):
             self._unsaved.note_all(capture.records, capture.serials, capture.topics)
             self._cursors.update(dict.fromkeys(capture.cursors))
             for origin_id, topic in capture.own_cursors:
                 self._own_cursors.setdefault(topic, {})[origin_id] = None
         self._writing, self._captured = None, _Capture()
-        self._subscriptions.confirming.holding = False
-        self._subscriptions.confirming.is_failing = not self._is_over
+        self._confirming.holding = False
+        self._confirming.is_failing = not self._is_over
         return confirmations
 
     def end(self) -> None:
         """The broker stops: what happens to sessions from now on is not meant to last, unless
         their clients go elsewhere."""
         self._is_over = True
-        self._subscriptions.confirming.holding = False
-        self._subscriptions.confirming.is_failing = False
+        self._confirming.holding = False
+        self._confirming.is_failing = False
 
     def forget_session(self, session: Session) -> None:
         """Its client has gone elsewhere."""
@@ -217,14 +217,14 @@ class SessionJournal:
             else:
                 capture.records[session] = None
                 # Perhaps their cursors were there for this session alone.
-                self._unsaved.note_all((), (), self._subscriptions.topics_of(session))
+                self._unsaved.note_all((), (), self._subscriptions.cursor_names(session))
         for topic in self._unsaved.take_topics():
             self._capture_topic(topic, capture)
-        capture.confirmations = self._subscriptions.confirming.take_held()
+        capture.confirmations = self._confirming.take_held()
         return capture
 
     def _record_of(self, session: Session) -> SessionRecord:
-        settled = self._subscriptions.confirming.settled(session)
+        settled = self._confirming.settled(session)
         return SessionRecord(
             client_id=session.client_id,
             expiry_s=session.expiry_s,
@@ -235,30 +235,15 @@ class SessionJournal:
         )
 
     def _capture_topic(self, topic: str, capture: _Capture) -> None:
-        holds = self._registry.holds
-        if is_catalogue(topic):
-            if self._subscriptions.is_checking(topic):
-                # What is on disk is still to be compared.
-                self._unsaved.topic(topic)
-                return
-            position = self._subscriptions.catalogue_cursor(topic, holds)
-            if position is not None or topic in self._cursors:
-                capture.cursors[topic] = position
+        reached = self._subscriptions.reached(topic, self._registry.holds)
+        if reached is None:
+            self._unsaved.topic(topic)
             return
-        live = None
-        catching_up: dict[str, Cursor] = {}
-        for feed in self._subscriptions.readers.feeds_of(topic):
-            if feed.is_live:
-                if feed.reader.started and any(holds(session) for session in feed.members):
-                    live = Cursor(seen=feed.reader.seen())
-                continue
-            cursor = Cursor(seen=feed.reader.seen())
-            catching_up.update((s.origin_id, cursor) for s in feed.members if holds(s))
-        if live is not None or topic in self._cursors:
-            capture.cursors[topic] = live
+        if reached.shared is not None or topic in self._cursors:
+            capture.cursors[topic] = reached.shared
         for origin_id in self._own_cursors.get(topic, ()):
             capture.own_cursors[origin_id, topic] = None
-        for origin_id, cursor in catching_up.items():
+        for origin_id, cursor in reached.own.items():
             capture.own_cursors[origin_id, topic] = cursor
 
     # ---- settling what to write -----------------------------------------------------------------

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.hosting.node_hosting import NodeHosting
-from broker_agent.core.hosting.reconfiguration import Reconfiguration
+from broker_agent.core.routing.routing import Routing
 from broker_agent.core.sessions.registry import Registry
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
-from overlay.base.catalogue import is_system
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
@@ -21,13 +19,12 @@ class Reporting:
         self,
         context: BrokerContext,
         labels: Mapping[str, str],
-        hosting: NodeHosting,
-        reconfiguration: Reconfiguration,
+        routing: Routing,
         registry: Registry,
     ) -> None:
         self._labels = labels
-        self._hosting = hosting
-        self._reconfiguration = reconfiguration
+        self._plans = routing.plans
+        self._measures = routing.measures
         self._registry = registry
         self._counters = context.counters
         self._told: set[str] = set()
@@ -39,45 +36,37 @@ class Reporting:
         if self._begun:
             return
         self._begun = True
-        self._hosting.begin_tally(_TALLY)
-        self._hosting.node.round_trips.measuring = True
+        self._measures.begin_tally(_TALLY)
+        self._measures.begin_round_trips()
         self._since_s = now_s
 
     @property
     def version(self) -> int:
         """Whenever it has changed, the manager is to be told the registration again."""
-        return self._reconfiguration.version
+        return self._plans.version
 
     def registration(self) -> Registration:
-        part = self._reconfiguration
-        node = self._hosting.node.status()
-        return Registration(
-            protocol_min=PROTOCOL_MIN,
-            protocol_max=PROTOCOL_MAX,
-            node=node.me.ref,
-            labels=self._labels,
-            epoch=part.epoch,
-            fence=part.fence,
-            frozen_by=part.frozen_by,
-            predecessor=node.predecessor.ref if node.predecessor is not None else None,
-            successor=node.successor.ref if node.successor is not None else None,
-        )
+        registration = self._plans.registration()
+        registration.protocol_min = PROTOCOL_MIN
+        registration.protocol_max = PROTOCOL_MAX
+        registration.labels.update(self._labels)
+        return registration
 
     def report(self, now_s: float, *, full: bool) -> LoadReport:
         """What happened since the last report; a full one says all that is subscribed to. Topics of
         the system's own are nobody's interest: they are not in it."""
-        node, sessions = self._hosting.node, self._registry.clients.values()
+        measures, sessions = self._measures, self._registry.clients.values()
         if full:
             self._told = set()
-        wanted = {topic for topic in node.interests.wanted if not is_system(topic)}
-        tally = self._hosting.take_tally(_TALLY)
+        wanted = measures.wanted()
+        tally = measures.take_tally(_TALLY)
         report = LoadReport(
             window_s=max(now_s - self._since_s, 0.0),
             subscribed=sorted(wanted - self._told),
             unsubscribed=sorted(self._told - wanted),
             sessions=len(self._registry),
             subscriptions=sum(len(session.filters) for session in sessions),
-            counters={**self._counters.as_dict(), **node.counters.as_dict()},
+            counters={**self._counters.as_dict(), **measures.counters()},
         )
         for topic, counted in tally.items():
             if counted.events:
@@ -85,7 +74,7 @@ class Reporting:
                 report.publications.append(count)
             if counted.requests:
                 report.requests.append(TopicCount(topic=topic, events=counted.requests))
-        for broker_id, seconds in node.round_trips.take_measured(everything=full).items():
+        for broker_id, seconds in measures.take_round_trips(everything=full).items():
             report.round_trips.append(RoundTrip(broker_id=broker_id, ms=1000.0 * seconds))
         self._told, self._since_s = wanted, now_s
         return report

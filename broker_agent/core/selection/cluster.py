@@ -13,27 +13,26 @@ from google.protobuf.message import DecodeError
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.run_events import events_of
-from broker_agent.core.hosting.node_hosting import NodeHosting
+from broker_agent.core.routing.routing import Routing
 from broker_agent.core.selection.cluster_names import cluster_of
 from broker_agent.core.selection.selection import Choice, Selection, User
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter
-from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import Redirect
-from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication
+from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication, Run
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.base.identifiers import key_of
 
 
 class Cluster:
     def __init__(
-        self, context: BrokerContext, name: str, selection: Selection, hosting: NodeHosting
+        self, context: BrokerContext, name: str, selection: Selection, routing: Routing
     ) -> None:
         self.topic = f"$cluster/{name}"
         self.selection = selection
-        self._hosting = hosting
-        self._outbox = context.outbox
+        self._brokers = routing.brokers
+        self._publishing = routing.publishing
         life = f"{context.identity.broker_id}/{context.identity.incarnation}"
         digest = blake2b(life.encode(), digest_size=8).digest()
         self._publisher = int.from_bytes(digest, "big") | 1
@@ -46,12 +45,13 @@ class Cluster:
         self.selection.local.sessions = sessions
         summary = self.selection.summary(now_s)
         if summary is not None:
-            self._outbox.publish([self._publication_of(summary)])
+            self._publishing.publish_own(self._publication_of(summary))
 
     def farewell(self, now_s: float) -> None:
         """The last summary: this broker leaves."""
         if self.selection.settings.enabled:
-            self._outbox.publish([self._publication_of(self.selection.farewell(now_s))])
+            farewell = self._publication_of(self.selection.farewell(now_s))
+            self._publishing.publish_own(farewell)
 
     def _publication_of(self, summary: BrokerSummary) -> Publication:
         self._published += 1
@@ -66,19 +66,18 @@ class Cluster:
             events=Events(events=[event]).SerializeToString(),
         )
 
-    def learn_summaries(self, parts: list[RunPart], now_s: float) -> None:
-        for part in parts:
-            events = events_of(part.run)
-            if events is None:
+    def learn_summaries(self, run: Run, now_s: float) -> None:
+        events = events_of(run)
+        if events is None:
+            self.selection.counters.summaries_ignored += 1
+            return
+        for event in events:
+            try:
+                summary = BrokerSummary.FromString(event.payload)
+            except DecodeError:
                 self.selection.counters.summaries_ignored += 1
                 continue
-            for event in events:
-                try:
-                    summary = BrokerSummary.FromString(event.payload)
-                except DecodeError:
-                    self.selection.counters.summaries_ignored += 1
-                    continue
-                self.selection.on_summary(summary, now_s)
+            self.selection.on_summary(summary, now_s)
 
     # ---- sessions -------------------------------------------------------------------------------
 
@@ -91,8 +90,8 @@ class Cluster:
         interests = held | {key_of(wanted.pattern) for wanted in added}
         if not session.movable or (interests == held and not follows_less):
             return False
-        # The ring knows of a death seconds before the dead broker's last summary is stale.
-        self.selection.lose(self._hosting.condemned_addresses())
+        # Routing knows of a death seconds before the dead broker's last summary is stale.
+        self.selection.lose(self._brokers.condemned_addresses())
         avoided = frozenset(a for a, until_s in session.avoided.items() if now_s < until_s)
         user = User(session.client_id, interests, held, avoided, session.door)
         choice = self.selection.choose(user, now_s)
@@ -112,11 +111,17 @@ def cluster_for(
     settings: SelectionSettings,
     labels: Mapping[str, str],
     doors: Mapping[str, str],
-    hosting: NodeHosting,
+    routing: Routing,
 ) -> Cluster:
     identity = context.identity
     name = cluster_of(settings, identity.broker_id, labels)
     selection = Selection(
-        identity.broker_id, identity.address, identity.incarnation, settings, context.rng, doors
+        identity.broker_id,
+        identity.address,
+        identity.incarnation,
+        settings,
+        context.rng,
+        doors,
+        context.local,
     )
-    return Cluster(context, name, selection, hosting)
+    return Cluster(context, name, selection, routing)

@@ -8,43 +8,43 @@ summaries; of a broker that has not been heard there, such a client is told noth
 from __future__ import annotations
 
 from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.hosting.node_hosting import NodeHosting
+from broker_agent.core.routing.routing import KnownBrokers
 from broker_agent.core.selection.summaries import Neighbours
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage
 
-# Of the ring: successors and fingers are fewer.
+# Of those that routing knows, which are fewer.
 _NEAREST_MAX = 256
 
 
 class OtherBrokers:
     def __init__(
-        self, context: BrokerContext, hosting: NodeHosting, neighbours: Neighbours
+        self, context: BrokerContext, brokers: KnownBrokers, neighbours: Neighbours
     ) -> None:
         self._identity = context.identity
         self._outbox = context.outbox
         self._alternatives_max = context.settings.alternatives_max
-        self._hosting = hosting
+        self._brokers = brokers
         self._neighbours = neighbours
 
     def alternatives(self, door: str) -> list[str]:
         """To turn to if need be, nearest first, for a client that came by this door."""
         if not door:
-            return self._hosting.alternatives(self._alternatives_max)
+            return self._brokers.alternatives(self._alternatives_max)
         named = self._neighbours.named_by(door)
-        nearest = self._hosting.alternatives(_NEAREST_MAX)
+        nearest = self._brokers.alternatives(_NEAREST_MAX)
         near = [named.pop(address) for address in nearest if address in named]
         return [*near, *named.values()][: self._alternatives_max]
 
     def former(self, broker_id: str, address: str) -> str:
         """Where the broker is that a client comes from, as brokers know it. Empty if it is this
-        one, or none of this ring: a client could name anyone. Clients of before say no id."""
+        one, or none of this network: a client could name anyone. Clients of before say no id."""
         if self._identity.broker_id == broker_id or self._identity.address == address:
             return ""
-        known = self._hosting.address_of(broker_id) or self._neighbours.address_of(broker_id)
-        if known or not self._hosting.has_broker_at(address):
+        known = self._brokers.address_of(broker_id) or self._neighbours.address_of(broker_id)
+        if known or not self._brokers.has_broker_at(address):
             return known
         return address
 
     def tell(self, address: str, message: PeerMessage) -> None:
-        sender = self._hosting.node.me.ref
-        self._outbox.send(address, PeerFrame(sender=sender, messages=[message]))
+        frame = PeerFrame(sender=self._brokers.me, messages=[message])
+        self._outbox.send(address, frame)

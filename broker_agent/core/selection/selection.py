@@ -24,7 +24,8 @@ from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.move_limits import MoveBucket, MovedLately
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from broker_agent.core.selection.summaries import Announcer, LocalTopics, Neighbour, Neighbours
+from broker_agent.core.selection.summaries import Announcer, Neighbour, Neighbours
+from broker_agent.core.sessions.local_topics import LocalTopics
 from dynatops.kit.advice.freshness import is_fresh
 from dynatops.v1.selection_pb2 import BrokerSummary
 
@@ -103,10 +104,11 @@ class Selection:
         settings: SelectionSettings,
         rng: Random,
         doors: Mapping[str, str] | None = None,
+        local: LocalTopics | None = None,
     ) -> None:
         self.settings = settings
         self.counters = SelectionCounters()
-        self.local = LocalTopics()
+        self.local = local if local is not None else LocalTopics()
         self.neighbours = Neighbours(settings, self.counters)
         self._broker_id = broker_id
         self._address = address

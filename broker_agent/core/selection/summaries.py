@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.sessions.local_topics import LocalTopics
 from dynatops.v1.selection_pb2 import BrokerSummary
 from overlay.base.identifiers import RING_MASK
 
@@ -24,36 +25,6 @@ DOORS_MAX = 16
 _EARLY_CHANGES_MIN = 3
 # How often those that have been silent for too long are looked for, while summaries come.
 _FORGET_PERIOD_S = 1.0
-
-
-@dataclass(slots=True)
-class LocalTopics:
-    """What users of this broker subscribe to, kept up to date by whoever serves them."""
-
-    sessions: int = 0
-    subscriptions: int = 0
-    # Key -> how many sessions subscribe to it.
-    counts: dict[int, int] = field(default_factory=dict)
-    # Topics that the broker began or ceased to subscribe to: its subscription changes.
-    changes: int = 0
-
-    def add(self, keys: Iterable[int]) -> None:
-        for key in keys:
-            count = self.counts.get(key, 0)
-            self.counts[key] = count + 1
-            self.changes += not count
-            self.subscriptions += 1
-
-    def remove(self, keys: Iterable[int]) -> None:
-        """The keys must have been added."""
-        for key in keys:
-            count = self.counts[key] - 1
-            if count:
-                self.counts[key] = count
-            else:
-                del self.counts[key]
-                self.changes += 1
-            self.subscriptions -= 1
 
 
 @dataclass(slots=True)

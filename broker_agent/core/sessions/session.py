@@ -262,6 +262,11 @@ class Session:
         """Its id without what nobody can guess: with that, a session can be given up."""
         return _SECRET.sub("", self.session_id)
 
+    @property
+    def shown(self) -> str:
+        """It, in a sentence."""
+        return f"session {self.shown_id or '(none)'} of {self.client_id!r}"
+
     def renamed(self, life: str) -> str:
         """What this life of the broker calls it."""
         return f"{self.origin_id}~{life}"

@@ -18,8 +18,10 @@ from overlay.status.node_status import NodeStatus
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
     identity: Identity
-    # The node that is hosted here now.
-    node: NodeStatus
+    # The node that is hosted here now; None: routing has no nodes.
+    node: NodeStatus | None
+    # Why routing would have no client sent here; empty if one may.
+    unready: str
     # It is on its way out, and lets nobody in any more.
     is_leaving: bool
     # Sessions; those of them that nobody is connected to; connections that have not said hello.
@@ -49,3 +51,9 @@ class BrokerStatus:
     # sent, since it was queued.
     acknowledged_s: Histogram
     queued_s: Histogram
+
+    @property
+    def hosted(self) -> NodeStatus:
+        """The node, of a broker on a ring."""
+        assert self.node is not None
+        return self.node

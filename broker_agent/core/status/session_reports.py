@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import islice
 
-from broker_agent.core.reading.subscriptions import Subscriptions
+from broker_agent.core.routing.routing import RoutedSubscriptions
 from broker_agent.core.sessions.registry import Registry
 from broker_agent.core.sessions.session import Session
 from dynatops.v1.inspection_pb2 import (
@@ -27,7 +27,7 @@ DETAILS_MAX = 1_000
 
 
 class SessionReports:
-    def __init__(self, registry: Registry, subscriptions: Subscriptions) -> None:
+    def __init__(self, registry: Registry, subscriptions: RoutedSubscriptions) -> None:
         self._registry = registry
         self._subscriptions = subscriptions
         self._names: list[str] = []

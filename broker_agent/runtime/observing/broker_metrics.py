@@ -194,29 +194,29 @@ NODE: Figures = [
     _g(
         "node_status",
         "1 for what the node is to its ring.",
-        lambda r: one_of([s.value for s in Status], r.status.node.ring.value),
+        lambda r: one_of([s.value for s in Status], r.status.hosted.ring.value),
         "status",
     ),
     _g(
         "node_ready",
         "Whether it has the state of its whole range.",
-        lambda r: r.status.node.is_ready,
+        lambda r: r.status.hosted.is_ready,
     ),
-    _g("node_range_ratio", "Its share of all keys, 0 to 1.", lambda r: r.status.node.range_share),
+    _g("node_range_ratio", "Its share of all keys, 0 to 1.", lambda r: r.status.hosted.range_share),
     _g(
         "node_successors",
         "Nodes in its successor list. 0: it is alone.",
-        lambda r: len(r.status.node.successors),
+        lambda r: len(r.status.hosted.successors),
     ),
     _g(
         "node_predecessor_known",
         "Whether it has a predecessor.",
-        lambda r: r.status.node.predecessor is not None,
+        lambda r: r.status.hosted.predecessor is not None,
     ),
     _g(
         "node_fingers",
         "Different nodes in its routing table.",
-        lambda r: len(r.status.node.fingers),
+        lambda r: len(r.status.hosted.fingers),
     ),
     _counted("node_topics", "Topics whose rendezvous point it is.", lambda c: c.node.topics),
     _counted("node_copies", "Topics that it stands by for.", lambda c: c.node.copies),
@@ -237,14 +237,14 @@ NODE: Figures = [
     _g(
         "node_tree_children",
         "Nodes that these lead to.",
-        lambda r: r.status.node.tree_children,
+        lambda r: r.status.hosted.tree_children,
     ),
     _g(
         "node_unsettled_interests",
         "Topics that its broker has subscribed to (or ceased to) and whose trees do not know yet.",
-        lambda r: r.status.node.unsettled_interests,
+        lambda r: r.status.hosted.unsettled_interests,
     ),
-    _g("node_retained_bytes", "Of recent events.", lambda r: r.status.node.retained_bytes),
+    _g("node_retained_bytes", "Of recent events.", lambda r: r.status.hosted.retained_bytes),
     _g(
         "node_retained_bytes_limit",
         "What there may be of these (`overlay.log_total_bytes_max`).",
@@ -253,12 +253,12 @@ NODE: Figures = [
     _g(
         "node_unsent_topics",
         "Topics whose state the replica has not been sent: should the node die now, they are lost.",
-        lambda r: r.status.node.unsent_topics,
+        lambda r: r.status.hosted.unsent_topics,
     ),
     _g(
         "node_unconfirmed_topics",
         "Topics of which the replica has not confirmed everything.",
-        lambda r: r.status.node.unconfirmed_topics,
+        lambda r: r.status.hosted.unconfirmed_topics,
     ),
     _counted(
         "node_waiting_acknowledgements",
@@ -274,7 +274,7 @@ NODE: Figures = [
         "dynatops_node_tree_delivered_way_seconds_total",
         "Round trips of the links that delivered events had passed, summed, where a manager has "
         "them measured.",
-        lambda r: r.status.node.counters.tree_delivered_way_us / 1_000_000,
+        lambda r: r.status.hosted.counters.tree_delivered_way_us / 1_000_000,
     ),
     *metrics_of(OverlayCounters),
 ]

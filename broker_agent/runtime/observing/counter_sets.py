@@ -55,7 +55,7 @@ COUNTER_SETS = (
     CounterSet(
         "Overlay node",
         OverlayCounters,
-        lambda r: r.status.node.counters,
+        lambda r: r.status.node.counters if r.status.node is not None else None,
         "dynatops_node_",
         ("tree_delivered_way_us",),
     ),

@@ -69,7 +69,7 @@ class Narrator:
     def joined(self, seconds: float, http: str | None, doors: Mapping[str, str]) -> None:
         """`doors`: further ways in for clients, and where they are."""
         status = self._core.status()
-        identity = status.identity
+        identity, node = status.identity, status.node
         RING_JOINED.log(
             log,
             f"broker {identity.broker_id} is a member of the ring, at {identity.address}",
@@ -77,8 +77,8 @@ class Narrator:
             address=identity.address,
             http=http,
             doors=", ".join(f"{name} at {at}" for name, at in doors.items()) or None,
-            node=show_node(status.node.me.node_id),
-            members=len(status.node.successors) + 1,
+            node=show_node(node.me.node_id) if node is not None else None,
+            members=len(node.successors) + 1 if node is not None else None,
             sessions=status.sessions,
             seconds=round(seconds, 3),
             version=VERSION,

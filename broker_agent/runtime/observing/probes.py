@@ -20,11 +20,11 @@ from broker_agent.runtime.observing.broker_metrics import METRICS
 from broker_agent.runtime.observing.http_server import Answer, Pages
 from broker_agent.runtime.observing.readings import readings_of
 from dynatops.kit.observing.metrics import CONTENT_TYPE, families, render
-from overlay.base.membership import Status
 
 if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent
 
+_LEAVING = "the broker is leaving the ring"
 LIVE, READY, FIGURES = "/livez", "/readyz", "/metrics"
 
 
@@ -38,14 +38,7 @@ def pages(agent: Agent) -> Pages:
 
 def unready(status: BrokerStatus) -> str:
     """Why no client should be sent here; empty if one may."""
-    ring = status.node.ring
-    if status.is_leaving or ring in (Status.LEAVING, Status.LEFT):
-        return "the broker is leaving the ring"
-    if ring is Status.JOINING:
-        return "the broker has not joined the ring yet"
-    if not status.node.is_ready:
-        return "the broker is taking over its range of the ring"
-    return ""
+    return _LEAVING if status.is_leaving else status.unready
 
 
 def _liveness(agent: Agent) -> Answer:
@@ -62,8 +55,7 @@ def _not_so(status: str, reason: str) -> Answer:
 
 
 def _readiness(agent: Agent) -> Answer:
-    leaving = "the broker is leaving the ring"
-    reason = leaving if agent.is_stopping else unready(agent.core.status())
+    reason = _LEAVING if agent.is_stopping else unready(agent.core.status())
     if not reason and not agent.listeners.are_open:
         reason = "the broker does not listen to clients yet"
     unsaved_s = agent.unsaved_for_s

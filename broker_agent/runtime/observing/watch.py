@@ -9,7 +9,7 @@ import time
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.broker import Broker
-from broker_agent.core.publishing.timings import BOUNDS_S
+from broker_agent.core.sessions.timings import BOUNDS_S
 from broker_agent.runtime.observing.census import Census
 from dynatops.kit.observing.metrics import Histogram
 from dynatops.v1.overlay_pb2 import Event, Run

@@ -239,7 +239,9 @@ async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> 
             document["http"] = agent.http.address
         print(json.dumps(document), flush=True)
     else:
-        joined = "joined a ring" if agent.core.node.ring.seeds else "founded a ring"
+        from broker_agent.core.routing.rendezvous.rendezvous import ring_of
+
+        joined = "joined a ring" if ring_of(agent.core).node.ring.seeds else "founded a ring"
         print(
             f"broker {agent.broker_id} at {agent.address} {joined}; Ctrl-C to leave it", flush=True
         )

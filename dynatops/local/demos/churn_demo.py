@@ -227,7 +227,7 @@ class _ChurnRun:
             load_std=statistics.fmean(self._spreads) if self._spreads else 0.0,
             load_mean=statistics.fmean(self._means) if self._means else 0.0,
             moves=sum(counts[name] for name in moves),
-            tree_messages=sum(broker.node.counters.tree_control_sent for broker in brokers),
+            tree_messages=sum(broker.hosted.counters.tree_control_sent for broker in brokers),
             summary_messages=counts["summary_messages"],
             balance=self._ledger.balance(),
         )

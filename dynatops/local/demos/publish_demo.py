@@ -168,7 +168,7 @@ def _result(
 ) -> DemoResult:
     balance = demo.ledger.balance()
     latencies = sorted(us for f in demo.ledger.followings for us in f.latencies_us)
-    counters = [agent.core.status().node.counters for agent in cluster.agents]
+    counters = [agent.core.status().hosted.counters for agent in cluster.agents]
     return DemoResult(
         brokers=len(cluster.agents),
         users=USERS_PER_BROKER * len(cluster.agents),

@@ -236,7 +236,7 @@ class _ReconfigureRun:
         return self._traffic().since(start)
 
     def _traffic(self) -> DemoTraffic:
-        counters = [agent.core.status().node.counters for agent in self._cluster.agents]
+        counters = [agent.core.status().hosted.counters for agent in self._cluster.agents]
         return DemoTraffic(
             sum(c.stamped_events for c in counters),
             sum(c.relayed_events for c in counters),

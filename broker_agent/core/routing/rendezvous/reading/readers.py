@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from broker_agent.core.base.broker_counts import BrokerCounts
-from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.hosting.node_hosting import NodeHosting
-from broker_agent.core.reading.delivery import Condition, SessionDelivery
-from broker_agent.core.reading.feeds import CursorKey, Feed, FeedProgress
+from broker_agent.core.routing.delivery import Condition, SessionDelivery
+from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHosting
+from broker_agent.core.routing.rendezvous.reading.feeds import CursorKey, Feed, FeedProgress
+from broker_agent.core.routing.rendezvous.ring_context import RingContext
+from broker_agent.core.routing.routing import SystemConsumer
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.repeats import RunPart
-from dynatops.v1.client_pb2 import MissCause
+from dynatops.v1.client_pb2 import MissCause, Missed
 from dynatops.v1.overlay_pb2 import Fetched, Position, Run, TermSeq
 from overlay.base.beats import Beats
 from overlay.base.catalogue import is_system
 from overlay.history.reader import TopicReader
-
-# Takes what is read of a topic of the system's own.
-Consumer = Callable[[list[RunPart], float], None]
 
 # A session that has caught up gets whatever comes late: its client knows what it has had.
 _ALWAYS_THERE = -1
@@ -42,7 +40,7 @@ class ReadTopic:
     catching_up: tuple[Feed, ...] = ()
     conditions: dict[Session, Condition] | None = None
     # Who reads a topic of the system's own, in place of sessions.
-    consumer: Consumer | None = None
+    consumer: SystemConsumer | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -75,14 +73,14 @@ class ReadTopic:
 class Readers:
     def __init__(
         self,
-        context: BrokerContext,
+        context: RingContext,
         hosting: NodeHosting,
         on_system_loss: Callable[[Feed, float], None],
     ) -> None:
         self.progress = FeedProgress(context.settings, context.counters)
         self.delivery = SessionDelivery(context, hosting.is_all_here)
         self._hosting = hosting
-        self._outbox = context.outbox
+        self._ring = context.ring
         self._settings = context.settings
         self._counters = context.counters
         self._unsaved = context.unsaved
@@ -134,16 +132,16 @@ class Readers:
             entry = self._add(TopicReader(topic, self._settings.publishers_per_topic_max), None)
         return entry
 
-    def open_system_topic(self, reader: TopicReader, consumer: Consumer) -> None:
+    def open_system_topic(self, reader: TopicReader, consumer: SystemConsumer) -> None:
         """Read a topic of the system's own, from where its reader stands."""
         self._add(reader, consumer)
 
-    def _add(self, reader: TopicReader, consumer: Consumer | None) -> ReadTopic:
+    def _add(self, reader: TopicReader, consumer: SystemConsumer | None) -> ReadTopic:
         topic = reader.topic
         entry = self._topics[topic] = ReadTopic(
             self._feed(topic, reader, is_live=True), consumer=consumer
         )
-        self._outbox.wish(topic, wanted=True)
+        self._ring.wish(topic, wanted=True)
         return entry
 
     def _feed(self, topic: str, reader: TopicReader, *, is_live: bool = False) -> Feed:
@@ -154,7 +152,7 @@ class Readers:
         entry = self._topics.pop(topic, None)
         if entry is not None:
             self.progress.forget_feeds(entry.feeds)
-            self._outbox.wish(topic, wanted=False)
+            self._ring.wish(topic, wanted=False)
 
     def enter(
         self, entry: ReadTopic, session: Session, start: CursorKey | None, now_s: float
@@ -171,7 +169,7 @@ class Readers:
         """Where the session stands in the topic, as far as that is known."""
         feed = entry.feed_of(session)
         if feed is not None and feed.reader.position[0]:
-            self.delivery.tell_position(session, feed, now_s)
+            self.delivery.tell_position(session, feed.topic, feed.beginning(), now_s)
 
     def leave(self, entry: ReadTopic, session: Session) -> None:
         """A session reads the topic no more; neither does the broker, if it was the last one."""
@@ -245,7 +243,7 @@ class Readers:
         if not was_started and entry.live.reader.started:
             self._unsaved.topic(topic)
             for session in entry.live.members:
-                self.delivery.tell_position(session, entry.live, now_s)
+                self.delivery.tell_position(session, topic, entry.live.beginning(), now_s)
         self._merge(entry, now_s)
         return entry
 
@@ -351,7 +349,9 @@ class Readers:
     def _tell_missed(self, feed: Feed, count: int, now_s: float) -> None:
         self._unsaved.topic(feed.topic)
         if not is_system(feed.topic):
-            self.delivery.tell_missed(feed, MissCause.MISS_CAUSE_NOT_RETAINED, count, now_s)
+            cause = MissCause.MISS_CAUSE_NOT_RETAINED
+            missed = Missed(topic=feed.topic, cause=cause, count=count)
+            self.delivery.tell_missed(feed.members, missed, now_s)
         elif not count:
             self._on_system_loss(feed, now_s)
 
@@ -359,9 +359,10 @@ class Readers:
         if not parts:
             return
         if entry.consumer is not None:
-            entry.consumer(parts, now_s)
+            for part in parts:
+                entry.consumer(part.run, now_s)
         else:
-            self.delivery.deliver(feed, parts, entry.conditions, now_s)
+            self.delivery.deliver(feed.members, parts, entry.conditions, now_s)
             self._unsaved.topic(feed.topic)
 
     def _merge(self, entry: ReadTopic, now_s: float) -> None:

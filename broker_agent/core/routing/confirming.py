@@ -1,4 +1,4 @@
-"""Clients' requests to subscribe, until every topic of them is in place and the client is told.
+"""Clients' requests to subscribe, until all of them is in place and the client is told.
 
 Where sessions are saved, the confirmation of one that outlives its connection is held until what it
 confirms is on disk: a client that has been told needs not remember. While the disk fails, what is
@@ -8,11 +8,10 @@ client to tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from broker_agent.core.base.effects import ConnectionId
-from broker_agent.core.reading.feeds import CursorKey
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, Subscribed, TopicProblem
@@ -25,32 +24,23 @@ _NOT_SAVED = (
 
 @dataclass(slots=True, eq=False)
 class UnconfirmedRequest:
+    """What waits is known to the routing that brings it in."""
+
     session: Session
     number: int
     problems: list[TopicProblem]
     # Whose request it is; None if it restores a session.
     connection: ConnectionId | None
-    # The cursors of a client that goes on where it stood elsewhere; None if it begins here.
-    cursors: Mapping[str, CursorKey] | None = None
+    # Whether the client goes on where it stood elsewhere, and does not begin here.
+    goes_on: bool = False
     # Filters that the session has only because of this request.
     new: list[Filter] = field(default_factory=list)
-    # Topics without a position.
-    missing: dict[str, None] = field(default_factory=dict)
-    # Whether there are wildcards in it, and where the catalogue stands for them: with that the
-    # client is told, wherever it goes on, if names of topics were lost.
-    is_wild: bool = False
-    catalogue: list[Cursor] = field(default_factory=list)
-    # Filters that wait for the catalogue: wildcards, and whatever a session says after it came
-    # back with some, so that no topic begins later than they would have it.
-    held: list[Filter] = field(default_factory=list)
+    # What the client is to bring along wherever it goes on, beside the positions of topics.
+    positions: list[Cursor] = field(default_factory=list)
 
     @property
     def restores(self) -> bool:
         return self.connection is None
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.missing and not self.held
 
 
 class Confirming:
@@ -89,7 +79,7 @@ class Confirming:
         """Whether it asks for what cannot be kept now. Who comes from another broker is let go on,
         as without it, it would have nothing at all."""
         kept = request.session.is_kept and not request.restores
-        return self.is_failing and kept and bool(request.new) and request.cursors is None
+        return self.is_failing and kept and bool(request.new) and not request.goes_on
 
     def refuse(self, request: UnconfirmedRequest) -> None:
         """In place of a confirmation: the filters that it wanted added are not there."""
@@ -106,7 +96,7 @@ class Confirming:
         if request.connection is None or session.connection != request.connection:
             return False
         confirmation = Subscribed(
-            request=request.number, problems=request.problems, positions=request.catalogue
+            request=request.number, problems=request.problems, positions=request.positions
         )
         session.confirm(confirmation)
         return True

@@ -1,4 +1,4 @@
-"""What filters a client may ask for, and where it says that it stands."""
+"""What filters a client may ask for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, FilterError
-from dynatops.v1.client_pb2 import ErrorCode, Subscribe, TopicProblem
+from dynatops.v1.client_pb2 import ErrorCode, TopicProblem
 from dynatops.v1.client_pb2 import Filter as WireFilter
-from overlay.base.identifiers import NUMBER_MAX
-from overlay.history.reader import TERMS_MAX
 
 # Conditions that one session may have on one pattern.
 CONDITIONS_MAX = 100
@@ -115,17 +113,3 @@ def present_filters(filters: Iterable[WireFilter], session: Session) -> list[Fil
         except FilterError:
             continue
     return present
-
-
-def cursors_of(message: Subscribe) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Where a client says it stands, as far as that can be: (term, seq) by topic, oldest first."""
-    return {
-        cursor.topic: tuple(
-            sorted(
-                (entry.term, entry.seq)
-                for entry in cursor.seen[-TERMS_MAX:]
-                if 0 < entry.term <= NUMBER_MAX and entry.seq <= NUMBER_MAX
-            )
-        )
-        for cursor in message.cursors
-    }

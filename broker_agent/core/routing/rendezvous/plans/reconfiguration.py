@@ -14,12 +14,12 @@ A broker obeys nobody with a lower fencing number than it has obeyed, and no old
 
 from __future__ import annotations
 
-from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ReplyToManager
 from broker_agent.core.base.notices import PlanOutcome, Unfrozen
-from broker_agent.core.hosting.node_hosting import NodeHosting
-from broker_agent.core.hosting.outcomes import Outcomes
-from broker_agent.core.hosting.part import (
+from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHosting
+from broker_agent.core.routing.rendezvous.hosting.transfer import Transfer, comes_to, goes_to
+from broker_agent.core.routing.rendezvous.plans.outcomes import Outcomes
+from broker_agent.core.routing.rendezvous.plans.part import (
     PART_STATES,
     Ended,
     IllegalPartError,
@@ -27,7 +27,8 @@ from broker_agent.core.hosting.part import (
     ReconfigurationPart,
     Thawed,
 )
-from broker_agent.core.hosting.transfer import Transfer, comes_to, goes_to
+from broker_agent.core.routing.rendezvous.publishing.publishing import Publishing
+from broker_agent.core.routing.rendezvous.ring_context import RingContext
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -40,6 +41,7 @@ from dynatops.v1.manager_pb2 import (
     STEP_PROBLEM_NOT_HOST,
     STEP_PROBLEM_STALE,
     STEP_PROBLEM_UNSPECIFIED,
+    Registration,
     Step,
     StepProblem,
     StepReply,
@@ -59,7 +61,7 @@ from overlay.node import Node
 
 
 class Reconfiguration:
-    def __init__(self, context: BrokerContext, hosting: NodeHosting) -> None:
+    def __init__(self, context: RingContext, hosting: NodeHosting, publishing: Publishing) -> None:
         self.epoch = 0
         self.fence = 0
         # Raised whenever what a manager is told at registration has changed.
@@ -67,6 +69,7 @@ class Reconfiguration:
         self.is_leaving = False
         self.state = PartState.IDLE
         self._hosting = hosting
+        self._publishing = publishing
         self._outbox = context.outbox
         self._settings = context.settings
         self._counters = context.counters
@@ -94,6 +97,18 @@ class Reconfiguration:
     @property
     def frozen_by(self) -> str:
         return self._part.plan if self._part is not None else ""
+
+    def registration(self) -> Registration:
+        """Where the broker is in the placement, for the manager."""
+        node = self._node.status()
+        return Registration(
+            node=node.me.ref,
+            epoch=self.epoch,
+            fence=self.fence,
+            frozen_by=self.frozen_by,
+            predecessor=node.predecessor.ref if node.predecessor is not None else None,
+            successor=node.successor.ref if node.successor is not None else None,
+        )
 
     def leave(self, now_s: float) -> None:
         """The broker goes: no plan may count on it."""
@@ -249,9 +264,8 @@ class Reconfiguration:
         if self._part is not None:
             self._watch_the_clock(self._part, now_s)
 
-    def progress(self, now_s: float, *, is_quiet: bool) -> None:
-        """To be said after every input: send what is due; answer the open step if it is done.
-        `is_quiet`: nothing that clients have published is open."""
+    def progress(self, now_s: float) -> None:
+        """To be said after every input: send what is due; answer the open step if it is done."""
         part = self._part
         if part is None:
             return
@@ -264,7 +278,7 @@ class Reconfiguration:
         waited_s = now_s - part.open_since_s
         messages = 0
         if step.kind == RCFG_INIT:
-            done = is_quiet or waited_s >= self._settings.quiet_max_s
+            done = not self._publishing.open_streams or waited_s >= self._settings.quiet_max_s
         elif step.kind == RCFG_DHT_UPDATE:
             done = self._is_restored or (part.transfer.given and part.transfer.received)
             messages = part.transfer.messages

@@ -19,7 +19,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
-from dynatops.v1.overlay_pb2 import TermSeq
+from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.history.reader import Cursor, TopicReader
 
 # Empty stands for the topic's beginning.
@@ -42,7 +42,15 @@ class Feed:
     # Whether the rendezvous point has been asked for what comes after its start.
     asked: bool = False
     # What was said last about where it begins: many sessions come while the topic is quiet.
-    beginning: tuple[tuple[int, int], Content] | None = None
+    told_beginning: tuple[tuple[int, int], Content] | None = None
+
+    def beginning(self) -> Content:
+        """Where a session that joins now begins."""
+        position = self.reader.position
+        if self.told_beginning is None or self.told_beginning[0] != position:
+            beat = Run(topic=self.topic, term=position[0], first_seq=position[1] + 1)
+            self.told_beginning = (position, Content(beat))
+        return self.told_beginning[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,15 @@ Parts of the broker ask the node here; what it wants done in return goes to the 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.identity import Identity
 from broker_agent.core.base.notices import PushedAside
-from broker_agent.core.hosting.rendezvous import RendezvousPoints
-from broker_agent.core.hosting.tallies import Tallies
-from broker_agent.core.hosting.transfer import comes_to, goes_to
+from broker_agent.core.routing.rendezvous.hosting.rendezvous_points import RendezvousPoints
+from broker_agent.core.routing.rendezvous.hosting.transfer import comes_to, goes_to
+from broker_agent.core.routing.rendezvous.ring_context import RingContext
+from broker_agent.core.routing.tallies import Tallies
 from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import (
     NodeRef,
@@ -29,7 +29,7 @@ from dynatops.v1.overlay_pb2 import (
     TermSeq,
     TopicState,
 )
-from overlay.base.catalogue import Entered
+from overlay.base.catalogue import Entered, is_system
 from overlay.base.identifiers import NodeId, first_node_id
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.base.peers import Peer
@@ -42,14 +42,15 @@ _SEEDS_MAX = 8
 
 
 class NodeHosting:
-    def __init__(self, context: BrokerContext, overlay: OverlaySettings) -> None:
+    def __init__(self, context: RingContext, overlay: OverlaySettings) -> None:
         self.broker_id = context.identity.broker_id
-        self.node = Node(context.identity.first_node, overlay, context.rng)
+        self.node = Node(_first_node(context.identity), overlay, context.rng)
         self.rendezvous = RendezvousPoints(context)
         self._identity = context.identity
         self._counters = context.counters
         self._rng = context.rng
         self._outbox = context.outbox
+        self._ring = context.ring
         # Nodes that were hosted here, and where they went.
         self._forwards: OrderedDict[NodeId, NodeRef] = OrderedDict()
         # How often another node id had to be chosen.
@@ -75,9 +76,30 @@ class NodeHosting:
     def _collect_tally(self) -> None:
         self._tallies.add(self.node.reigns.take_tally())
 
+    def wanted(self) -> set[str]:
+        """Topics whose trees this broker is in; without the system's own."""
+        return {topic for topic in self.node.interests.wanted if not is_system(topic)}
+
+    def counters(self) -> dict[str, int]:
+        return self.node.counters.as_dict()
+
+    def begin_round_trips(self) -> None:
+        """Measure them from now on."""
+        self.node.round_trips.measuring = True
+
+    def take_round_trips(self, *, everything: bool) -> Mapping[str, float]:
+        """To other brokers, in seconds: what has changed since the last call, or all of them."""
+        return self.node.round_trips.take_measured(everything=everything)
+
     def is_all_here(self, topic: str) -> bool:
         """Whether no other broker hears of the topic's events."""
         return self.node.trees.is_all_here(topic)
+
+    # ---- other brokers --------------------------------------------------------------------------
+
+    @property
+    def me(self) -> NodeRef:
+        return self.node.me.ref
 
     def alternatives(self, most: int) -> list[str]:
         """Addresses of other brokers, nearest first."""
@@ -106,26 +128,23 @@ class NodeHosting:
     # ---- asking the node ------------------------------------------------------------------------
 
     def start(self, seeds: Sequence[str], now_s: float, *, founding: bool) -> None:
-        self._outbox.from_node(self.node.start(seeds, now_s, founding=founding))
-
-    def handle(self, frame: PeerFrame, now_s: float) -> None:
-        self._outbox.from_node(self.node.handle(frame, now_s))
+        self._ring.from_node(self.node.start(seeds, now_s, founding=founding))
 
     def tick(self, now_s: float) -> None:
-        self._outbox.from_node(self.node.tick(now_s))
+        self._ring.from_node(self.node.tick(now_s))
 
     def unreachable(self, address: str, now_s: float) -> None:
         """Nobody listens at this address."""
         self.rendezvous.forget_address(address)
-        self._outbox.from_node(self.node.unreachable(address, now_s))
+        self._ring.from_node(self.node.unreachable(address, now_s))
 
     def leave(self, now_s: float) -> None:
-        self._outbox.from_node(self.node.leave(now_s))
+        self._ring.from_node(self.node.leave(now_s))
 
     def wish(self, topic: str, now_s: float, *, wanted: bool) -> None:
         """Join the topic's tree, or leave it."""
         change = self.node.want if wanted else self.node.unwant
-        self._outbox.from_node(change(topic, now_s))
+        self._ring.from_node(change(topic, now_s))
 
     def publish(self, publications: Iterable[Publication], now_s: float) -> None:
         """To each rendezvous point that is known directly, the rest along the overlay."""
@@ -134,12 +153,12 @@ class NodeHosting:
             via = self.rendezvous.get(publication.topic)
             by_destination.setdefault(via, []).append(publication)
         for via, together in by_destination.items():
-            self._outbox.from_node(self.node.publish(together, via, now_s))
+            self._ring.from_node(self.node.publish(together, via, now_s))
 
     def publish_bundle(self, bundle: Bundle, via: Peer, now_s: float) -> BundleStamping:
         """To the rendezvous point of its topics."""
         effects, stamping = self.node.publish_bundle(bundle, via, now_s)
-        self._outbox.from_node(effects)
+        self._ring.from_node(effects)
         return stamping
 
     def fetch(
@@ -155,20 +174,20 @@ class NodeHosting:
         request looks for it anew."""
         via = self.rendezvous.get(topic)
         self.rendezvous.forget_topic(topic)
-        self._outbox.from_node(
+        self._ring.from_node(
             self.node.fetch(topic, seen, via, now_s, reader, wants_holes=wants_holes)
         )
 
     def insist(self, topic: str, newest_term: int, now_s: float) -> None:
         """Tell the rendezvous point of a newer term than it uses."""
-        self._outbox.from_node(self.node.insist(topic, newest_term, now_s))
+        self._ring.from_node(self.node.insist(topic, newest_term, now_s))
 
     def announced(self, entries: Iterable[Entered], now_s: float) -> None:
         """These topics are in the catalogue."""
-        self._outbox.from_node(self.node.announced(entries, now_s))
+        self._ring.from_node(self.node.announced(entries, now_s))
 
     def unseal(self, now_s: float, *, certain: bool) -> None:
-        self._outbox.from_node(self.node.unseal(now_s, certain=certain))
+        self._ring.from_node(self.node.unseal(now_s, certain=certain))
 
     # ---- changing nodes -------------------------------------------------------------------------
 
@@ -196,7 +215,7 @@ class NodeHosting:
         for ref in moved:
             self._forwards.pop(NodeId(ref.node_id), None)
         if to is None or to.broker_id == self.broker_id:
-            self._outbox.from_node(former.learn_hosts(moved, now_s))
+            self._ring.from_node(former.learn_hosts(moved, now_s))
             return
         self._forwards[former.me.node_id] = to
         if len(self._forwards) > _FORWARDS_MAX:
@@ -215,7 +234,7 @@ class NodeHosting:
         self._settle_in(node, now_s)
         # Sealed, it had nothing that its next host does not have.
         histories = [] if former.sealed else _histories(former)
-        self._outbox.from_node(node.adopt_histories(histories, now_s))
+        self._ring.from_node(node.adopt_histories(histories, now_s))
 
     def give_way(self, by: Peer, now_s: float) -> None:
         """Somebody else hosts this node, or a former life of this broker did in a later epoch."""
@@ -236,8 +255,8 @@ class NodeHosting:
         known = [ref.address for ref in hosts] + [peer.address for peer in former.directory]
         seeds = [address for address in dict.fromkeys(known) if address != me.address]
         self._settle_in(node, now_s)
-        self._outbox.from_node(node.start(seeds[-_SEEDS_MAX:] or former.ring.seeds, now_s))
-        self._outbox.from_node(node.adopt_histories(_histories(former), now_s))
+        self._ring.from_node(node.start(seeds[-_SEEDS_MAX:] or former.ring.seeds, now_s))
+        self._ring.from_node(node.adopt_histories(_histories(former), now_s))
 
     def _settle_in(self, node: Node, now_s: float) -> None:
         """This is the broker's node from now on; the broker's wishes are the same."""
@@ -256,7 +275,12 @@ class NodeHosting:
         return Random(self._rng.getrandbits(64))
 
 
-def _peer(identity: Identity, node_id: NodeId, epoch: int) -> Peer:
+def _first_node(identity: Identity) -> Peer:
+    """The node that a broker begins with, as others know it."""
+    return _peer(identity, first_node_id(identity.broker_id))
+
+
+def _peer(identity: Identity, node_id: NodeId, epoch: int = 0) -> Peer:
     return Peer(node_id, identity.broker_id, identity.address, epoch, identity.incarnation)
 
 

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.hosting.node_hosting import NodeHosting
-from broker_agent.core.publishing.timings import Timings
+from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHosting
+from broker_agent.core.routing.rendezvous.ring_context import RingContext
+from broker_agent.core.routing.stream_past import StreamPast
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.bundles import EVENT_BYTES, Bundle
@@ -33,8 +33,6 @@ from dynatops.v1.overlay_pb2 import (
 from overlay.base.peers import Peer
 
 _RETRY_PAUSE_FACTOR_MAX = 5.0
-# A position acknowledged longer ago may be forgotten with its topic, and says nothing.
-_POSITION_KNOWN_S = 60.0
 # What a publication takes beside its events.
 _OPEN_BYTES = 256
 _UINT64_MAX = (1 << 64) - 1
@@ -82,20 +80,6 @@ class _OpenEvent:
 
 
 @dataclass(slots=True)
-class StreamPast:
-    """What is known of a stream, whether anything is open or not."""
-
-    # Numbers up to here are acknowledged or given up: the rendezvous point must not wait for them.
-    settled: int = 0
-    # Where the topic stood at the last acknowledgement, and when that was.
-    known: tuple[int, int] = (0, 0)
-    known_s: float = 0.0
-
-    def known_at(self, now_s: float) -> tuple[int, int]:
-        return self.known if now_s - self.known_s < _POSITION_KNOWN_S else (0, 0)
-
-
-@dataclass(slots=True)
 class _PublisherStream:
     """Something of it is open."""
 
@@ -113,13 +97,14 @@ class _PublisherStream:
 
 
 class Publishing:
-    def __init__(self, context: BrokerContext, hosting: NodeHosting) -> None:
-        self.timings = Timings()
+    def __init__(self, context: RingContext, hosting: NodeHosting) -> None:
         # Bytes of all sessions' publications that their rendezvous points have not taken yet.
         self.unsettled_bytes = 0
         self._settings = context.settings
         self._counters = context.counters
         self._outbox = context.outbox
+        self._ring = context.ring
+        self._timings = context.timings
         self._hosting = hosting
         self._rendezvous = hosting.rendezvous
         # Streams with something open, whose bytes are bounded; and others seen lately.
@@ -131,6 +116,10 @@ class Publishing:
     @property
     def open_streams(self) -> int:
         return len(self._busy)
+
+    def publish_own(self, publication: Publication) -> None:
+        """An event of the broker's own, which nobody acknowledges."""
+        self._ring.publications.append(publication)
 
     def accept(self, session: Session, publication: Publication, now_s: float) -> None:
         """Take a client's publication in, and send it to the rendezvous point."""
@@ -147,7 +136,7 @@ class Publishing:
         self._update(publication, stream.past, now_s)
         stream.open.append(_OpenPublication(publication, now_s, nbytes))
         self._count_open(session, nbytes + _OPEN_BYTES)
-        self._outbox.publications.append(publication)
+        self._ring.publications.append(publication)
 
     def _stream(self, key: tuple[int, str], session: Session, now_s: float) -> _PublisherStream:
         """Something of it is about to be open."""
@@ -237,7 +226,7 @@ class Publishing:
             past = known or self._past_of((publisher, topics[place]))
             past.settled = max(past.settled, numbers[place])
             past.known, past.known_s = (terms[place], seqs[place]), now_s
-        self.timings.acknowledged_s.observe(0.0, len(bundle))
+        self._timings.acknowledged_s.observe(0.0, len(bundle))
         if bundle.ack != AckLevel.ACK_LEVEL_NONE:
             session.say_acknowledged(
                 publisher, bundle.topics, bundle.numbers, bundle.terms, bundle.seqs
@@ -332,7 +321,7 @@ class Publishing:
         wants_to_know = False
         while stream.open and stream.open[0].last_number <= number:
             entry = stream.open.popleft()
-            self.timings.acknowledged_s.observe(now_s - entry.entered_s)
+            self._timings.acknowledged_s.observe(now_s - entry.entered_s)
             self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)
             wants_to_know = wants_to_know or entry.wants_to_know
         if stream.open:
@@ -352,7 +341,7 @@ class Publishing:
                 continue
             for entry in stream.alone():
                 self._update(entry.publication, stream.past, now_s)
-                self._outbox.publications.append(entry.publication)
+                self._ring.publications.append(entry.publication)
 
     def tick(self, now_s: float) -> None:
         """Send again what is due; what is past its deadline is refused."""
@@ -374,7 +363,7 @@ class Publishing:
                 self._update(entry.publication, stream.past, now_s)
                 again.append(entry.publication)
         self._counters.publish_retries += len(again)
-        self._outbox.publish(again)
+        self._ring.publish(again)
 
     def _give_up(self, stream: _PublisherStream, now_s: float) -> None:
         oldest_s = now_s - self._settings.publish_deadline_s

@@ -8,26 +8,27 @@ it can go on at any broker. What is lost for good is told to every subscriber.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.run_events import events_of
-from broker_agent.core.hosting.node_hosting import NodeHosting
-from broker_agent.core.reading.confirming import Confirming, UnconfirmedRequest
-from broker_agent.core.reading.feeds import CursorKey, Feed
-from broker_agent.core.reading.following import Following
-from broker_agent.core.reading.readers import Consumer, Readers, ReadTopic
 from broker_agent.core.rights.throttle import Allowance
-from broker_agent.core.selection.summaries import LocalTopics
+from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHosting
+from broker_agent.core.routing.rendezvous.reading.cursors import cursors_of_client, cursors_on_disk
+from broker_agent.core.routing.rendezvous.reading.feeds import CursorKey, Feed
+from broker_agent.core.routing.rendezvous.reading.following import Following
+from broker_agent.core.routing.rendezvous.reading.readers import Readers, ReadTopic
+from broker_agent.core.routing.rendezvous.reading.topics_request import TopicsRequest
+from broker_agent.core.routing.rendezvous.ring_context import RingContext
+from broker_agent.core.routing.routing import Reached, RestoredSession, SystemConsumer
+from broker_agent.core.routing.session_filters import SessionFilters
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, pattern_matches
-from dynatops.kit.repeats import RunPart
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run, TermSeq
 from overlay.base.beats import Beats
-from overlay.base.catalogue import began_in, is_system, shard_topics
-from overlay.base.identifiers import key_of
+from overlay.base.catalogue import began_in, is_catalogue, is_system, shard_topics
 from overlay.history.reader import TopicReader
 
 # What a session's wildcards may be compared with flows in again within this.
@@ -37,17 +38,15 @@ NAMES_REFILL_S = 10.0
 class Subscriptions:
     def __init__(
         self,
-        context: BrokerContext,
+        context: RingContext,
         hosting: NodeHosting,
         shard_names_max: int,
-        local: LocalTopics,
     ) -> None:
-        # What sessions subscribe to, for broker selection.
-        self.local = local
-        self.confirming = Confirming()
         self.readers = Readers(context, hosting, self._names_lost)
         self.following = Following()
         self._hosting = hosting
+        self._filters = SessionFilters(context)
+        self._confirming = context.confirming
         self._outbox = context.outbox
         self._unsaved = context.unsaved
         self._logbook = context.logbook
@@ -55,8 +54,8 @@ class Subscriptions:
         self._counters = context.counters
         self._shard_names_max = shard_names_max
         # Requests that wait for a topic to be in place; none waits for one that is not read.
-        self._waiting: dict[str, dict[Session, list[UnconfirmedRequest]]] = {}
-        self._waiting_for_catalogue: dict[Session, list[UnconfirmedRequest]] = {}
+        self._waiting: dict[str, dict[Session, list[TopicsRequest]]] = {}
+        self._waiting_for_catalogue: dict[Session, list[TopicsRequest]] = {}
         # The terms that the catalogue's parts were last seen in.
         self._catalogue_terms: dict[str, int] = {}
         # Of sessions that have wildcards.
@@ -83,6 +82,10 @@ class Subscriptions:
         """Whether some of its filters bring in nothing yet."""
         return session in self._waiting_for_catalogue
 
+    def cursor_names(self, session: Session) -> Iterable[str]:
+        """All topics that it subscribes to have one."""
+        return self.topics_of(session)
+
     def topics_of(self, session: Session) -> Iterable[str]:
         """Those that it subscribes to, by name or by a wildcard."""
         return dict.fromkeys([*session.filters, *(session.followed or ())])
@@ -102,10 +105,31 @@ class Subscriptions:
         number: int,
         filters: Iterable[Filter],
         problems: list[TopicProblem],
-        cursors: Mapping[str, CursorKey] | None,
+        cursors: Iterable[Cursor] | None,
         now_s: float,
     ) -> None:
-        request = UnconfirmedRequest(session, number, problems, session.connection, cursors)
+        request = TopicsRequest(session, number, problems, session.connection)
+        if cursors is not None:
+            request.goes_on = True
+            request.cursors = cursors_of_client(cursors)
+        self._subscribe(request, filters, now_s)
+
+    def restore(
+        self, sessions: Sequence[RestoredSession], cursors: Mapping[str, Cursor], now_s: float
+    ) -> None:
+        """Each reads its topics on from where they had been read."""
+        shared = cursors_on_disk(cursors)
+        self._know(shared)
+        for restored in sessions:
+            self._know(restored.cursors)
+        for restored in sessions:
+            own = cursors_on_disk(restored.cursors)
+            reached = ChainMap(own, shared) if own else shared
+            request = TopicsRequest(restored.session, 0, [], None, goes_on=True, cursors=reached)
+            self._subscribe(request, restored.filters, now_s)
+
+    def _subscribe(self, request: TopicsRequest, filters: Iterable[Filter], now_s: float) -> None:
+        session = request.session
         self._unsaved.session(session)
         for wanted in sorted(filters, key=lambda f: f.is_wildcard):
             if self._costs_too_much(wanted, request, now_s):
@@ -114,10 +138,7 @@ class Subscriptions:
                 request.new.append(wanted)
             elif session.claim(wanted):
                 self._tell_positions(session, wanted, now_s)
-            is_new = session.add_filter(wanted)
-            if is_new:
-                self.local.add([key_of(wanted.pattern)])
-                self._logbook.subscribed(session, wanted.pattern, now_s)
+            is_new = self._filters.add(session, wanted, now_s)
             if wanted.is_wildcard:
                 request.is_wild = True
                 if is_new:
@@ -132,7 +153,7 @@ class Subscriptions:
         if request.held:
             self._waiting_for_catalogue.setdefault(session, []).append(request)
         if not request.is_complete:
-            self.confirming.note_open(request)
+            self._confirming.note_open(request)
         self._confirm_if_complete(request)
 
     def _tell_positions(self, session: Session, present: Filter, now_s: float) -> None:
@@ -147,9 +168,9 @@ class Subscriptions:
         if not self.following.is_active or self.following.is_complete:
             return False
         waiting = self._waiting_for_catalogue.get(session, ())
-        return wanted.is_wildcard or any(request.cursors is not None for request in waiting)
+        return wanted.is_wildcard or any(request.goes_on for request in waiting)
 
-    def _bring_in(self, wanted: Filter, request: UnconfirmedRequest, now_s: float) -> None:
+    def _bring_in(self, wanted: Filter, request: TopicsRequest, now_s: float) -> None:
         if wanted.is_wildcard:
             self._check_catalogue(request, now_s)
             self._expand(wanted, request, now_s)
@@ -164,7 +185,7 @@ class Subscriptions:
             if entry is not None and pattern_matches(wildcard.pattern, topic):
                 entry.set_condition(session)
 
-    def _expand(self, wildcard: Filter, request: UnconfirmedRequest, now_s: float) -> None:
+    def _expand(self, wildcard: Filter, request: TopicsRequest, now_s: float) -> None:
         """Join all topics that exist and match."""
         session, names = request.session, self.following.names
         before = names.looked_at
@@ -173,7 +194,7 @@ class Subscriptions:
         compared = names.looked_at - before + len(topics) * len(session.wildcards)
         self._names_of(session).use(compared, now_s)
         # And those that it has read before, should their names be lost.
-        read = (request.cursors or ()) if not request.restores else ()
+        read = request.cursors if not request.restores else ()
         topics += [topic for topic in read if pattern_matches(wildcard.pattern, topic)]
         for topic in dict.fromkeys(topics):
             self._follow(session, topic, request, now_s)
@@ -186,7 +207,7 @@ class Subscriptions:
             self._names_left[session] = names
         return names
 
-    def _costs_too_much(self, wanted: Filter, request: UnconfirmedRequest, now_s: float) -> bool:
+    def _costs_too_much(self, wanted: Filter, request: TopicsRequest, now_s: float) -> bool:
         """Whether the session's wildcards have lately been compared with enough names."""
         if request.restores or not wanted.is_wildcard:
             return False
@@ -202,7 +223,7 @@ class Subscriptions:
         return True
 
     def _follow(
-        self, session: Session, topic: str, request: UnconfirmedRequest | None, now_s: float
+        self, session: Session, topic: str, request: TopicsRequest | None, now_s: float
     ) -> None:
         followed = session.followed = session.followed if session.followed is not None else {}
         if topic not in followed and len(followed) >= self._settings.followed_topics_max:
@@ -215,13 +236,13 @@ class Subscriptions:
         self._join(session, topic, request, now_s)
 
     def _join(
-        self, session: Session, topic: str, request: UnconfirmedRequest | None, now_s: float
+        self, session: Session, topic: str, request: TopicsRequest | None, now_s: float
     ) -> None:
         """Subscribe to one topic; without a request, because it is new in the catalogue."""
         entry = self.readers.open(topic)
         if entry.feed_of(session) is None:
             start = self._start_of(session, topic, request)
-            if request is not None and request.cursors is not None:
+            if request is not None and request.goes_on:
                 self._logbook.requested(topic)
                 self._hosting.count_request(topic)
             self.readers.enter(entry, session, start, now_s)
@@ -233,12 +254,12 @@ class Subscriptions:
             request.missing[topic] = None
 
     def _start_of(
-        self, session: Session, topic: str, request: UnconfirmedRequest | None
+        self, session: Session, topic: str, request: TopicsRequest | None
     ) -> CursorKey | None:
         """From where a session reads the topic; None: from now on."""
         if request is None:
             return self._beginning_of(topic)
-        if request.cursors is None:
+        if not request.goes_on:
             # One that it wants by a wildcard, too, may be too new for the catalogue to say so.
             is_new = self.following.is_complete and topic not in self.following.names
             by_wildcard = any(pattern_matches(f.pattern, topic) for f in session.wildcards)
@@ -257,11 +278,8 @@ class Subscriptions:
         self._unsaved.session(session)
         follows_less = False
         for unwanted in filters:
-            is_gone = session.remove_filter(unwanted)
+            is_gone = self._filters.remove(session, unwanted, now_s)
             follows_less = follows_less or is_gone
-            if is_gone:
-                self.local.remove([key_of(unwanted.pattern)])
-                self._logbook.unsubscribed(session, [unwanted.pattern], now_s)
             if not unwanted.is_wildcard:
                 self._reconsider(session, [unwanted.pattern])
                 continue
@@ -276,13 +294,12 @@ class Subscriptions:
         """The session is no more."""
         for pattern in dict.fromkeys(wildcard.pattern for wildcard in session.wildcards):
             self.following.remove(session, pattern)
-        self.local.remove(key_of(pattern) for pattern in session.filters)
-        self._logbook.unsubscribed(session, session.filters, now_s)
         topics = [*session.filters, *(session.followed or ())]
-        session.filters, session.wildcards, session.followed = {}, (), None
+        self._filters.remove_all(session, now_s)
+        session.followed = None
         self._reconsider(session, topics)
         self._withdraw_wildcards(session, now_s)
-        self.confirming.forget_session(session)
+        self._confirming.forget_session(session)
         self._names_left.pop(session, None)
 
     def _withdraw_wildcards(self, session: Session, now_s: float) -> None:
@@ -323,12 +340,12 @@ class Subscriptions:
         if not waiting:
             del self._waiting[topic]
 
-    def _confirm_if_complete(self, request: UnconfirmedRequest) -> None:
+    def _confirm_if_complete(self, request: TopicsRequest) -> None:
         if request.is_complete:
             self._unsaved.session(request.session)
             if request.is_wild:
                 self._note_catalogue_for(request)
-            if self.confirming.complete(request):
+            if self._confirming.complete(request):
                 self._outbox.touched[request.session] = None
 
     # ---- the catalogue --------------------------------------------------------------------------
@@ -339,16 +356,15 @@ class Subscriptions:
             reader.begin_at_start()
             self.readers.open_system_topic(reader, self._learn)
 
-    def read_system_topic(self, topic: str, consumer: Consumer) -> None:
+    def read_system_topic(self, topic: str, consumer: SystemConsumer) -> None:
         """Read a topic of the system's own from now on."""
         reader = TopicReader(topic, self._settings.publishers_per_topic_max)
         self.readers.open_system_topic(reader, consumer)
 
-    def _learn(self, parts: list[RunPart], now_s: float) -> None:
+    def _learn(self, run: Run, now_s: float) -> None:
         names = (
             (event.payload.decode(errors="replace"), began_in(event))
-            for part in parts
-            for event in self._readable(part.run)
+            for event in self._readable(run)
         )
         for topic, sessions in self.following.learn(names):
             for session in sessions:
@@ -361,33 +377,51 @@ class Subscriptions:
             return ()
         return events
 
-    def know(self, topics: Iterable[str]) -> None:
+    def _know(self, topics: Iterable[str]) -> None:
         """These have been read here in a former life of the broker, for whoever wants them."""
         for topic in topics:
             if not is_system(topic):
                 self.following.names.add(topic)
 
-    def _check_catalogue(self, request: UnconfirmedRequest, now_s: float) -> None:
+    def _check_catalogue(self, request: TopicsRequest, now_s: float) -> None:
         """Whether names may have been lost since the session stood elsewhere, or on disk."""
         for shard in shard_topics():
-            entry, stood = self.readers.get(shard), (request.cursors or {}).get(shard)
+            entry, stood = self.readers.get(shard), request.cursors.get(shard)
             if entry is None or not stood or entry.feed_of(request.session) is not None:
                 continue
             if not entry.live.reader.has_followed(stood[-1][0]):
                 self.readers.enter(entry, request.session, stood[-1:], now_s)
 
-    def _note_catalogue_for(self, request: UnconfirmedRequest) -> None:
+    def _note_catalogue_for(self, request: TopicsRequest) -> None:
         """Where the catalogue stands for the session, as far as that is known."""
         for shard in shard_topics():
             entry = self.readers.get(shard)
             if entry is None or entry.feed_of(request.session) is not None:
                 continue
             term, seq = entry.live.reader.position
-            request.catalogue.append(Cursor(topic=shard, seen=[TermSeq(term=term, seq=seq)]))
+            request.positions.append(Cursor(topic=shard, seen=[TermSeq(term=term, seq=seq)]))
             if request.session.is_kept:
                 self._unsaved.topic(shard)
 
-    def catalogue_cursor(self, shard: str, holds: Callable[[Session], bool]) -> Cursor | None:
+    def reached(self, topic: str, holds: Callable[[Session], bool]) -> Reached | None:
+        """Where it stands, for sessions that are to be saved; None: what is on disk is still to be
+        compared."""
+        if is_catalogue(topic):
+            return (
+                None if self.is_checking(topic) else Reached(self._catalogue_cursor(topic, holds))
+            )
+        shared = None
+        own: dict[str, Cursor] = {}
+        for feed in self.readers.feeds_of(topic):
+            if feed.is_live:
+                if feed.reader.started and any(holds(session) for session in feed.members):
+                    shared = Cursor(seen=feed.reader.seen())
+                continue
+            cursor = Cursor(seen=feed.reader.seen())
+            own.update((s.origin_id, cursor) for s in feed.members if holds(s))
+        return Reached(shared, own)
+
+    def _catalogue_cursor(self, shard: str, holds: Callable[[Session], bool]) -> Cursor | None:
         """Where this part stands for the wildcards of sessions that are to be saved."""
         entry = self.readers.get(shard)
         if entry is None or not self.following.is_complete:

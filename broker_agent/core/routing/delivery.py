@@ -1,4 +1,4 @@
-"""From a reader to sessions: each event once into the queue of every session that wants it.
+"""From routing to sessions: each event once into the queue of every session that wants it.
 
 A run is one content for all who want all of it, and one more for each distinct condition on
 attributes. A session whose condition no event meets is sent nothing, but now and then how far the
@@ -8,12 +8,11 @@ condition, and might have: the session is told that it misses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.run_events import events_of
-from broker_agent.core.reading.feeds import Feed
 from broker_agent.core.sessions.content import BundleContent, Content, RunContent
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
@@ -86,17 +85,19 @@ class SessionDelivery:
 
     def deliver(
         self,
-        feed: Feed,
+        members: dict[Session, int],
         parts: list[RunPart],
         conditions: Mapping[Session, Condition] | None,
         now_s: float,
     ) -> None:
+        """`members`: the reader's count of runs when each began; what filled a hole that opened
+        before is none of its concern."""
         touched = self._outbox.touched
         for part in parts:
             selection = _Selection(part.run)
             run = part.run
             taken = dropped = 0
-            for session, joined in feed.members.items():
+            for session, joined in members.items():
                 if part.opened is not None and joined >= part.opened:
                     # A late event, from before this session subscribed.
                     continue
@@ -115,7 +116,7 @@ class SessionDelivery:
                     dropped += count
                 touched[session] = None
             is_all = partial(self._is_all_here, run.topic)
-            self._outbox.note_audience(run.publisher, feed.members, is_all)
+            self._outbox.note_audience(run.publisher, members, is_all)
             self._counters.runs_unreadable += selection.is_unreadable
             self._counters.delivered_events += taken
             self._counters.dropped_events += dropped
@@ -156,20 +157,15 @@ class SessionDelivery:
         self._passed_over[key] = passed_over
         return False
 
-    def tell_position(self, session: Session, feed: Feed, now_s: float) -> None:
+    def tell_position(self, session: Session, topic: str, beginning: Content, now_s: float) -> None:
         """Where the session begins to read the topic."""
-        position = feed.reader.position
-        if feed.beginning is None or feed.beginning[0] != position:
-            beat = Run(topic=feed.topic, term=position[0], first_seq=position[1] + 1)
-            feed.beginning = (position, Content(beat))
-        if not session.tell_position(feed.topic, feed.beginning[1], now_s):
+        if not session.tell_position(topic, beginning, now_s):
             self._counters.places_untold += 1
         self._outbox.touched[session] = None
 
-    def tell_missed(self, feed: Feed, cause: MissCause.ValueType, count: int, now_s: float) -> None:
-        missed = Missed(topic=feed.topic, cause=cause, count=count)
+    def tell_missed(self, sessions: Iterable[Session], missed: Missed, now_s: float) -> None:
         content = Content(missed)
-        for session in feed.members:
+        for session in sessions:
             session.tell_missed(missed, now_s, content)
             self._outbox.touched[session] = None
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from broker_agent.core.hosting.transfer import Transfer
+from broker_agent.core.routing.rendezvous.hosting.transfer import Transfer
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.base.identifiers import NodeId

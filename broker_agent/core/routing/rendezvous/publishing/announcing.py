@@ -44,7 +44,7 @@ class Announcing:
         self._counters = counters
         self._topics: set[str] = set()
         # Not published yet, in order.
-        self._waiting: deque[tuple[Announce, int]] = deque()
+        self.waiting: deque[tuple[Announce, int]] = deque()
         # By publisher and catalogue topic, which is what acknowledgements name.
         self._open: dict[tuple[int, str], _OpenAnnouncement] = {}
 
@@ -56,7 +56,7 @@ class Announcing:
         """Take in a topic that began in this term."""
         if wanted.topic not in self._topics:
             self._topics.add(wanted.topic)
-            self._waiting.append((wanted, began))
+            self.waiting.append((wanted, began))
 
     def acknowledged(self, acks: Iterable[Acknowledged]) -> list[Entered]:
         """Which topics these say are announced."""
@@ -82,16 +82,11 @@ class Announcing:
         self._counters.announcement_retries += len(again)
         return again
 
-    @property
-    def has_fresh(self) -> bool:
-        """Whether anything waits to be published for the first time, room or not."""
-        return bool(self._waiting)
-
     def fresh(self, now_s: float) -> list[Publication]:
         """What to publish for the first time, as far as there is room."""
         announcements: list[Publication] = []
-        while self._waiting and len(self._open) < self._settings.announcements_open_max:
-            wanted, began = self._waiting.popleft()
+        while self.waiting and len(self._open) < self._settings.announcements_open_max:
+            wanted, began = self.waiting.popleft()
             publication = announcement_of(wanted.topic, wanted.known, began)
             pause_s = self._settings.publish_retry_s
             key = (publication.publisher, publication.topic)

@@ -1,0 +1,342 @@
+"""Brokers' cores wired to each other in memory, in virtual time, with clients that are just names.
+
+Nothing is lost on the way, and nothing is asked of a core but through its public inputs. After each
+input it must be all that it should be, and have nothing left to do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import BrokerEffect, ConnectionId, SendFrame
+from broker_agent.core.base.identity import Identity
+from broker_agent.core.broker import Broker
+from broker_agent.core.clients.reception import CLIENT_PROTOCOL
+from broker_agent.core.invariants import check_invariants
+from broker_agent.core.options import BrokerOptions
+from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.doors.frames import take_output
+from dynatops.kit.bundles import Bundle
+from dynatops.v1 import overlay_pb2
+from dynatops.v1.client_pb2 import (
+    ClientFrame,
+    ClientMessage,
+    Cursor,
+    Filter,
+    Hello,
+    ServerFrame,
+    ServerMessage,
+    Subscribe,
+    Unsubscribe,
+)
+from dynatops.v1.manager_pb2 import Step
+from dynatops.v1.overlay_pb2 import (
+    AckLevel,
+    Attribute,
+    Event,
+    Events,
+    PeerFrame,
+    Publication,
+    Run,
+    TermSeq,
+)
+from simulator.disk import SimulatedDisk
+from tests.support.routings import MakeRouting
+
+TICK_S = 0.05
+# Whatever several brokers have to agree about takes no longer.
+SETTLED_S = 20.0
+
+
+@dataclass(slots=True)
+class WiredClient:
+    """What a client remembers: where it is, and how far it has read."""
+
+    broker: str
+    session_id: str = ""
+    publisher: int = 0
+    # What it has been told, all kinds of it but events.
+    said: list[ServerMessage] = field(default_factory=list)
+    # (topic, payload), as they came.
+    events: list[tuple[str, bytes]] = field(default_factory=list)
+    # By name: how far in each term.
+    seen: dict[str, dict[int, int]] = field(default_factory=dict)
+    # The last that it gave to an event, by publisher and topic.
+    numbers: dict[tuple[int, str], int] = field(default_factory=dict)
+    requests: int = 0
+    attempts: int = 0
+
+    def cursors(self) -> list[Cursor]:
+        return [
+            Cursor(topic=name, seen=[TermSeq(term=t, seq=s) for t, s in sorted(seen.items())])
+            for name, seen in self.seen.items()
+        ]
+
+    def kinds(self) -> list[str]:
+        return [str(message.WhichOneof("body")) for message in self.said]
+
+    def payloads(self, topic: str = "") -> list[bytes]:
+        return [payload for name, payload in self.events if not topic or name == topic]
+
+    def acknowledged(self, topic: str) -> int:
+        """Up to which of its events on the topic it has been told."""
+        singly = [m.acknowledged for m in self.said if m.HasField("acknowledged")]
+        numbers = [ack.number for ack in singly if ack.topic == topic]
+        for message in self.said:
+            columns = message.acknowledgements
+            numbers += [
+                n for t, n in zip(columns.topics, columns.numbers, strict=True) if t == topic
+            ]
+        return max(numbers, default=0)
+
+    def note(self, message: ServerMessage) -> None:
+        if message.HasField("run"):
+            self._read(message.run)
+            return
+        if message.HasField("bundle"):
+            bundle = Bundle.from_wire(message.bundle)
+            for place in range(len(bundle)):
+                self._read(bundle.run_at(place))
+            return
+        self.said.append(message)
+        if message.HasField("welcome"):
+            self.session_id = message.welcome.session_id
+            self.publisher = message.welcome.publisher
+        for cursor in message.subscribed.positions:
+            for entry in cursor.seen:
+                self._stand(cursor.topic, entry.term, entry.seq)
+
+    def _read(self, run: Run) -> None:
+        self._stand(run.topic, run.term, run.first_seq + run.count - 1)
+        self.events += [
+            (run.topic, event.payload) for event in Events.FromString(run.events).events
+        ]
+
+    def _stand(self, name: str, term: int, seq: int) -> None:
+        terms = self.seen.setdefault(name, {})
+        terms[term] = max(terms.get(term, 0), seq)
+
+
+class WiredBrokers:
+    def __init__(
+        self,
+        routing: MakeRouting,
+        names: Sequence[str],
+        *,
+        selection: bool = False,
+        logged_rows_max: int = 0,
+    ) -> None:
+        self.now_s = 0.0
+        self.cores: dict[str, Broker] = {}
+        self.clients: dict[str, WiredClient] = {}
+        self.effects: list[tuple[str, BrokerEffect]] = []
+        self._make_routing = routing(names)
+        self._names = names
+        self._selection = SelectionSettings(enabled=selection)
+        self._logged_rows_max = logged_rows_max
+        self._disks = {name: SimulatedDisk() for name in names}
+        self._frames: deque[tuple[str, bytes]] = deque()
+        self._lives = 0
+        for name in names:
+            self._begin(name)
+            self.run(0.5)
+        self.run_until_ready()
+
+    def _begin(self, name: str) -> None:
+        self._lives += 1
+        core = Broker(
+            Identity(name, name, self._lives),
+            self._make_routing,
+            CoreSettings(),
+            Random(self._lives),
+            BrokerOptions(
+                selection=self._selection, saving=True, logged_rows_max=self._logged_rows_max
+            ),
+        )
+        core.restore(self._disks[name].read(), self.now_s)
+        seeds = [other for other in self.cores if other != name]
+        self.cores[name] = core
+        self._perform(name, core.start(seeds, self.now_s))
+
+    # ---- driving --------------------------------------------------------------------------------
+
+    def _perform(self, name: str, effects: Iterable[BrokerEffect]) -> None:
+        assert check_invariants(self.cores[name]) == []
+        for effect in effects:
+            if isinstance(effect, SendFrame):
+                self._frames.append((effect.address, effect.frame.SerializeToString()))
+            else:
+                self.effects.append((name, effect))
+
+    def _deliver(self) -> None:
+        while self._frames:
+            address, raw = self._frames.popleft()
+            core = self.cores.get(address)
+            if core is not None:
+                frame = PeerFrame.FromString(raw)
+                self._perform(address, core.on_peer_frame(frame, self.now_s))
+
+    def run(self, seconds: float) -> None:
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s += TICK_S
+            for name, core in list(self.cores.items()):
+                self._perform(name, core.tick(self.now_s))
+                self._save(name)
+            self._deliver()
+        self._hear()
+
+    def _save(self, name: str) -> None:
+        core = self.cores[name]
+        changes = core.unsaved()
+        if changes is not None:
+            self._disks[name].write(changes)
+            self._perform(name, core.saved(self.now_s))
+
+    def run_until_ready(self) -> None:
+        end_s = self.now_s + SETTLED_S
+        while any(core.status().unready for core in self.cores.values()):
+            assert self.now_s < end_s, "the brokers do not come together"
+            self.run(0.5)
+        self.run(5.0)
+
+    def crash(self, name: str) -> None:
+        """It is gone, with what was not on its disk, and its clients' connections."""
+        del self.cores[name]
+
+    def restart(self, name: str) -> None:
+        self._begin(name)
+        self.run_until_ready()
+
+    def leave(self, name: str) -> None:
+        self._perform(name, self.cores[name].leave(self.now_s))
+        self._deliver()
+
+    def step(self, name: str, step: Step) -> None:
+        """A manager says it to this broker."""
+        self._perform(name, self.cores[name].on_step(step, self.now_s))
+        self._deliver()
+
+    # ---- clients --------------------------------------------------------------------------------
+
+    def _say(self, client: str, **body: Any) -> None:
+        name = self.clients[client].broker
+        frame = ClientFrame(messages=[ClientMessage(**body)])
+        core = self.cores[name]
+        self._perform(name, core.on_client_frame(ConnectionId(client), frame, self.now_s))
+        self._deliver()
+
+    def _hear(self) -> None:
+        for name, client in self.clients.items():
+            core = self.cores.get(client.broker)
+            while core is not None and (raw := take_output(core, ConnectionId(name), 1 << 20)):
+                frame = ServerFrame.FromString(raw)
+                for message in frame.messages:
+                    client.note(message)
+
+    def connect(
+        self, client: str, broker: str, keep_s: int = 0, *, bundles: bool = False
+    ) -> WiredClient:
+        """Come, or come back, or go on here with what it has read elsewhere."""
+        known = self.clients.get(client)
+        former = known.broker if known is not None else ""
+        me = self.clients[client] = known or WiredClient(broker)
+        hello = Hello(
+            protocol=CLIENT_PROTOCOL,
+            client_id=client,
+            expiry_s=keep_s,
+            session_id=me.session_id,
+            former_broker_id=former,
+            former_broker=former,
+            attempt=me.attempts,
+            bundles=bundles,
+            publisher_secret=client.encode().ljust(16, b"."),
+        )
+        me.broker, me.attempts = broker, me.attempts + 1
+        opened = self.cores[broker].open_connection(ConnectionId(client), self.now_s)
+        self._perform(broker, opened)
+        self._say(client, hello=hello)
+        self.run(TICK_S)
+        return me
+
+    def disconnect(self, client: str) -> None:
+        self._hear()
+        name = self.clients[client].broker
+        closed = self.cores[name].close_connection(ConnectionId(client), self.now_s)
+        self._perform(name, closed)
+        self._deliver()
+
+    def subscribe(
+        self, client: str, *filters: str | tuple[str, str], resume: bool = False
+    ) -> WiredClient:
+        """Until it is confirmed. `resume`: it goes on where it stands."""
+        me = self.clients[client]
+        me.requests += 1
+        pairs = [wanted if isinstance(wanted, tuple) else (wanted, "") for wanted in filters]
+        subscribe = Subscribe(
+            request=me.requests,
+            filters=[Filter(pattern=pattern, where=where) for pattern, where in pairs],
+            resume=resume,
+            cursors=me.cursors() if resume else (),
+        )
+        self._say(client, subscribe=subscribe)
+        end_s = self.now_s + SETTLED_S
+        while not any(m.subscribed.request == me.requests for m in me.said):
+            assert self.now_s < end_s, "a request to subscribe is not confirmed"
+            self.run(TICK_S)
+        return me
+
+    def unsubscribe(self, client: str, *patterns: str) -> None:
+        filters = [Filter(pattern=pattern) for pattern in patterns]
+        self._say(client, unsubscribe=Unsubscribe(request=99, filters=filters))
+        self.run(TICK_S)
+
+    def publish(
+        self,
+        client: str,
+        topic: str,
+        *payloads: bytes,
+        ack: AckLevel.ValueType = AckLevel.ACK_LEVEL_REPLICATED,
+        **attributes: int,
+    ) -> None:
+        me = self.clients[client]
+        values = [Attribute(name=name, whole=value) for name, value in attributes.items()]
+        events = Events(
+            events=[Event(payload=payload, attributes=values) for payload in payloads],
+            attributed=bool(values),
+        )
+        # What is not acknowledged is another publisher's, with numbers of its own.
+        publisher = me.publisher | (ack == AckLevel.ACK_LEVEL_NONE)
+        first = me.numbers.get((publisher, topic), 0) + 1
+        me.numbers[publisher, topic] = first + len(payloads) - 1
+        publication = Publication(
+            topic=topic,
+            publisher=publisher,
+            first_number=first,
+            count=len(payloads),
+            ack=ack,
+            events=events.SerializeToString(),
+        )
+        self._say(client, publication=publication)
+
+    def publish_together(self, client: str, topics: Sequence[str], payload: bytes) -> None:
+        """One event on each, in a bundle."""
+        me = self.clients[client]
+        for topic in topics:
+            me.numbers[me.publisher, topic] = me.numbers.get((me.publisher, topic), 0) + 1
+        bundle = overlay_pb2.Bundle(
+            publisher=me.publisher,
+            topics=topics,
+            numbers=[me.numbers[me.publisher, topic] for topic in topics],
+            published_us=[0] * len(topics),
+            sizes=[len(payload)] * len(topics),
+            payloads=payload * len(topics),
+            ack=AckLevel.ACK_LEVEL_REPLICATED,
+            pending=[0] * len(topics),
+        )
+        self._say(client, bundle=bundle)
