@@ -154,6 +154,7 @@ class Forwarder:
         # Neighbours whose past does not concern this life: those that it began with.
         self._first_neighbours = frozenset(topology.neighbours(broker_id))
         self._has_met = False
+        self._topology_since_s = now_s
         self._handlers: dict[str, Callable[[TreeNeighbour, Any, float], None]] = {
             "table_change": self._on_table_change,
             "positions": self._on_positions,
@@ -1069,12 +1070,15 @@ class Forwarder:
             if neighbour.is_open:
                 self._close(neighbour, now_s)
             neighbour.is_kept = False
+            # It is waited for like one that has not been heard of.
+            neighbour.session = 0
             neighbour.link.set_topology(topology.version, topology.digest, now_s)
         neighbours = frozenset(topology.neighbours(context.my_id))
         self._first_neighbours &= neighbours
         if not self._has_met:
             self._first_neighbours = neighbours
         context.topology = topology
+        self._topology_since_s = now_s
         context.tables = _tables_of(context.my_id, topology)
         self._meet_neighbours(now_s)
         context.tables.change(HERE, add=self._wanted, advertise=ads)
@@ -1132,7 +1136,7 @@ class Forwarder:
         self._tell_tables()
         if not self._recovery.is_done and self._recovery.proceed(now_s):
             self._recovered()
-        age_s = now_s - context.started_s
+        age_s = now_s - self._topology_since_s
         self._hearings.settle(context.neighbours, age_s)
         self._confirmations.settle(context.neighbours, age_s)
         neighbours = context.neighbours.values()
