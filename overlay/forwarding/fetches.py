@@ -318,14 +318,19 @@ class Fetches:
         """What this broker itself has had is told as lost; where it has had less, the neighbour
         will say from where on it goes on."""
         context, part = self._context, TreeFetched()
-        for stream, (number, holder) in fetch.places.items():
-            if context.direction(holder) != broker_id:
+        for known in context.streams:
+            if context.direction(known.holder) != broker_id:
                 continue
-            known = context.streams.get(stream)
-            if known is not None and known.number > number:
-                part.losses.add(stream=stream, after=number, upto=known.number)
-            elif known is None and fetch.asker == HERE:
-                part.losses.add(stream=stream, after=number)
+            if known.stream not in fetch.places and not fetch.unnamed:
+                continue
+            number, _ = fetch.places.get(known.stream, (0, ""))
+            if known.number > number:
+                part.streams.append(place_message(known, number))
+                part.losses.add(stream=known.stream, after=number, upto=known.number)
+        if fetch.asker == HERE:
+            unknown = [s for s in fetch.places if context.streams.get(s) is None]
+            for stream in unknown:
+                part.losses.add(stream=stream, after=fetch.places[stream][0])
         return part
 
 

@@ -676,10 +676,11 @@ class Forwarder:
         known = self._streams.get(place.stream)
         is_news = known is None
         if known is None:
-            begin = 0 if neighbour.is_late else place.number
+            is_begun = neighbour.is_new_here and not neighbour.is_late
+            begin = place.number if is_begun else 0
             known = self._streams.add(place.stream, place.holder, begin)
         if place.number > known.number:
-            # What lies between is not to be had from there.
+            # What lies between is not to be had from there, and was not told before.
             self._lose(
                 neighbour, StreamLoss(stream=place.stream, after=known.number, upto=place.number)
             )
