@@ -2361,6 +2361,7 @@ class LinkMessage(_message.Message):
     FORWARDED_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
+    TABLE_HEARD_FIELD_NUMBER: _builtins.int
     TREE_FETCH_FIELD_NUMBER: _builtins.int
     TREE_FETCH_MORE_FIELD_NUMBER: _builtins.int
     TREE_FETCH_END_FIELD_NUMBER: _builtins.int
@@ -2395,6 +2396,8 @@ class LinkMessage(_message.Message):
     @_builtins.property
     def loss(self) -> Global___StreamLoss: ...
     @_builtins.property
+    def table_heard(self) -> Global___TableHeard: ...
+    @_builtins.property
     def tree_fetch(self) -> Global___TreeFetch:
         """Repair."""
 
@@ -2427,6 +2430,7 @@ class LinkMessage(_message.Message):
         forwarded: Global___Runs | None = ...,
         progress: Global___StreamPlaces | None = ...,
         loss: Global___StreamLoss | None = ...,
+        table_heard: Global___TableHeard | None = ...,
         tree_fetch: Global___TreeFetch | None = ...,
         tree_fetch_more: Global___TreeFetchMore | None = ...,
         tree_fetch_end: Global___TreeFetchEnd | None = ...,
@@ -2437,11 +2441,11 @@ class LinkMessage(_message.Message):
         copies_wanted: Global___CopiesWanted | None = ...,
         copies_returned: Global___CopiesReturned | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "copied", b"copied", "copies_held", b"copies_held", "copies_kept", b"copies_kept", "copies_returned", b"copies_returned", "copies_wanted", b"copies_wanted", "forwarded", b"forwarded", "keep_copies", b"keep_copies", "loss", b"loss", "positions", b"positions", "progress", b"progress", "streams", b"streams", "table_change", b"table_change", "table_confirmed", b"table_confirmed", "tree_fetch", b"tree_fetch", "tree_fetch_end", b"tree_fetch_end", "tree_fetch_more", b"tree_fetch_more", "tree_fetched", b"tree_fetched"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "copied", b"copied", "copies_held", b"copies_held", "copies_kept", b"copies_kept", "copies_returned", b"copies_returned", "copies_wanted", b"copies_wanted", "forwarded", b"forwarded", "keep_copies", b"keep_copies", "loss", b"loss", "positions", b"positions", "progress", b"progress", "streams", b"streams", "table_change", b"table_change", "table_confirmed", b"table_confirmed", "table_heard", b"table_heard", "tree_fetch", b"tree_fetch", "tree_fetch_end", b"tree_fetch_end", "tree_fetch_more", b"tree_fetch_more", "tree_fetched", b"tree_fetched"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "copied", b"copied", "copies_held", b"copies_held", "copies_kept", b"copies_kept", "copies_returned", b"copies_returned", "copies_wanted", b"copies_wanted", "forwarded", b"forwarded", "keep_copies", b"keep_copies", "loss", b"loss", "positions", b"positions", "progress", b"progress", "streams", b"streams", "table_change", b"table_change", "table_confirmed", b"table_confirmed", "tree_fetch", b"tree_fetch", "tree_fetch_end", b"tree_fetch_end", "tree_fetch_more", b"tree_fetch_more", "tree_fetched", b"tree_fetched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "copied", b"copied", "copies_held", b"copies_held", "copies_kept", b"copies_kept", "copies_returned", b"copies_returned", "copies_wanted", b"copies_wanted", "forwarded", b"forwarded", "keep_copies", b"keep_copies", "loss", b"loss", "positions", b"positions", "progress", b"progress", "streams", b"streams", "table_change", b"table_change", "table_confirmed", b"table_confirmed", "table_heard", b"table_heard", "tree_fetch", b"tree_fetch", "tree_fetch_end", b"tree_fetch_end", "tree_fetch_more", b"tree_fetch_more", "tree_fetched", b"tree_fetched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["table_change", "positions", "copies_held", "streams", "table_confirmed", "forwarded", "progress", "loss", "tree_fetch", "tree_fetch_more", "tree_fetch_end", "tree_fetched", "keep_copies", "copied", "copies_kept", "copies_wanted", "copies_returned"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["table_change", "positions", "copies_held", "streams", "table_confirmed", "forwarded", "progress", "loss", "table_heard", "tree_fetch", "tree_fetch_more", "tree_fetch_end", "tree_fetched", "keep_copies", "copied", "copies_kept", "copies_wanted", "copies_returned"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -2533,6 +2537,29 @@ class TableConfirmed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TableConfirmed: _TypeAlias = TableConfirmed  # noqa: Y015
+
+@_typing.final
+class TableHeard(_message.Message):
+    """Whoever is beyond the sender has heard this version of the receiver's table, and what they want
+    because of its advertisements has been told: before this, on this link.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableHeard: _TypeAlias = TableHeard  # noqa: Y015
 
 @_typing.final
 class StreamPlace(_message.Message):

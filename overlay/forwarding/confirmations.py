@@ -23,7 +23,15 @@ class _Waiting:
 
 
 class Confirmations:
-    def __init__(self, waiting_max: int, counters: object, start_patience_s: float) -> None:
+    def __init__(
+        self,
+        waiting_max: int,
+        counters: object,
+        start_patience_s: float,
+        answered: Callable[[TreeNeighbour], int],
+    ) -> None:
+        """`answered` is the version that a neighbour has said this of."""
+        self._answered = answered
         self._waiting_max = waiting_max
         self._counters = counters
         self._start_patience_s = start_patience_s
@@ -74,4 +82,4 @@ class Confirmations:
             return True
         # A newer session began with the whole table, which is its first version.
         needed = version if neighbour.session == session else 1
-        return neighbour.confirmed_version >= needed
+        return self._answered(neighbour) >= needed

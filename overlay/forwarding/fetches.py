@@ -80,6 +80,7 @@ class OpenFetch:
         has_room: Callable[[], bool],
         *,
         unnamed: bool,
+        also: Callable[[], Iterable[Filter]] = tuple,
     ) -> None:
         # The neighbour that it is for; `HERE` for this broker's sessions.
         self.asker = asker
@@ -87,6 +88,8 @@ class OpenFetch:
         # Stream -> what is had of it, and who holds it.
         self.places = dict(places)
         self.unnamed = unnamed
+        # What the asker wants by the time when a neighbour is asked.
+        self._also = also
         self.take = take
         self.has_room = has_room
         self.subs: dict[str, _Sub] = {}
@@ -96,6 +99,11 @@ class OpenFetch:
         # Parts that came and wait for room, by the neighbour to ask for more.
         self.waiting: deque[tuple[str, TreeFetched]] = deque()
         self.is_done = False
+
+    def renew_filters(self) -> None:
+        more = set(self._also()) - set(self.wanted.filters)
+        if more:
+            self.wanted = FilterSet((*self.wanted.filters, *more))
 
 
 class Fetches:
@@ -175,8 +183,9 @@ class Fetches:
         context = self._context
         neighbour = context.neighbours[broker_id]
         sub = fetch.subs[broker_id]
-        if not neighbour.is_open or sub.is_asked:
+        if not neighbour.has_positions or sub.is_asked:
             return
+        fetch.renew_filters()
         self._next_id += 1
         sub.fetch_id, sub.is_asked, sub.since_s = self._next_id, True, now_s
         self._of_sub[broker_id, sub.fetch_id] = fetch_id
@@ -241,6 +250,7 @@ class Fetches:
         context = self._context
         own, part = context.own, TreeFetched()
         fetch.is_own_begun = True
+        fetch.renew_filters()
         for stream in own.highs:
             if stream not in fetch.places and not fetch.unnamed:
                 continue
@@ -308,14 +318,19 @@ class Fetches:
         """What this broker itself has had is told as lost; where it has had less, the neighbour
         will say from where on it goes on."""
         context, part = self._context, TreeFetched()
-        for stream, (number, holder) in fetch.places.items():
-            if context.direction(holder) != broker_id:
+        for known in context.streams:
+            if context.direction(known.holder) != broker_id:
                 continue
-            known = context.streams.get(stream)
-            if known is not None and known.number > number:
-                part.losses.add(stream=stream, after=number, upto=known.number)
-            elif known is None and fetch.asker == HERE:
-                part.losses.add(stream=stream, after=number)
+            if known.stream not in fetch.places and not fetch.unnamed:
+                continue
+            number, _ = fetch.places.get(known.stream, (0, ""))
+            if known.number > number:
+                part.streams.append(place_message(known, number))
+                part.losses.add(stream=known.stream, after=number, upto=known.number)
+        if fetch.asker == HERE:
+            unknown = [s for s in fetch.places if context.streams.get(s) is None]
+            for stream in unknown:
+                part.losses.add(stream=stream, after=fetch.places[stream][0])
         return part
 
 

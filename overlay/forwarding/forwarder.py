@@ -38,12 +38,14 @@ from dynatops.v1.overlay_pb2 import (
     LinkPositions,
     PeerFrame,
     Publication,
+    Run,
     Runs,
     StreamLoss,
     StreamPlace,
     StreamPlaces,
     TableChange,
     TableConfirmed,
+    TableHeard,
     TopologyOffer,
     TreeFetch,
     TreeFetched,
@@ -57,7 +59,7 @@ from overlay.base.identifiers import NUMBER_MAX, first_node_id
 from overlay.base.peers import Peer
 from overlay.forwarding.confirmations import Confirmations
 from overlay.forwarding.copies import CopyKeeping, CopySending, Recovery
-from overlay.forwarding.fetches import Fetches, OpenFetch, portions_in
+from overlay.forwarding.fetches import Fetches, FilterSet, OpenFetch, portions_in
 from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
@@ -123,9 +125,16 @@ class Forwarder:
         self._settings = settings
         self._effects = context.effects
         self._streams = context.streams
+        waiting_max, patience_s = settings.waiting_confirmations_max, settings.start_patience_s
         self._confirmations = Confirmations(
-            settings.waiting_confirmations_max, self.counters, settings.start_patience_s
+            waiting_max, self.counters, patience_s, lambda n: n.confirmed_version
         )
+        # Of advertisements: whether what is wanted because of them is known.
+        self._hearings = Confirmations(
+            waiting_max, self.counters, patience_s, lambda n: n.heard_version
+        )
+        # Whether this broker's streams may be sent: what is on them is advertised, and wanted.
+        self._may_serve = False
         self._fetches = Fetches(context)
         self._keeping = CopyKeeping(context)
         self._sending = CopySending(context)
@@ -149,12 +158,14 @@ class Forwarder:
         # Neighbours whose past does not concern this life: those that it began with.
         self._first_neighbours = frozenset(topology.neighbours(broker_id))
         self._has_met = False
+        self._topology_since_s = now_s
         self._handlers: dict[str, Callable[[TreeNeighbour, Any, float], None]] = {
             "table_change": self._on_table_change,
             "positions": self._on_positions,
             "copies_held": self._on_copies_held,
             "streams": self._on_streams,
             "table_confirmed": self._on_table_confirmed,
+            "table_heard": self._on_table_heard,
             "forwarded": self._on_forwarded,
             "progress": self._on_progress,
             "loss": self._on_loss,
@@ -399,6 +410,7 @@ class Forwarder:
             del self._credits[key]
         self._fetches.closed(broker_id, now_s)
         self._confirmations.forget(broker_id)
+        self._hearings.forget(broker_id)
         self._sending.closed(broker_id, now_s)
         self._recovery.closed(broker_id)
         self._effects.append(NeighbourDown(broker_id))
@@ -414,13 +426,20 @@ class Forwarder:
         self._tell_tables()
         neighbour.state = ServingState.OPENED
         neighbour.session = neighbour.link.session
+        neighbour.is_new_here = is_new
         self._tell_whole_table(neighbour)
-        positions = LinkPositions(is_new=is_new)
+        self._keeping.say_held(neighbour)
+        if not self._context.topology.advertisements:
+            self._tell_positions(neighbour, now_s)
+        self._effects.append(NeighbourUp(neighbour.broker_id))
+
+    def _tell_positions(self, neighbour: TreeNeighbour, now_s: float) -> None:
+        """What it is to send from here on depends on all that it has been told by now."""
+        neighbour.has_positions = True
+        positions = LinkPositions(is_new=neighbour.is_new_here)
         positions.places.extend(self._context.places_beyond(neighbour.broker_id))
         neighbour.link.message().positions.CopyFrom(positions)
-        self._keeping.say_held(neighbour)
         self._fetches.opened(neighbour.broker_id, now_s)
-        self._effects.append(NeighbourUp(neighbour.broker_id))
 
     # ---- tables ---------------------------------------------------------------------------------
 
@@ -465,6 +484,9 @@ class Forwarder:
             tables.replace(broker_id, neighbour.incoming, neighbour.incoming_ads)
             neighbour.incoming, neighbour.incoming_ads = [], []
         else:
+            is_served = neighbour.state is not ServingState.OPENED
+            if not is_served and not set(add) <= tables.wanted_by(broker_id):
+                neighbour.is_kept = False
             tables.change(broker_id, add=add, remove=remove, advertise=advertise, retract=retract)
         self._tell_tables()
         self._confirmations.wait(
@@ -472,6 +494,24 @@ class Forwarder:
             self._context.neighbours.values(),
             partial(self._version_in_place, neighbour, neighbour.session, message.version),
         )
+        if self._context.topology.advertisements:
+            self._hearings.wait(
+                broker_id,
+                self._context.neighbours.values(),
+                partial(self._version_heard, neighbour, neighbour.session, message.version, now_s),
+            )
+
+    def _version_heard(
+        self, neighbour: TreeNeighbour, session: int, version: int, now_s: float
+    ) -> None:
+        if neighbour.session != session or not neighbour.is_open:
+            return
+        neighbour.link.message().table_heard.version = version
+        if not neighbour.has_positions:
+            self._tell_positions(neighbour, now_s)
+
+    def _on_table_heard(self, neighbour: TreeNeighbour, message: TableHeard, now_s: float) -> None:
+        neighbour.heard_version = max(neighbour.heard_version, message.version)
 
     def _version_in_place(self, neighbour: TreeNeighbour, session: int, version: int) -> None:
         if neighbour.session == session:
@@ -515,7 +555,7 @@ class Forwarder:
     def _serve_opened(self, neighbour: TreeNeighbour, now_s: float) -> None:
         """Its table and its positions are known: let it have what it misses."""
         message = neighbour.positions
-        if message is None or not self._recovery.is_done:
+        if message is None or not self._may_serve:
             return
         neighbour.positions = None
         log, sent = self._context.log, neighbour.sent
@@ -581,6 +621,7 @@ class Forwarder:
             partial(self._take_for_link, neighbour),
             lambda: neighbour.link.has_room,
             unnamed=unnamed,
+            also=lambda: self._context.tables.wanted_by(neighbour.broker_id),
         )
         fetch_id = self._fetches.begin(fetch, now_s)
         if fetch_id is None:
@@ -600,8 +641,14 @@ class Forwarder:
                 sent.setdefault(place.stream, place.number)
         for loss in part.losses:
             self._send_loss(neighbour, loss)
+        wanted = None
+        if self._context.topology.advertisements:
+            # Those who were asked know only what was told by all on the way.
+            wanted = FilterSet(self._context.tables.wanted_by(neighbour.broker_id))
         for portion in portions_in(part):
             newer = newer_part(portion, sent.get(stream_of(portion), 0))
+            if newer is not None and wanted is not None:
+                newer = wanted.part_of(newer)
             if newer is not None:
                 self._send_portion(neighbour, newer)
         if part.ends:
@@ -640,10 +687,11 @@ class Forwarder:
         known = self._streams.get(place.stream)
         is_news = known is None
         if known is None:
-            begin = 0 if neighbour.is_late else place.number
+            is_begun = neighbour.is_new_here and not neighbour.is_late
+            begin = place.number if is_begun else 0
             known = self._streams.add(place.stream, place.holder, begin)
         if place.number > known.number:
-            # What lies between is not to be had from there.
+            # What lies between is not to be had from there, and was not told before.
             self._lose(
                 neighbour, StreamLoss(stream=place.stream, after=known.number, upto=place.number)
             )
@@ -914,6 +962,7 @@ class Forwarder:
             partial(self._take_for_asker, neighbour, message.id, credit),
             lambda: credit[0] > 0,
             unnamed=message.unnamed,
+            also=partial(self._asked_since, neighbour.broker_id),
         )
         fetch_id = self._fetches.begin(fetch, now_s)
         if fetch_id is None:
@@ -924,6 +973,12 @@ class Forwarder:
             return
         credit[1] = fetch_id
         self._credits[neighbour.broker_id, message.id] = credit
+
+    def _asked_since(self, broker_id: str) -> Iterable[Filter]:
+        """With advertisements, filters may have come after the fetch that they concern."""
+        if not self._context.topology.advertisements:
+            return ()
+        return self._context.tables.wanted_by(broker_id)
 
     def _on_fetch_more(
         self, neighbour: TreeNeighbour, message: TreeFetchMore, now_s: float
@@ -977,9 +1032,39 @@ class Forwarder:
         newest = max(context.own.highs, default=0)
         mine = stream_id(context.my_id, self.me.incarnation)
         self._begin_stream(mine if mine > newest else next_stream_id(newest))
-        self._fetches.may_read_own = True
         self._fetches.is_doubtful = self._recovery.is_doubtful
+        self._advertise_own()
         self._effects.append(Ready())
+
+    def _advertise_own(self) -> None:
+        """Before the log of own streams is served: others must say what they want of it."""
+        context = self._context
+        if not context.topology.advertisements:
+            self._may_serve_own()
+            return
+        self._may_serve = self._fetches.may_read_own = False
+        for entry in context.own.log:
+            topics = entry.item.topics if isinstance(entry.item, Bundle) else ()
+            if isinstance(entry.item, Run):
+                topics = (entry.item.topic,)
+            for topic in topics:
+                self._advertised.setdefault(topic, False)
+        topics = list(self._advertised)
+        context.tables.change(HERE, advertise=map(Filter.parse, topics))
+        self._tell_tables()
+        neighbours = context.neighbours.values()
+        self._hearings.wait(HERE, neighbours, self._may_serve_own)
+        for topic in topics:
+            self._advertised[topic] = False
+        in_place = partial(self._advertisements_in_place, topics)
+        self._confirmations.wait(HERE, neighbours, in_place)
+
+    def _may_serve_own(self) -> None:
+        self._may_serve = self._fetches.may_read_own = True
+
+    def _advertisements_in_place(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._advertisement_in_place(topic)
 
     def _begin_stream(self, stream: int) -> None:
         self._origin.begin(stream)
@@ -997,12 +1082,15 @@ class Forwarder:
             if neighbour.is_open:
                 self._close(neighbour, now_s)
             neighbour.is_kept = False
+            # It is waited for like one that has not been heard of.
+            neighbour.session = 0
             neighbour.link.set_topology(topology.version, topology.digest, now_s)
         neighbours = frozenset(topology.neighbours(context.my_id))
         self._first_neighbours &= neighbours
         if not self._has_met:
             self._first_neighbours = neighbours
         context.topology = topology
+        self._topology_since_s = now_s
         context.tables = _tables_of(context.my_id, topology)
         self._meet_neighbours(now_s)
         context.tables.change(HERE, add=self._wanted, advertise=ads)
@@ -1012,6 +1100,8 @@ class Forwarder:
         for holder in self._keeping.holders():
             if holder not in topology and self._recovery.is_done:
                 self._adopt(holder)
+        if self._recovery.is_done:
+            self._advertise_own()
 
     def _adopt(self, holder: str) -> None:
         """The broker is gone for good: its keeper holds its streams from now on."""
@@ -1058,7 +1148,9 @@ class Forwarder:
         self._tell_tables()
         if not self._recovery.is_done and self._recovery.proceed(now_s):
             self._recovered()
-        self._confirmations.settle(context.neighbours, now_s - context.started_s)
+        age_s = now_s - self._topology_since_s
+        self._hearings.settle(context.neighbours, age_s)
+        self._confirmations.settle(context.neighbours, age_s)
         neighbours = context.neighbours.values()
         if self._recovery.is_done:
             for neighbour in neighbours:

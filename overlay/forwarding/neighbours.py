@@ -54,6 +54,8 @@ class TreeNeighbour:
     # Subscriptions were confirmed without it, before it was heard of: what streams on its side had
     # by then is told as lost.
     is_late: bool = False
+    # Whether what it had before this life is of no concern.
+    is_new_here: bool = False
     # Where in the log it is, and of each stream what it has been sent or said to have.
     cursor: int = 0
     sent: dict[int, int] = field(default_factory=dict)
@@ -62,9 +64,12 @@ class TreeNeighbour:
     # Entries for it that the log has dropped: the last of each stream.
     dropped: dict[int, int] = field(default_factory=dict)
     positions: LinkPositions | None = None
+    # Whether it has been told this broker's.
+    has_positions: bool = False
     # This broker's table at the neighbour: versions told and confirmed in this session.
     told_version: int = 0
     confirmed_version: int = 0
+    heard_version: int = 0
     # The neighbour's table here, while it comes in pieces.
     incoming: list[Filter] = field(default_factory=list)
     incoming_ads: list[Filter] = field(default_factory=list)
@@ -88,7 +93,8 @@ class TreeNeighbour:
         self.state = ServingState.CLOSED
         self.positions = None
         self.owed = None
-        self.told_version = self.confirmed_version = 0
+        self.told_version = self.confirmed_version = self.heard_version = 0
+        self.has_positions = False
         self.ready_version = self.said_version = 0
         self.incoming, self.incoming_ads, self.is_incoming = [], [], False
         self.moved.clear()

@@ -260,8 +260,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.tree.trees.Trees._parents
     """,
     (
-        "Neighbours in a tree, an entry each; and repairs under way, forwarding.fetches_max, with a "
-        "part of each neighbour's answer."
+        "Neighbours in a tree, an entry each; and repairs under way, forwarding.fetches_max, with "
+        "a part of each neighbour's answer."
     ): """
         overlay.forwarding.confirmations.Confirmations._waiting
         overlay.forwarding.copies.CopyKeeping._stores
