@@ -20,6 +20,7 @@ from broker_agent.security import SecuritySettings
 from dynatops.kit.addresses import split_address
 from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
+from overlay.forwarding.forwarding_settings import ForwardingSettings
 
 DEFAULT_PORT = 7400
 _SUM = re.compile(r"(.+:)(\d+)\+(\d+)")
@@ -229,6 +230,11 @@ class BrokerSettings(BaseModel):
         description="Found a ring if no broker of `join` has one, and this broker is the first of "
         "`join`: the same for all brokers, so that one founds and the others wait for it.",
     )
+    topology: str = Field(
+        "",
+        description="File with the tree of brokers that events are forwarded in, YAML or JSON; this "
+        "broker is in it. By default brokers are a ring.",
+    )
     pid_file: str = Field(
         "",
         description="File to write the process number to, and to lock while the broker is of the "
@@ -243,6 +249,7 @@ class BrokerSettings(BaseModel):
         False, description="Listen beyond loopback although not everyone is authenticated."
     )
     overlay: OverlaySettings = Field(default_factory=OverlaySettings)
+    forwarding: ForwardingSettings = Field(default_factory=ForwardingSettings)
     core: CoreSettings = Field(default_factory=CoreSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
     security: SecuritySettings = Field(default_factory=SecuritySettings)
@@ -313,6 +320,25 @@ class BrokerSettings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _is_of_a_ring_or_a_tree(self) -> Self:
+        if not self.topology:
+            return self
+        if self.join or self.found_if_alone:
+            raise ValueError(
+                "topology says who is next to whom: leave out join (--join, --found-if-alone), which "
+                "is for brokers of a ring"
+            )
+        if self.manager.addresses:
+            raise ValueError(
+                "a manager moves brokers on a ring: leave out topology, or manager.addresses"
+            )
+        if self.record.dir:
+            raise ValueError(
+                "brokers in a tree cannot be recorded: leave out topology, or record.dir"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _stays_private(self) -> Self:
         danger = "publish and subscribe"
         for address in (self.listen, *self.doors.values()):
@@ -355,6 +381,8 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
     """(name, default, meaning) of everything that `--set` takes."""
     for field in fields(OverlaySettings):
         yield f"overlay.{field.name}", field.default, field.metadata["doc"]
+    for field in fields(ForwardingSettings):
+        yield f"forwarding.{field.name}", field.default, field.metadata["doc"]
     for field in fields(CoreSettings):
         yield f"core.{field.name}", field.default, field.metadata["doc"]
     for field in fields(SelectionSettings):

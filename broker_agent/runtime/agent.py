@@ -156,7 +156,7 @@ class Agent:
         identity = Identity(self.broker_id, self.address, incarnation)
         try:
             self.core, self._recording = make_core(settings, identity, options)
-        except StimulusFileError as error:
+        except (StimulusFileError, StartError) as error:
             await self.listeners.stop()
             if store is not None:
                 store.close()

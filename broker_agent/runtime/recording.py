@@ -1,4 +1,4 @@
-"""Whether a broker is recorded: the one place where its core is made, plain or with a log.
+"""Where a broker's core is made: on a ring or in a tree, plain or with a log.
 
 A plain core costs nothing for this: recording is a class of its own (`broker_agent.recording`).
 """
@@ -13,19 +13,25 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
+from broker_agent.core.routing.forwarding.forwarding import in_tree
 from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.recording.keyed_random import KEY_BYTES
 from broker_agent.recording.recorded_broker import RecordedBroker
 from broker_agent.recording.records import RecordedOptions
 from broker_agent.runtime.disk.stimulus_file import StimulusFile
+from broker_agent.runtime.peers.topology_file import topology_of
 
 
 def make_core(
     settings: BrokerSettings, identity: Identity, options: BrokerOptions
 ) -> tuple[Broker, StimulusFile | None]:
-    """Raises StimulusFileError."""
+    """Raises StimulusFileError, StartError."""
     overlay, core = settings.overlay, settings.core
+    if settings.topology:
+        topology = topology_of(settings.topology, identity.broker_id, identity.address)
+        routing = in_tree(topology, settings.forwarding)
+        return Broker(identity, routing, core, random.SystemRandom(), options), None
     # Session ids and publisher numbers are drawn at random: nobody must be able to guess.
     if not settings.record.dir:
         return Broker(identity, on_ring(overlay), core, random.SystemRandom(), options), None

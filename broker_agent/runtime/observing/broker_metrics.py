@@ -14,6 +14,7 @@ from collections.abc import Callable
 from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.selection.selection_counters import SelectionCounters
+from broker_agent.core.status.broker_status import BrokerStatus
 from broker_agent.runtime.manager.uplink import UplinkCounters
 from broker_agent.runtime.observing.counter_sets import metrics_of
 from broker_agent.runtime.observing.readings import BrokerReadings
@@ -355,3 +356,11 @@ SECTIONS: tuple[tuple[str, Figures], ...] = (
     ("Process", PROCESS),
 )
 METRICS: Figures = [metric for _, metrics in SECTIONS for metric in metrics]
+_OF_A_NODE = frozenset(metric.name for metric in NODE)
+
+
+def metrics_for(status: BrokerStatus) -> Figures:
+    """A broker in a tree hosts no node, and has no metrics of one."""
+    if status.node is not None:
+        return METRICS
+    return [metric for metric in METRICS if metric.name not in _OF_A_NODE]

@@ -16,9 +16,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from broker_agent.core.status.broker_status import BrokerStatus
-from broker_agent.runtime.observing.broker_metrics import METRICS
+from broker_agent.runtime.observing.broker_metrics import metrics_for
 from broker_agent.runtime.observing.http_server import Answer, Pages
-from broker_agent.runtime.observing.readings import readings_of
+from broker_agent.runtime.observing.readings import BrokerReadings, readings_of
 from dynatops.kit.observing.metrics import CONTENT_TYPE, families, render
 
 if TYPE_CHECKING:
@@ -32,8 +32,13 @@ def pages(agent: Agent) -> Pages:
     return {
         LIVE: lambda: _liveness(agent),
         READY: lambda: _readiness(agent),
-        FIGURES: lambda: Answer(render(families(METRICS, readings_of(agent))), CONTENT_TYPE),
+        FIGURES: lambda: _figures(readings_of(agent)),
     }
+
+
+def _figures(readings: BrokerReadings) -> Answer:
+    found = families(metrics_for(readings.status), readings)
+    return Answer(render(found), CONTENT_TYPE)
 
 
 def unready(status: BrokerStatus) -> str:

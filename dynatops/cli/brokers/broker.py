@@ -74,6 +74,12 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         "are all started with the same --join, which names them all",
     )
     parser.add_argument(
+        "--topology",
+        metavar="FILE",
+        help="forward events in the tree of brokers that this file describes (YAML), in place of a "
+        "ring; this broker is in it",
+    )
+    parser.add_argument(
         "--broker-id",
         metavar="NAME",
         help="stable name of the broker (default: host name and port)",
@@ -130,9 +136,11 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     from broker_agent.process_settings import SETTING_GROUPS, BrokerSettings, describe_settings
 
     values: dict[str, Any] = nested(arguments.set, SETTING_GROUPS)
-    for name in ("listen", "advertise", "broker_id", "data_dir", "pid_file"):
+    for name in ("listen", "advertise", "broker_id", "topology", "data_dir", "pid_file"):
         if getattr(arguments, name):
             values[name] = getattr(arguments, name)
+    if arguments.topology and not (arguments.listen or arguments.advertise):
+        values |= _place_in(arguments.topology, arguments.broker_id)
     values["join"] = tuple(part for entry in arguments.join for part in entry.split(","))
     managers = tuple(part for entry in arguments.manager for part in entry.split(","))
     if managers:
@@ -149,6 +157,18 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     except ValidationError as error:
         known = [name for name, _, _ in describe_settings()]
         raise UsageError(explain_settings(error, known)) from None
+
+
+def _place_in(topology: str, broker_id: str | None) -> dict[str, str]:
+    """Where the broker listens, if it is not said: where others are told to find it."""
+    from broker_agent.runtime.peers.topology_file import read_topology
+    from overlay.forwarding.topology import TopologyError
+
+    try:
+        address = read_topology(topology).addresses.get(broker_id or "")
+    except TopologyError as error:
+        raise UsageError(f"--topology {topology}: {error}") from None
+    return {"listen": address} if address else {}
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -239,12 +259,7 @@ async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> 
             document["http"] = agent.http.address
         print(json.dumps(document), flush=True)
     else:
-        from broker_agent.core.routing.rendezvous.rendezvous import ring_of
-
-        joined = "joined a ring" if ring_of(agent.core).node.ring.seeds else "founded a ring"
-        print(
-            f"broker {agent.broker_id} at {agent.address} {joined}; Ctrl-C to leave it", flush=True
-        )
+        print(f"{_place_of(agent)}; Ctrl-C to leave it", flush=True)
     security = agent.settings.security
     files = (security.tls_cert, security.tls_key, security.tokens)
     async with watched(files, security.watch_s, agent.reload, agent.supervisor):
@@ -253,6 +268,14 @@ async def _serve_until(leaving: asyncio.Event, agent: Any, *, as_json: bool) -> 
         running.result()
     await agent.stop()
     await running
+
+
+def _place_of(agent: Any) -> str:
+    here = f"broker {agent.broker_id} at {agent.address}"
+    if agent.settings.topology:
+        return f"{here} is in the tree of {agent.settings.topology}"
+    joined = any(address != agent.address for address in agent.settings.join)
+    return f"{here} {'joined' if joined else 'founded'} a ring"
 
 
 async def _run_until_stopped(agent: Any) -> None:
