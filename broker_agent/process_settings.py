@@ -232,8 +232,8 @@ class BrokerSettings(BaseModel):
     )
     topology: str = Field(
         "",
-        description="File with the tree of brokers that events are forwarded in, YAML or JSON; this "
-        "broker is in it. By default brokers are a ring.",
+        description="File with the tree of brokers that events are forwarded in, YAML or JSON, and "
+        "this broker among them. By default brokers are a ring.",
     )
     pid_file: str = Field(
         "",
@@ -325,8 +325,8 @@ class BrokerSettings(BaseModel):
             return self
         if self.join or self.found_if_alone:
             raise ValueError(
-                "topology says who is next to whom: leave out join (--join, --found-if-alone), which "
-                "is for brokers of a ring"
+                "topology says who is next to whom: leave out join (--join, --found-if-alone), "
+                "which is for brokers of a ring"
             )
         if self.manager.addresses:
             raise ValueError(

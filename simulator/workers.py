@@ -25,7 +25,7 @@ from dynatops.client.core.client_core import ClientCore, SessionWishes
 from dynatops.client.core.publications import Ack, Confirmed
 from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
-from dynatops.client.core.work import Work, WorkItem, WorkLimits
+from dynatops.client.core.work import Work, WorkItem, WorkLimits, oldest_held
 from dynatops.client.events import Event
 from dynatops.kit.filters import attributes_to_wire
 from dynatops.v1.client_pb2 import ClientFrame, Missed, ServerFrame, Subscribed, Welcome
@@ -137,13 +137,8 @@ class Worker:
     def _now(self) -> float:
         return self._run.scheduler.now_s
 
-    def _oldest_held(self) -> dict[str, tuple[int, int]]:
-        oldest: dict[str, tuple[int, int]] = {}
-        for item in self.work.items():
-            event = item.event
-            stamp = (event.term, event.seq)
-            oldest[event.topic] = min(stamp, oldest.get(event.topic, stamp))
-        return oldest
+    def _oldest_held(self) -> dict[str, dict[int, int]]:
+        return oldest_held(self.work.items())
 
     # ---- connections ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
-from dynatops.client.core.work import WorkItem
+from dynatops.client.core.work import WorkItem, oldest_held
 from dynatops.client.errors import SubscribeError
 from dynatops.client.events import NO_ATTRIBUTES, BundleEvents, Event, RunEvents
 from dynatops.client.routes import Route, Routes
@@ -319,12 +319,7 @@ class Inbox:
             return {}
         queues = [queue for queue in self._routes if isinstance(queue, WorkQueue)]
         held = [item for queue in queues for item in queue.work.items()]
-        oldest: dict[str, dict[int, int]] = {}
-        for item in (*held, *self._unclaimed):
-            event = item.event
-            seqs = oldest.setdefault(event.topic, {})
-            seqs[event.term] = min(event.seq, seqs.get(event.term, event.seq))
-        return oldest
+        return oldest_held((*held, *self._unclaimed))
 
 
 def _events_of(arrived: Arrived) -> list[Event] | RunEvents | None:

@@ -136,7 +136,7 @@ class Inspector:
             frontier -= asked
         if not reports:
             raise ConnectError(self._seeds, reasons[0] if reasons else "no answer")
-        return sorted(reports.values(), key=lambda report: _first_node(report).node.node_id)
+        return sorted(reports.values(), key=_place_of)
 
     async def topics(self) -> list[tuple[BrokerReport, TopicReport]]:
         """Every topic with its rendezvous point's broker, by name."""
@@ -218,6 +218,9 @@ class Inspector:
         address = entry.address
         for _ in range(_HOPS_MAX):
             report = await self._describe_tree(address, topic)
+            if not report.HasField("towards_rendezvous_point"):
+                # In a tree of brokers there is none, and any broker is as good.
+                return report
             hop = report.towards_rendezvous_point
             if report.is_rendezvous_point or hop.node_id == report.node.node_id:
                 return report
@@ -262,7 +265,20 @@ def _first_node(report: BrokerReport) -> NodeReport:
     return report.nodes[0]
 
 
+def is_in_tree(report: BrokerReport) -> bool:
+    """Whether the broker forwards events in a tree, and is on no ring."""
+    return report.HasField("forwarder")
+
+
+def _place_of(report: BrokerReport) -> tuple[int, str]:
+    """On the ring; in a tree brokers are in the order of their names."""
+    place = 0 if is_in_tree(report) else _first_node(report).node.node_id
+    return place, report.broker_id
+
+
 def _neighbours(report: BrokerReport) -> set[str]:
+    if is_in_tree(report):
+        return {link.neighbour.address for link in report.forwarder.links}
     node = _first_node(report)
     references = [*node.successors, *node.fingers]
     if node.HasField("predecessor"):

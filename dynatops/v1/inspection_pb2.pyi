@@ -67,6 +67,7 @@ class BrokerReport(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     SUBSCRIBED_TOPICS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    FORWARDER_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     address: _builtins.str
     version: _builtins.str
@@ -80,6 +81,10 @@ class BrokerReport(_message.Message):
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Counters by name; the table of names is in docs/reference.md."""
 
+    @_builtins.property
+    def forwarder(self) -> Global___ForwarderReport:
+        """Of a broker in a tree, which has no nodes."""
+
     def __init__(
         self,
         *,
@@ -91,14 +96,80 @@ class BrokerReport(_message.Message):
         sessions: _builtins.int = ...,
         subscribed_topics: _builtins.int = ...,
         counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        forwarder: Global___ForwarderReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["forwarder", b"forwarder"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "counters", b"counters", "nodes", b"nodes", "sessions", b"sessions", "subscribed_topics", b"subscribed_topics", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "broker_id", b"broker_id", "counters", b"counters", "forwarder", b"forwarder", "nodes", b"nodes", "sessions", b"sessions", "subscribed_topics", b"subscribed_topics", "uptime_s", b"uptime_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerReport: _TypeAlias = BrokerReport  # noqa: Y015
+
+@_typing.final
+class ForwarderReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPOLOGY_VERSION_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    KEEPER_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    topology_version: _builtins.int
+    mode: _builtins.str
+    ready: _builtins.bool
+    """Whether it knows what its former lives published, and takes publications."""
+    keeper: _builtins.str
+    """The neighbour that has copies of its events; empty while there is none."""
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkReport]: ...
+    def __init__(
+        self,
+        *,
+        topology_version: _builtins.int = ...,
+        mode: _builtins.str = ...,
+        ready: _builtins.bool = ...,
+        keeper: _builtins.str = ...,
+        links: _abc.Iterable[Global___LinkReport] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "links", b"links", "mode", b"mode", "ready", b"ready", "topology_version", b"topology_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwarderReport: _TypeAlias = ForwarderReport  # noqa: Y015
+
+@_typing.final
+class LinkReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEIGHBOUR_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """closed, opened, resuming or live."""
+    wanted: _builtins.int
+    """Filters that it wants events of from here, and filters that it has been told."""
+    told: _builtins.int
+    @_builtins.property
+    def neighbour(self) -> _overlay_pb2.NodeRef: ...
+    def __init__(
+        self,
+        *,
+        neighbour: _overlay_pb2.NodeRef | None = ...,
+        state: _builtins.str = ...,
+        wanted: _builtins.int = ...,
+        told: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["neighbour", b"neighbour"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["neighbour", b"neighbour", "state", b"state", "told", b"told", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkReport: _TypeAlias = LinkReport  # noqa: Y015
 
 @_typing.final
 class NodeReport(_message.Message):

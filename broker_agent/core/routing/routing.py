@@ -27,6 +27,7 @@ from dynatops.v1.client_pb2 import Cursor, ErrorCode, TopicProblem
 from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TreeReport
 from dynatops.v1.manager_pb2 import Registration, Step
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, Publication, Run
+from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.history.reigns import TopicTally
 from overlay.status.node_status import NodeStatus
 
@@ -275,6 +276,9 @@ class Routing(Protocol):
 
     def node_status(self) -> NodeStatus | None:
         """Of the node that is hosted here; None: routing has no nodes."""
+
+    def tree_counters(self) -> ForwardingCounters | None:
+        """Of a broker in a tree; None on a ring."""
 
     def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
         """Add what it has to these; after so many things it waits until it is to go on."""

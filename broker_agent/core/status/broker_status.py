@@ -12,6 +12,7 @@ from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.base.identity import Identity
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from dynatops.kit.observing.metrics import Histogram
+from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.status.node_status import NodeStatus
 
 
@@ -46,6 +47,8 @@ class BrokerStatus:
     is_advised: bool
     # These go on counting.
     counters: BrokerCounters
+    # Of a broker in a tree.
+    tree_counters: ForwardingCounters | None
     selection_counters: SelectionCounters
     # From a publication's arrival to its acknowledgement; of the oldest event in what a client is
     # sent, since it was queued.

@@ -33,6 +33,7 @@ from dynatops.lake.counters import LakeCounters
 from dynatops.version import VERSION, build_kind
 from overlay.base.counters import OverlayCounters
 from overlay.base.membership import Status
+from overlay.forwarding.forwarding_counters import ForwardingCounters
 
 Figures = list[Metric[BrokerReadings]]
 
@@ -344,23 +345,27 @@ DISK: Figures = [
     *metrics_of(LakeCounters),
 ]
 
+# Of brokers that forward events in a tree.
+TREE: Figures = metrics_of(ForwardingCounters)
+
 # As they are documented.
 SECTIONS: tuple[tuple[str, Figures], ...] = (
     ("Traffic, sessions and subscriptions", CLIENTS),
     ("Latency", LATENCY),
     ("Queues, acknowledgements and links", QUEUES),
     ("Ring and trees", NODE),
+    ("Forwarding in a tree of brokers", TREE),
     ("Broker selection", SELECTION),
     ("Reconfiguration, as the broker sees it", RECONFIGURATION),
     ("Sessions on disk, lake", DISK),
     ("Process", PROCESS),
 )
 METRICS: Figures = [metric for _, metrics in SECTIONS for metric in metrics]
-_OF_A_NODE = frozenset(metric.name for metric in NODE)
+_OF_A_RING = frozenset(metric.name for metric in NODE)
+_OF_A_TREE = frozenset(metric.name for metric in TREE)
 
 
 def metrics_for(status: BrokerStatus) -> Figures:
-    """A broker in a tree hosts no node, and has no metrics of one."""
-    if status.node is not None:
-        return METRICS
-    return [metric for metric in METRICS if metric.name not in _OF_A_NODE]
+    """A broker hosts a node of a ring, or forwards events in a tree: it has the metrics of one."""
+    left_out = _OF_A_TREE if status.node is not None else _OF_A_RING
+    return [metric for metric in METRICS if metric.name not in left_out]

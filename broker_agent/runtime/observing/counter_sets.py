@@ -18,6 +18,7 @@ from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.observing.metrics import Metric, counters_of
 from dynatops.lake.counters import LakeCounters
 from overlay.base.counters import OverlayCounters
+from overlay.forwarding.forwarding_counters import ForwardingCounters
 
 _BROKER = "dynatops_broker_"
 
@@ -58,6 +59,12 @@ COUNTER_SETS = (
         lambda r: r.status.node.counters if r.status.node is not None else None,
         "dynatops_node_",
         ("tree_delivered_way_us",),
+    ),
+    CounterSet(
+        "Brokers in a tree",
+        ForwardingCounters,
+        lambda r: r.status.tree_counters,
+        "dynatops_forwarding_",
     ),
     CounterSet("Links", LinkCounters, lambda r: r.agent.links.counters),
     CounterSet(

@@ -19,7 +19,7 @@ from dynatops.cli.terminal import visible
 
 if TYPE_CHECKING:
     from dynatops.client.inspection import TreeNode
-    from dynatops.v1.inspection_pb2 import BrokerReport
+    from dynatops.v1.inspection_pb2 import BrokerReport, NodeReport
 
 
 def add_commands(commands: Commands) -> None:
@@ -56,13 +56,13 @@ def run_brokers(arguments: argparse.Namespace) -> int:
         (
             report.broker_id,
             report.address,
-            report.nodes[0].status + ("" if report.nodes[0].ready else ", not ready"),
+            _status_of(report),
             report.sessions,
             report.subscribed_topics,
-            report.nodes[0].topics,
+            report.nodes[0].topics if report.nodes else "-",
             report.counters["published_events"],
             report.counters["delivered_events"],
-            report.counters["relayed_events"],
+            report.counters["relayed_events" if report.nodes else "tree_events_forwarded"],
             brief_duration(report.uptime_s),
         )
         for report in reports
@@ -85,21 +85,57 @@ def run_brokers(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _status_of(report: BrokerReport) -> str:
+    if report.nodes:
+        node = report.nodes[0]
+        return node.status if node.ready else f"{node.status}, not ready"
+    down = sum(link.state == "closed" for link in report.forwarder.links)
+    if not report.forwarder.ready:
+        return "starting"
+    return f"{down} {_plural(down, 'link')} down" if down else "in the tree"
+
+
 def _broker_as_json(report: BrokerReport) -> dict[str, Any]:
-    node = report.nodes[0]
     return {
         "broker_id": report.broker_id,
         "address": report.address,
         "version": report.version,
         "uptime_s": round(report.uptime_s, 3),
+        **(_node_figures(report.nodes[0]) if report.nodes else _forwarder_figures(report)),
+        "sessions": report.sessions,
+        "subscribed_topics": report.subscribed_topics,
+        "counters": dict(sorted(report.counters.items())),
+    }
+
+
+def _node_figures(node: NodeReport) -> dict[str, Any]:
+    return {
         "node_id": f"{node.node.node_id:016x}",
         "status": node.status,
         "ready": node.ready,
-        "sessions": report.sessions,
-        "subscribed_topics": report.subscribed_topics,
         "topics": node.topics,
         "replicas": node.replicas,
-        "counters": dict(sorted(report.counters.items())),
+    }
+
+
+def _forwarder_figures(report: BrokerReport) -> dict[str, Any]:
+    forwarder = report.forwarder
+    return {
+        "status": _status_of(report),
+        "ready": forwarder.ready,
+        "topology_version": forwarder.topology_version,
+        "mode": forwarder.mode,
+        "keeper": forwarder.keeper or None,
+        "links": [
+            {
+                "broker_id": link.neighbour.broker_id,
+                "address": link.neighbour.address,
+                "state": link.state,
+                "wanted": link.wanted,
+                "told": link.told,
+            }
+            for link in forwarder.links
+        ],
     }
 
 
@@ -169,6 +205,8 @@ def describe_tree(topic: str, tree: TreeNode) -> list[str]:
     nodes = list(tree.walk())
     subscribing = sum(node.subscribes for node in nodes)
     relays = sum(node.is_relay for node in nodes)
+    if not subscribing and not tree.is_rendezvous_point:
+        return [f"{topic}: nobody subscribes"]
     if not subscribing:
         return [f"{topic}: nobody subscribes; its rendezvous point would be {tree.node.broker_id}"]
     summary = (
@@ -197,9 +235,11 @@ def _tree_as_json(tree: TreeNode) -> dict[str, Any]:
 
 
 def run_ring(arguments: argparse.Namespace) -> int:
-    from dynatops.client.inspection import ring_problems
+    from dynatops.client.inspection import is_in_tree, ring_problems
 
     reports: list[BrokerReport] = ask_network(arguments, "brokers")
+    if any(map(is_in_tree, reports)):
+        raise CommandError("these brokers are in a tree, not on a ring: try `dynatops brokers`")
     problems = ring_problems(reports)
     if arguments.json:
         print_json({"nodes": [_node_as_json(report) for report in reports], "problems": problems})

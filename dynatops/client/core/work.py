@@ -13,6 +13,7 @@ gets it as exhausted, and says what becomes of it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Literal
@@ -186,3 +187,13 @@ class Work:
         self._waiting.clear()
         self._out = 0
         return items
+
+
+def oldest_held(items: Iterable[WorkItem]) -> dict[str, dict[int, int]]:
+    """The oldest of these events, by topic and term."""
+    oldest: dict[str, dict[int, int]] = {}
+    for item in items:
+        event = item.event
+        seqs = oldest.setdefault(event.topic, {})
+        seqs[event.term] = min(event.seq, seqs.get(event.term, event.seq))
+    return oldest

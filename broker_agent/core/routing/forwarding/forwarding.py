@@ -26,10 +26,11 @@ from broker_agent.core.routing.forwarding.tree_publishing import TreePublishing
 from broker_agent.core.routing.forwarding.tree_subscriptions import TreeSubscriptions
 from broker_agent.core.routing.routing import PeerHandler, RoutingFactory
 from broker_agent.core.sessions.session import Session
-from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TreeReport
-from dynatops.v1.overlay_pb2 import PeerFrame
+from dynatops.v1.inspection_pb2 import BrokerReport, ForwarderReport, TopicsReport, TreeReport
+from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Ready, Send
 from overlay.forwarding.forwarder import Forwarder
+from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
     FilterInPlace,
@@ -164,6 +165,9 @@ class Forwarding:
     def node_status(self) -> NodeStatus | None:
         return None
 
+    def tree_counters(self) -> ForwardingCounters:
+        return self.forwarder.counters
+
     def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
         yield from ()
 
@@ -174,6 +178,7 @@ class Forwarding:
 
     def describe(self, report: BrokerReport) -> None:
         report.subscribed_topics = len(self.subscriptions)
+        report.forwarder.CopyFrom(describe_forwarder(self.forwarder))
 
     def list_topics(self, after: str, limit: int) -> TopicsReport:
         """There are no histories of topics."""
@@ -186,6 +191,24 @@ class Forwarding:
             subscribes=self.subscriptions.is_wanted(topic),
             children=[peer.ref for peer in wanting],
         )
+
+
+def describe_forwarder(forwarder: Forwarder) -> ForwarderReport:
+    topology, tables = forwarder.topology, forwarder.tables
+    report = ForwarderReport(
+        topology_version=topology.version,
+        mode=topology.mode.value,
+        ready=forwarder.is_ready,
+        keeper=forwarder.keeper or "",
+    )
+    for name, state in forwarder.neighbour_states().items():
+        report.links.add(
+            neighbour=NodeRef(broker_id=name, address=topology.addresses[name]),
+            state=state.value,
+            wanted=len(tables.wanted_by(name)),
+            told=len(tables.told(name)),
+        )
+    return report
 
 
 def in_tree(topology: Topology, settings: ForwardingSettings | None = None) -> RoutingFactory:

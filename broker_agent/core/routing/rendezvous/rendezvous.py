@@ -256,6 +256,9 @@ class Rendezvous:
     def node_status(self) -> NodeStatus:
         return self.node.status()
 
+    def tree_counters(self) -> None:
+        return None
+
     def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
         counts.node = yield from self.node.count_in_steps(at_once)
         yield from self.subscriptions.readers.count_in_steps(counts, at_once)
