@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from dynatops.kit.bounded import BoundedTable
-from dynatops.kit.bundles import Bundle, is_whole
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterError
 from dynatops.v1.overlay_pb2 import (
     CopiesHeld,
@@ -763,11 +763,10 @@ class Forwarder:
     # ---- events ---------------------------------------------------------------------------------
 
     def _on_forwarded(self, neighbour: TreeNeighbour, message: Runs, now_s: float) -> None:
-        for wire in message.bundles:
-            if not is_whole(wire) or not wire.terms or len(set(wire.terms)) > 1:
-                self.counters.link_frames_strange += 1
-                return
-        for portion in portions_of(message):
+        portions = portions_of(message)
+        strange = len(message.runs) + len(message.bundles) - len(portions)
+        self.counters.link_frames_strange += strange
+        for portion in portions:
             self._take_portion(neighbour, portion)
 
     def _take_portion(self, neighbour: TreeNeighbour, portion: Portion) -> None:
