@@ -146,7 +146,9 @@ class Forwarder:
             "topics_unremembered",
             on_drop=lambda topic, _: context.tables.change(HERE, retract=[Filter.parse(topic)]),
         )
-        self._wanted: dict[Filter, None] = {}
+        # What is wanted here, and which time: a filter may be given up and wanted again.
+        self._wanted: dict[Filter, int] = {}
+        self._wants = 0
         self._resuming: dict[str, int] = {}
         # Credits of neighbours' fetches: parts that may be sent.
         self._credits: dict[tuple[str, int], list[int]] = {}
@@ -210,7 +212,8 @@ class Forwarder:
 
     def want(self, wanted: Filter, now_s: float) -> list[ForwardingEffect]:
         """Somebody here subscribes; `FilterInPlace` says when events are sure to come."""
-        self._wanted[wanted] = None
+        self._wants += 1
+        self._wanted.setdefault(wanted, self._wants)
         self._context.tables.change(HERE, add=[wanted])
         self._tell_tables()
         self._await_in_place(wanted)
@@ -512,11 +515,11 @@ class Forwarder:
         neighbour.confirmed_version = max(neighbour.confirmed_version, message.version)
 
     def _await_in_place(self, wanted: Filter) -> None:
-        done = partial(self._filter_in_place, wanted)
+        done = partial(self._filter_in_place, wanted, self._wanted[wanted])
         self._confirmations.wait(HERE, self._context.neighbours.values(), done)
 
-    def _filter_in_place(self, wanted: Filter) -> None:
-        if wanted in self._wanted:
+    def _filter_in_place(self, wanted: Filter, which: int) -> None:
+        if self._wanted.get(wanted) == which:
             self._effects.append(FilterInPlace(wanted, self._streams.positions()))
 
     def _is_advertised(self, topic: str) -> bool:

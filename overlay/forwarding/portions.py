@@ -156,5 +156,5 @@ def put_portion(runs: Runs, portion: Portion) -> None:
 def portions_of(message: Runs) -> list[Portion]:
     """One message has runs, or bundles, in order; never both. What cannot be is left out."""
     stamped = (wire for wire in message.bundles if wire.terms and is_whole(wire))
-    portions = [*message.runs, *map(Bundle.from_wire, stamped)]
+    portions: list[Portion] = [*message.runs, *map(Bundle.from_wire, stamped)]
     return [portion for portion in portions if is_sound_portion(portion)]
