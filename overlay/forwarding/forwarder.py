@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from dynatops.kit.bounded import BoundedTable
-from dynatops.kit.bundles import Bundle, is_whole
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterError
 from dynatops.v1.overlay_pb2 import (
     CopiesHeld,
@@ -147,8 +147,7 @@ class Forwarder:
             "topics_unremembered",
             on_drop=lambda topic, _: context.tables.change(HERE, retract=[Filter.parse(topic)]),
         )
-        # Filters of subscribers here, and which time they were asked for: one that was given up
-        # meanwhile is not in place because it was before.
+        # What is wanted here, and which time: a filter may be given up and wanted again.
         self._wanted: dict[Filter, int] = {}
         self._wants = 0
         self._resuming: dict[str, int] = {}
@@ -215,7 +214,7 @@ class Forwarder:
     def want(self, wanted: Filter, now_s: float) -> list[ForwardingEffect]:
         """Somebody here subscribes; `FilterInPlace` says when events are sure to come."""
         self._wants += 1
-        self._wanted[wanted] = self._wants
+        self._wanted.setdefault(wanted, self._wants)
         self._context.tables.change(HERE, add=[wanted])
         self._tell_tables()
         self._await_in_place(wanted)
@@ -523,11 +522,11 @@ class Forwarder:
         neighbour.confirmed_version = max(neighbour.confirmed_version, message.version)
 
     def _await_in_place(self, wanted: Filter) -> None:
-        done = partial(self._filter_in_place, wanted, self._wants)
+        done = partial(self._filter_in_place, wanted, self._wanted[wanted])
         self._confirmations.wait(HERE, self._context.neighbours.values(), done)
 
-    def _filter_in_place(self, wanted: Filter, number: int) -> None:
-        if self._wanted.get(wanted) == number:
+    def _filter_in_place(self, wanted: Filter, which: int) -> None:
+        if self._wanted.get(wanted) == which:
             self._effects.append(FilterInPlace(wanted, self._streams.positions()))
 
     def _is_advertised(self, topic: str) -> bool:
@@ -774,11 +773,10 @@ class Forwarder:
     # ---- events ---------------------------------------------------------------------------------
 
     def _on_forwarded(self, neighbour: TreeNeighbour, message: Runs, now_s: float) -> None:
-        for wire in message.bundles:
-            if not is_whole(wire) or not wire.terms or len(set(wire.terms)) > 1:
-                self.counters.link_frames_strange += 1
-                return
-        for portion in portions_of(message):
+        portions = portions_of(message)
+        strange = len(message.runs) + len(message.bundles) - len(portions)
+        self.counters.link_frames_strange += strange
+        for portion in portions:
             self._take_portion(neighbour, portion)
 
     def _take_portion(self, neighbour: TreeNeighbour, portion: Portion) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
-from dynatops.kit.bundles import EVENT_BYTES, Bundle
+from dynatops.kit.bundles import EVENT_BYTES, Bundle, is_whole
 from dynatops.kit.filters import Filter, Value, attributes_of
 from dynatops.kit.repeats import part_of_run
 from dynatops.v1.overlay_pb2 import Event, Events, Run, Runs
+from overlay.base.identifiers import NUMBER_MAX
 
 Portion = Run | Bundle
 
@@ -131,6 +132,20 @@ def plain_event_meets(conditions: tuple[Filter, ...]) -> bool:
     return any(f.predicate is None or f.predicate.holds(_NO_ATTRIBUTES) for f in conditions)
 
 
+def is_sound_portion(portion: Portion) -> bool:
+    """Whether an honest broker may have sent it: of one stream, with numbers that grow."""
+    if last_of(portion) > NUMBER_MAX or first_of(portion) < 1 or not stream_of(portion):
+        return False
+    if isinstance(portion, Bundle):
+        seqs = portion.seqs
+        return all(map(int.__lt__, seqs, seqs[1:])) and len(set(portion.terms)) == 1
+    if not portion.partial:
+        return portion.count > 0
+    selected = portion.selected
+    grows = all(map(int.__lt__, selected, selected[1:]))
+    return bool(selected) and grows and selected[-1] < portion.count
+
+
 def put_portion(runs: Runs, portion: Portion) -> None:
     if isinstance(portion, Bundle):
         portion.fill(runs.bundles.add())
@@ -139,5 +154,7 @@ def put_portion(runs: Runs, portion: Portion) -> None:
 
 
 def portions_of(message: Runs) -> list[Portion]:
-    """One message has runs, or bundles, in order; never both."""
-    return [*message.runs, *map(Bundle.from_wire, message.bundles)]
+    """One message has runs, or bundles, in order; never both. What cannot be is left out."""
+    stamped = (wire for wire in message.bundles if wire.terms and is_whole(wire))
+    portions: list[Portion] = [*message.runs, *map(Bundle.from_wire, stamped)]
+    return [portion for portion in portions if is_sound_portion(portion)]

@@ -170,3 +170,33 @@ def changed_topologies(seed: int, **options: object) -> TreeNet:
 @pytest.mark.parametrize("seed", range(10))
 def test_topologies_change(seed: int) -> None:
     changed_topologies(seed, covering=seed % 2 == 0).check(losses_told=False)
+
+
+def crashes_behind_cuts(seed: int, **options: object) -> TreeNet:
+    """An origin dies while only its keeper, and who is beyond it, has what it published."""
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    traffic(net, rng, 2.0)
+    for _ in range(3):
+        net.run(6.0)
+        origin = rng.choice(sorted(net.nodes))
+        kept = frozenset((origin, net.nodes[origin].keeper or ""))
+        links = [frozenset((link.one, link.other)) for link in net.topology.links]
+        for link in links:
+            if link != kept and rng.random() < 0.6:
+                net.cut.add(link)
+        traffic(net, rng, rng.choice([1.0, 3.0]))
+        net.crash(origin)
+        net.run(rng.choice([0.2, 1.0]))
+        net.start(origin)
+        net.run(1.0)
+        net.cut.clear()
+        traffic(net, rng, 2.0)
+        net.run(8.0)
+    calm(net, 25.0)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_origins_crash_behind_cut_links(seed: int) -> None:
+    crashes_behind_cuts(seed, covering=seed % 2 == 0).check(losses_told=False)

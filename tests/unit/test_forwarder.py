@@ -11,7 +11,7 @@ from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication
 from overlay.base.effects import Send
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.forwarding_effects import TopologyConflict
+from overlay.forwarding.forwarding_effects import FilterInPlace, TopologyConflict
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.neighbours import ServingState
 from overlay.forwarding.topology import Topology
@@ -299,6 +299,25 @@ def test_an_advertisement_that_comes_late(mode: str) -> None:
     net.run(10.0)
     assert len(got.got) == 2
     net.check(losses_told=False)
+
+
+def test_a_filter_that_is_wanted_again_waits_again() -> None:
+    """It was said to be in place because it had been asked for before, and given up since."""
+    net = net_of(chain(3))
+    cut(net, "b1", "b2")
+    first = net.subscribe("b2", "x")
+    net.run(0.2)
+    net.unsubscribe(first)
+    net.run(0.2)
+    again = net.subscribe("b2", "x")
+    effects = net.nodes["b2"].want(Filter.parse("y"), net.now_s)
+    assert FilterInPlace not in {type(each) for each in effects}
+    waiting = net.nodes["b2"]._confirmations._waiting[""]
+    waiting[0].done()
+    assert net.nodes["b2"]._effects == []
+    waiting[1].done()
+    assert [type(each) for each in net.nodes["b2"]._effects] == [FilterInPlace]
+    assert again.confirmed_s is None
 
 
 # ---- what is wrong -------------------------------------------------------------------------------
