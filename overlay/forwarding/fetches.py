@@ -29,7 +29,7 @@ from overlay.forwarding.portions import (
     size_of,
 )
 from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.tables import HERE
+from overlay.forwarding.plain_tables import HERE
 from overlay.forwarding.tree_context import TreeContext
 
 # Entries looked at for one part, however little of them is wanted.

@@ -93,7 +93,7 @@ from overlay.forwarding.portions import (
     stream_of,
 )
 from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.tables import HERE, SubscriptionTables, TableNews
+from overlay.forwarding.plain_tables import HERE, PlainTables, TableNews
 from overlay.forwarding.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
 
@@ -273,7 +273,7 @@ class Forwarder:
         return self._context.topology
 
     @property
-    def tables(self) -> SubscriptionTables:
+    def tables(self) -> PlainTables:
         return self._context.tables
 
     @property
@@ -1171,8 +1171,8 @@ class Forwarder:
         return effects
 
 
-def _tables_of(broker_id: str, topology: Topology) -> SubscriptionTables:
-    return SubscriptionTables(
+def _tables_of(broker_id: str, topology: Topology) -> PlainTables:
+    return PlainTables(
         topology.neighbours(broker_id),
         mode=topology.mode,
         parent=topology.parent(broker_id),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import Run
 from overlay.forwarding.portions import Portion, RunSelection, plain_event_meets
-from overlay.forwarding.tables import HERE, SubscriptionTables, TopicMatch
+from overlay.forwarding.plain_tables import HERE, PlainTables, TopicMatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Match:
     is_readable: bool = True
 
 
-def match_portion(tables: SubscriptionTables, portion: Portion, source: str) -> Match:
+def match_portion(tables: PlainTables, portion: Portion, source: str) -> Match:
     """For all but the source: the neighbour that it came from, or `HERE` for own events, which
     subscribers here get, too."""
     if isinstance(portion, Bundle):
@@ -51,7 +51,7 @@ def _match_conditions(found: TopicMatch, run: Run, source: str) -> Match:
     )
 
 
-def _match_bundle(tables: SubscriptionTables, bundle: Bundle, source: str) -> Match:
+def _match_bundle(tables: PlainTables, bundle: Bundle, source: str) -> Match:
     places: dict[str, list[int]] = {}
     for place, topic in enumerate(bundle.topics):
         found = tables.match(topic)

@@ -13,7 +13,7 @@ from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.known_streams import KnownStream, KnownStreams
 from overlay.forwarding.neighbours import TreeNeighbour
 from overlay.forwarding.stream_log import LogEntry, OwnedStreams, StreamLog
-from overlay.forwarding.tables import SubscriptionTables
+from overlay.forwarding.plain_tables import PlainTables
 from overlay.forwarding.topology import Topology
 
 
@@ -24,7 +24,7 @@ class TreeContext:
     counters: ForwardingCounters
     topology: Topology
     started_s: float
-    tables: SubscriptionTables
+    tables: PlainTables
     streams: KnownStreams = field(init=False)
     # All that came by; and the streams that this broker holds.
     log: StreamLog = field(init=False)

@@ -292,16 +292,16 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.forwarder.Forwarder._wanted
         overlay.forwarding.neighbours.TreeNeighbour.incoming
         overlay.forwarding.neighbours.TreeNeighbour.incoming_ads
-        overlay.forwarding.tables.SubscriptionTables._ads_told
-        overlay.forwarding.tables.SubscriptionTables._advertised
-        overlay.forwarding.tables.SubscriptionTables._told
-        overlay.forwarding.tables.SubscriptionTables._wanted
+        overlay.forwarding.plain_tables.PlainTables._ads_told
+        overlay.forwarding.plain_tables.PlainTables._advertised
+        overlay.forwarding.plain_tables.PlainTables._told
+        overlay.forwarding.plain_tables.PlainTables._wanted
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
         broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._held
         overlay.forwarding.link.Link._unconfirmed
         overlay.forwarding.stream_log.StreamLog._entries
-        overlay.forwarding.tables.SubscriptionTables._matches
+        overlay.forwarding.plain_tables.PlainTables._matches
         dynatops.kit.bounded.BoundedQueue._items
         broker_agent.core.reports.logbook.LogbookPage.publications
         broker_agent.core.reports.logbook.LogbookPage.requests

@@ -35,7 +35,7 @@ class TableNews:
     retract: frozenset[Filter] = frozenset()
 
 
-class SubscriptionTables:
+class PlainTables:
     def __init__(
         self,
         neighbours: Iterable[str],
