@@ -18,7 +18,9 @@ from dynatops.kit.filters import (
     Value,
     check_pattern,
     covers,
+    intersects,
     pattern_covers,
+    pattern_intersects,
     pattern_matches,
 )
 from dynatops.kit.filters.conditions import (
@@ -80,6 +82,13 @@ def test_covering_is_inclusion_of_topics() -> None:
     for a in PATTERNS:
         for b in PATTERNS:
             assert pattern_covers(a, b) == (matched[a] >= matched[b]), (a, b)
+
+
+def test_intersecting_is_a_topic_in_common() -> None:
+    matched = {p: frozenset(t for t in TOPICS if pattern_matches(p, t)) for p in PATTERNS}
+    for a in PATTERNS:
+        for b in PATTERNS:
+            assert pattern_intersects(a, b) == bool(matched[a] & matched[b]), (a, b)
 
 
 @given(st.text(max_size=8) | st.text("a/+#$\0", max_size=8))
@@ -195,6 +204,18 @@ def test_so_do_mixtures(a: Condition, b: Condition) -> None:
     _check_covering(a, b)
     _check_covering(any_of([a, b]), b)
     _check_covering(a, all_of([a, b]))
+
+
+@settings(max_examples=300)
+@given(mixtures | conjunctions, mixtures | conjunctions)
+def test_filters_intersect_exactly_where_an_event_matches_both(a: Condition, b: Condition) -> None:
+    filter_a, filter_b = filter_of(a), filter_of(b)
+    common = any(filter_a.matches("t", e) and filter_b.matches("t", e) for e in EVENTS)
+    assert intersects(filter_a, filter_b) == intersects(filter_b, filter_a) == common
+    possible = any(filter_a.matches("t", event) for event in EVENTS)
+    assert intersects(filter_a, Filter.parse("#")) == possible
+    assert intersects(Filter.parse("t"), filter_a) == possible
+    assert not intersects(filter_a, Filter.parse("another"))
 
 
 @given(mixtures)
