@@ -6,6 +6,7 @@ from dynatops.kit.filters.attributes import AttributesError, attributes_of, attr
 from dynatops.kit.filters.conditions import Attributes, Value
 from dynatops.kit.filters.covering import covers, intersects, settled_covers
 from dynatops.kit.filters.filter import Filter
+from dynatops.kit.filters.filter_index import FilterIndex
 from dynatops.kit.filters.pattern import (
     FilterError,
     check_pattern,
@@ -22,6 +23,7 @@ __all__ = [
     "AttributesError",
     "Filter",
     "FilterError",
+    "FilterIndex",
     "FilterTrie",
     "Predicate",
     "Value",
