@@ -14,6 +14,7 @@ from dynatops.kit.filters import (
     Filter,
     FilterError,
     FilterTrie,
+    PatternTree,
     Predicate,
     Value,
     check_pattern,
@@ -142,6 +143,40 @@ def test_the_trie_finds_what_matches(
         trie.remove(pattern, value)
     assert not trie._root
     assert not trie._exact
+
+
+# ---- the tree of patterns ------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(PATTERNS)), max_size=120))
+def test_the_tree_finds_what_is_covered_and_what_intersects(
+    changes: list[tuple[bool, str]],
+) -> None:
+    tree: PatternTree[str] = PatternTree()
+    held: set[str] = set()
+    for is_added, pattern in changes:
+        # Nobody may subscribe to those.
+        if pattern.startswith("$"):
+            continue
+        if is_added:
+            tree.put(pattern, pattern)
+            held.add(pattern)
+        elif pattern in held:
+            tree.remove(pattern)
+            held.remove(pattern)
+        else:
+            with pytest.raises(KeyError):
+                tree.remove(pattern)
+    for pattern in PATTERNS:
+        if not pattern.startswith("$"):
+            assert (tree.get(pattern) == pattern) == (pattern in held)
+            covered = [other for other in held if pattern_covers(pattern, other)]
+            assert sorted(tree.covered(pattern)) == sorted(covered)
+            common = [other for other in held if pattern_intersects(pattern, other)]
+            assert sorted(tree.intersecting(pattern)) == sorted(common)
+    for pattern in held:
+        tree.remove(pattern)
+    assert not tree._root.below
 
 
 # ---- predicates ----------------------------------------------------------------------------------

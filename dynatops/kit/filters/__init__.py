@@ -15,6 +15,7 @@ from dynatops.kit.filters.pattern import (
     pattern_intersects,
     pattern_matches,
 )
+from dynatops.kit.filters.pattern_tree import PatternTree
 from dynatops.kit.filters.predicate import Predicate
 from dynatops.kit.filters.trie import FilterTrie
 
@@ -25,6 +26,7 @@ __all__ = [
     "FilterError",
     "FilterIndex",
     "FilterTrie",
+    "PatternTree",
     "Predicate",
     "Value",
     "attributes_of",
