@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import permutations, product
 from random import Random
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from dynatops.kit.filters import Filter, Value, covers
 from overlay.forwarding.held_filters import HERE, BrokerId
 from overlay.forwarding.tables import SubscriptionTables, TableRules, TreeMode, Verdict
-from tests.support.table_net import TableNet, check_tables, displaces, minimal
+from tests.support.table_net import TableNet, check_tables, minimal
 
 RULES = [
     TableRules(mode, advertisements=advertisements, covering=covering)
@@ -95,18 +95,13 @@ class _Life:
             self.net.want(name, self.rng.choice(self.pool))
 
     def below(self, name: BrokerId) -> set[BrokerId]:
-        found = {name}
-        for parent, child in sorted(self.net.edges, key=lambda edge: edge[1]):
-            if parent in found:
-                found.add(child)
-        return found if len(found) == len(self._closed(found)) else self._closed(found)
-
-    def _closed(self, found: set[BrokerId]) -> set[BrokerId]:
-        while True:
-            more = found | {child for parent, child in self.net.edges if parent in found}
-            if more == found:
-                return found
-            found = more
+        """With the broker itself."""
+        found: set[BrokerId] = set()
+        more = {name}
+        while more:
+            found |= more
+            more = {child for parent, child in self.net.edges if parent in more}
+        return found
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -270,6 +265,23 @@ def test_filters_of_one_holder_are_bounded() -> None:
     assert tables.want(HERE, Filter.parse("t3"), 4)
 
 
-def test_displacing_is_no_circle() -> None:
-    for a, b in product(POOL, repeat=2):
-        assert not (displaces(a, b) and displaces(b, a))
+@pytest.mark.parametrize("settled", list(product((True, None), repeat=6)))
+def test_of_filters_that_are_equal_one_is_told_whatever_is_settled(
+    settled: tuple[bool | None, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    equal = [Filter.parse("t", where) for where in ("x < 1", "x < 1 or x < 0", "x < 1 or x < 0.5")]
+    answers = dict(zip(permutations(equal, 2), settled, strict=True))
+    monkeypatch.setattr(
+        "overlay.forwarding.held_filters.settled_covers", lambda a, b: answers[a, b]
+    )
+    for order in permutations(equal):
+        tables = SubscriptionTables(TableRules())
+        tables.add_neighbour(broker(0))
+        for wanted in order:
+            tables.want(HERE, wanted, 0)
+        told = tables.told(broker(0))
+        assert told
+        # The first is displaced by none, as all are equal and none can be known not to be.
+        assert equal[0] in told
+        tables.give_up(HERE, equal[0])
+        assert equal[1] in tables.told(broker(0))
