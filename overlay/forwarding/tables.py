@@ -52,7 +52,7 @@ class TableChange:
     withdraw: tuple[Filter, ...] = ()
 
 
-class Verdict(Enum):
+class PassageVerdict(Enum):
     """Whether a filter is passed on to a neighbour, and if not, why."""
 
     TOLD = "it is told"
@@ -64,7 +64,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    verdict: Verdict
+    verdict: PassageVerdict
     # The one that covers it.
     by: Filter | None = None
 
@@ -85,7 +85,7 @@ class TablesStatus:
     told: dict[BrokerId, int] = field(default_factory=dict)
 
 
-_PASSAGES = {verdict: Passage(verdict) for verdict in Verdict}
+_PASSAGES = {verdict: Passage(verdict) for verdict in PassageVerdict}
 
 
 class SubscriptionTables:
@@ -97,8 +97,8 @@ class SubscriptionTables:
         self._wants = HeldFilters(covering=rules.covering)
         self._advertised = HeldFilters(covering=rules.covering)
         self._neighbours: dict[BrokerId, _Neighbour] = {}
-        self._own_filters = _Counted()
-        self._own_advertisements = _Counted()
+        self._own_filters = _CountedFilters()
+        self._own_advertisements = _CountedFilters()
         self.counters = TableCounters()
 
     # ---- neighbours ------------------------------------------------------------------------------
@@ -240,26 +240,26 @@ class SubscriptionTables:
         """Whether the neighbour is told of this filter, and if not, why."""
         held = self._wants.get(wanted)
         if held is None:
-            return _PASSAGES[Verdict.UNWANTED]
+            return _PASSAGES[PassageVerdict.UNWANTED]
         return self._passage(held, neighbour)
 
     def _passage(self, held: HeldFilter, neighbour: BrokerId) -> Passage:
         is_down = self._rules.mode is TreeMode.HIERARCHICAL and neighbour != self._parent
         if is_down and not self._rules.advertisements:
-            return _PASSAGES[Verdict.DOWNWARDS]
+            return _PASSAGES[PassageVerdict.DOWNWARDS]
         if not held.counts_towards(neighbour):
-            return _PASSAGES[Verdict.UNWANTED]
+            return _PASSAGES[PassageVerdict.UNWANTED]
         coverer = held.coverer_towards(neighbour)
         if coverer is not None:
-            return Passage(Verdict.COVERED, coverer.filter)
+            return Passage(PassageVerdict.COVERED, coverer.filter)
         is_for_publishers = self._rules.advertisements and (
             is_down or self._rules.mode is TreeMode.PEER
         )
         if is_for_publishers:
             advertised = self._neighbours[neighbour].advertised
             if not advertised.intersects(held.filter):
-                return _PASSAGES[Verdict.UNADVERTISED]
-        return _PASSAGES[Verdict.TOLD]
+                return _PASSAGES[PassageVerdict.UNADVERTISED]
+        return _PASSAGES[PassageVerdict.TOLD]
 
     def _is_advertised_to(self, held: HeldFilter, neighbour: BrokerId) -> bool:
         if not self._rules.advertisements:
@@ -278,7 +278,7 @@ class SubscriptionTables:
                 self._tell_advertisement(held, neighbour)
 
     def _tell(self, held: HeldFilter, neighbour: BrokerId) -> None:
-        is_told = self._passage(held, neighbour).verdict is Verdict.TOLD
+        is_told = self._passage(held, neighbour).verdict is PassageVerdict.TOLD
         self._neighbours[neighbour].filters.put(held.filter, is_told=is_told)
 
     def _tell_advertisement(self, held: HeldFilter, neighbour: BrokerId) -> None:
@@ -433,7 +433,7 @@ class _Advertised:
         )
 
 
-class _Counted:
+class _CountedFilters:
     """What clients of this broker hold, by how many of them do."""
 
     __slots__ = ("_counts",)

@@ -9,7 +9,7 @@ import pytest
 
 from dynatops.kit.filters import Filter, Value, covers
 from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import SubscriptionTables, TableRules, TreeMode, Verdict
+from overlay.forwarding.tables import PassageVerdict, SubscriptionTables, TableRules, TreeMode
 from tests.support.table_net import TableNet, check_tables, minimal
 
 RULES = [
@@ -241,14 +241,14 @@ def test_why_a_filter_is_told_or_not() -> None:
     wide, narrow = Filter.parse("t/#"), Filter.parse("t/x", "x < 1")
     tables.want(a, wide, 1)
     tables.want(b, narrow, 2)
-    assert tables.passage(wide, b).verdict is Verdict.TOLD
-    assert tables.passage(wide, a).verdict is Verdict.UNWANTED
+    assert tables.passage(wide, b).verdict is PassageVerdict.TOLD
+    assert tables.passage(wide, a).verdict is PassageVerdict.UNWANTED
     # What only the neighbour itself wants does not cover what it is to be told.
-    assert tables.passage(narrow, a).verdict is Verdict.TOLD
+    assert tables.passage(narrow, a).verdict is PassageVerdict.TOLD
     tables.want(HERE, narrow, 3)
-    assert tables.passage(narrow, b).verdict is Verdict.COVERED
+    assert tables.passage(narrow, b).verdict is PassageVerdict.COVERED
     assert tables.passage(narrow, b).by == wide
-    assert tables.passage(Filter.parse("other"), b).verdict is Verdict.UNWANTED
+    assert tables.passage(Filter.parse("other"), b).verdict is PassageVerdict.UNWANTED
     assert tables.status().covered == 1
     assert tables.status().filters == 2
 

@@ -36,6 +36,8 @@ class TableNet:
         self.rules = rules
         self.edges = list(edges)
         self.tables: dict[BrokerId, SubscriptionTables] = {}
+        # Called after a client has done something, and after each message.
+        self.on_change: Callable[[BrokerId], None] = lambda name: None
         self.on_message: Callable[[TableMessage], None] = lambda message: None
         # What clients hold, with a number for each.
         self.wanted: dict[BrokerId, dict[Filter, int]] = {}
@@ -60,21 +62,25 @@ class TableNet:
         self.wanted[name][wanted] = self.wanted[name].get(wanted, 0) + 1
         self._clock += 1
         self.tables[name].want(HERE, wanted, self._clock)
+        self.on_change(name)
         self.run()
 
     def give_up(self, name: BrokerId, wanted: Filter) -> None:
         _count_down(self.wanted[name], wanted)
         self.tables[name].give_up(HERE, wanted)
+        self.on_change(name)
         self.run()
 
     def advertise(self, name: BrokerId, advertised: Filter) -> None:
         self.advertised[name][advertised] = self.advertised[name].get(advertised, 0) + 1
         self.tables[name].advertise(HERE, advertised)
+        self.on_change(name)
         self.run()
 
     def withdraw(self, name: BrokerId, advertised: Filter) -> None:
         _count_down(self.advertised[name], advertised)
         self.tables[name].withdraw(HERE, advertised)
+        self.on_change(name)
         self.run()
 
     def crash(self, name: BrokerId) -> None:

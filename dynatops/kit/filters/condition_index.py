@@ -9,10 +9,13 @@ Each condition lies where one of its necessary tests leads to: under a value tha
 have, under a stretch of values, a lower or an upper bound, or under an attribute that must be
 there, whichever has the fewest beside it. A branch with too many is divided by another attribute.
 An event is followed wherever its own attributes lead; the conditions that it meets there are asked.
-Those without a necessary test are at the root: they are asked always.
+Alternatives about different attributes are conditions of their own. Those without a necessary test
+are at the root: they are asked always.
 
-Stretches lie in cells as large as themselves, of which a stretch meets two at most, and an event
-one for each size that there is. So nothing depends on the order in which conditions come and go.
+Stretches of numbers lie in cells as large as themselves, of which a stretch meets two at most, and
+an event one for each size that there is. Those of texts lie under what all their texts begin with,
+and an event is looked up with as many of its first characters as there are such beginnings of
+different length. So nothing depends on the order in which conditions come and go.
 
 What it does not do: conditions that only have bounds to one side, of several attributes, are asked
 wherever one of the bounds is kept. This is as in the counting algorithm of Siena, and worse than a
@@ -23,13 +26,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from dynatops.kit.filters.conditions import Attributes, Condition
+from dynatops.kit.filters.conditions import AnyOf, Attributes, Condition
 from dynatops.kit.filters.filter import Filter
 from dynatops.kit.filters.necessary import necessary_values
+from dynatops.kit.filters.predicate import Predicate
 from dynatops.kit.filters.value_sets import (
     NUMBER_KIND,
     NUMBERS,
@@ -40,10 +44,11 @@ from dynatops.kit.filters.value_sets import (
     ValueSet,
     place_of,
     stretches,
+    text_before,
 )
 
 # A branch with more is divided.
-UNDIVIDED_MAX = 12
+UNDIVIDED_MAX = 4
 # A condition with more alternatives for one attribute is found by their range.
 VALUES_MAX = 8
 # Sizes of cells, as exponents of 2: what is beyond is found as being there at all.
@@ -57,9 +62,10 @@ class _Kind(IntEnum):
 
     VALUE = 0
     STRETCH = 1
-    LOWER = 2
-    UPPER = 3
-    PRESENCE = 4
+    BEGINNING = 2
+    LOWER = 3
+    UPPER = 4
+    PRESENCE = 5
 
 
 class _Access(NamedTuple):
@@ -67,10 +73,10 @@ class _Access(NamedTuple):
 
     name: str
     kind: _Kind
-    # Values, cells or a threshold.
+    # Values, cells, a beginning or a threshold.
     keys: tuple[Place, ...]
-    # Of the cells.
-    size: float = 0.0
+    # Of the cells, or of the beginning in characters.
+    size: float = 0
 
 
 class AttributePlace(NamedTuple):
@@ -78,7 +84,7 @@ class AttributePlace(NamedTuple):
 
     name: str
     place: Place
-    # Where it lies among the cells of its type.
+    # Where it lies among cells, if it is a number.
     number: float
 
 
@@ -91,20 +97,21 @@ def attribute_places(attributes: Attributes) -> list[AttributePlace]:
 
 
 class HeldCondition(Generic[H]):
-    """The condition of a filter, and who holds it; without one it is true of all events."""
+    """The condition of a filter, or one of its alternatives, and who holds the filter."""
 
     __slots__ = ("_accesses", "branches", "filter", "holders", "holds")
 
-    def __init__(self, wanted: Filter) -> None:
+    def __init__(self, wanted: Filter, holders: dict[H, None], condition: Condition) -> None:
         self.filter = wanted
-        self.holders: dict[H, None] = {}
+        self.holders = holders
         # Where it lies.
         self.branches: list[_Branch[H]] = []
-        self.holds: Callable[[Attributes], bool] = _holds_always
-        self._accesses: list[_Access] = []
-        if wanted.predicate is not None:
-            self.holds = wanted.predicate.holds
-            self._accesses = _accesses(wanted.predicate.condition)
+        self.holds = Predicate(condition).holds
+        self._accesses = _accesses(condition)
+
+    @property
+    def is_found_by_attributes(self) -> bool:
+        return bool(self._accesses)
 
     def best_access(self, branch: _Branch[H]) -> _Access | None:
         """The one of a name not yet divided by that leads to where the fewest are."""
@@ -168,7 +175,7 @@ class ConditionIndex(Generic[H]):
     def holding(
         self, attributes: Attributes, places: list[AttributePlace]
     ) -> Iterator[HeldCondition[H]]:
-        """All that are true of the event, one by one."""
+        """All that are true of the event, one by one; alternatives of one filter each by itself."""
         branches = [self._root]
         while branches:
             branch = branches.pop()
@@ -258,30 +265,39 @@ class _Twig(NamedTuple, Generic[H]):
 class _Column(Generic[H]):
     """One attribute of one branch."""
 
-    __slots__ = ("_bounds", "_cells", "_present", "_values", "owner")
+    __slots__ = ("_beginnings", "_bounds", "_cells", "_present", "_values", "owner")
 
     def __init__(self, owner: _Branch[H]) -> None:
         self.owner = owner
         self._values: dict[Place, _Branch[H]] = {}
         # By their size.
         self._cells: dict[float, dict[Place, _Branch[H]]] = {}
+        # By their length.
+        self._beginnings: dict[int, dict[Place, _Branch[H]]] = {}
         self._bounds: dict[tuple[_Kind, int | float | str], _Thresholds[H]] = {}
         self._present: dict[Place, _Branch[H]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._values or self._cells or self._bounds or self._present)
+        return bool(
+            self._values or self._cells or self._beginnings or self._bounds or self._present
+        )
 
     def lead(self, at: AttributePlace, branches: list[_Branch[H]]) -> None:
         """Add the branches that an event with this attribute comes to."""
         place = at.place
         if place in self._values:
             branches.append(self._values[place])
-        if self._cells:
-            kind, number = place[0], at.number
+        if self._cells and place[0] == NUMBER_KIND:
             for size, cells in self._cells.items():
-                cell = (kind, number // size)
+                cell = (at.number // size,)
                 if cell in cells:
                     branches.append(cells[cell])
+        if self._beginnings and place[0] == TEXT_KIND:
+            text = str(place[1])
+            for length, beginnings in self._beginnings.items():
+                beginning = (text[:length],)
+                if beginning in beginnings:
+                    branches.append(beginnings[beginning])
         if self._bounds:
             for side in (_Kind.LOWER, _Kind.UPPER):
                 thresholds = self._bounds.get((side, place[0]))
@@ -294,10 +310,14 @@ class _Column(Generic[H]):
         if access.kind in (_Kind.LOWER, _Kind.UPPER):
             thresholds = self._bounds.get((access.kind, access.keys[0][0]))
             return 0 if thresholds is None else len(thresholds.keys)
-        if access.kind is _Kind.STRETCH:
-            places = self._cells.get(access.size, {})
-        else:
-            places = self.places(access)
+        places: dict[Place, _Branch[H]]
+        match access.kind:
+            case _Kind.STRETCH:
+                places = self._cells.get(access.size, {})
+            case _Kind.BEGINNING:
+                places = self._beginnings.get(int(access.size), {})
+            case _:
+                places = self.places(access)
         return sum(places[key].size for key in access.keys if key in places)
 
     def branch(self, access: _Access, key: Place) -> _Branch[H]:
@@ -317,6 +337,8 @@ class _Column(Generic[H]):
         del places[key]
         if access.kind is _Kind.STRETCH and not places:
             del self._cells[access.size]
+        if access.kind is _Kind.BEGINNING and not places:
+            del self._beginnings[int(access.size)]
         if access.kind in (_Kind.LOWER, _Kind.UPPER):
             keys = self._bounds[access.kind, key[0]].keys
             del keys[bisect_left(keys, key)]
@@ -329,6 +351,8 @@ class _Column(Generic[H]):
                 return self._values
             case _Kind.STRETCH:
                 return self._cells.setdefault(access.size, {})
+            case _Kind.BEGINNING:
+                return self._beginnings.setdefault(int(access.size), {})
             case _Kind.PRESENCE:
                 return self._present
         bound = (access.kind, access.keys[0][0])
@@ -354,8 +378,15 @@ class _Thresholds(Generic[H]):
         return [branches[key] for key in keys]
 
 
-def _holds_always(_attributes: Attributes) -> bool:
-    return True
+def held_conditions(wanted: Filter, holders: dict[H, None]) -> list[HeldCondition[H]]:
+    """What an index is to hold for the filter: none without a condition, most often one."""
+    if wanted.predicate is None:
+        return []
+    condition = wanted.predicate.condition
+    whole = HeldCondition(wanted, holders, condition)
+    if isinstance(condition, AnyOf) and not whole.is_found_by_attributes:
+        return [HeldCondition(wanted, holders, part) for part in condition.parts]
+    return [whole]
 
 
 # ---- from sets of values to places ---------------------------------------------------------------
@@ -393,7 +424,19 @@ def _access(name: str, values: ValueSet) -> _Access | None:
         return _Access(name, _Kind.LOWER, (enter,))
     if leave is None or leave[0] != kind:
         return _Access(name, _Kind.PRESENCE, (NUMBERS,))
+    if kind == TEXT_KIND:
+        return _beginning(name, str(enter[1]), text_before(str(leave[1])))
     return _stretch(name, enter, leave)
+
+
+def _beginning(name: str, low: str, high: str) -> _Access:
+    """What all texts between the two begin with."""
+    length = 0
+    while length < min(len(low), len(high)) and low[length] == high[length]:
+        length += 1
+    if not length:
+        return _Access(name, _Kind.PRESENCE, (NUMBERS,))
+    return _Access(name, _Kind.BEGINNING, ((low[:length],),), length)
 
 
 def _is_one_value(enter: Place, leave: Place | None) -> bool:
@@ -418,20 +461,16 @@ def _stretch(name: str, enter: Place, leave: Place) -> _Access:
     exponent = max(exponent, _EXPONENT_MIN)
     size = math.ldexp(1.0, exponent)
     cells = sorted({low // size, high // size})
-    return _Access(name, _Kind.STRETCH, tuple((enter[0], cell) for cell in cells), size)
+    return _Access(name, _Kind.STRETCH, tuple((cell,) for cell in cells), size)
 
 
 def _axis(place: Place) -> float:
-    """Numbers that ascend, or stay, as places do: those of one type."""
-    match place:
-        case (3, int() | float() as number, _):
-            try:
-                return float(number)
-            except OverflowError:
-                return math.inf if number > 0 else -math.inf
-        case (4, str() as text):
-            number = 0
-            for character in text[:3].ljust(3, "\0"):
-                number = number << 21 | ord(character)
-            return float(number)
-    return 0.0
+    """A number that ascends, or stays, as the places of numbers do."""
+    if place[0] != NUMBER_KIND or len(place) == 1:
+        return 0.0
+    number = place[1]
+    assert not isinstance(number, str)
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf

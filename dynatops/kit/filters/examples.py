@@ -25,12 +25,11 @@ from dynatops.kit.filters.value_sets import (
     ValueSet,
     place_of,
     stretches,
+    text_before,
 )
 
 # No pattern may have it, so that only wildcards match.
 _ANY_LEVEL = "\0"
-_LAST_CHARACTER = chr(0x10FFFF)
-_TAIL = 4
 # Beyond all numbers that attributes and tests can have.
 _FAR = 1 << 1_100
 
@@ -114,7 +113,7 @@ def _from(enter: Place) -> tuple[Value | None, ...]:
 def _up_to(leave: Place | None) -> tuple[Value | None, ...]:
     match leave:
         case None:
-            return (_LAST_CHARACTER * _TAIL,)
+            return (text_before(chr(0x10FFFF)),)
         case (1,):
             return (None,)
         case (2,):
@@ -128,15 +127,5 @@ def _up_to(leave: Place | None) -> tuple[Value | None, ...]:
         case (4, ""):
             return (_FAR,)
         case (4, str() as text):
-            return (_text_before(text),)
+            return (text_before(text),)
     return ()
-
-
-def _text_before(text: str) -> str:
-    """Little else lies between them."""
-    last = ord(text[-1])
-    if last == 0:
-        return text[:-1]
-    # Halves of characters are no characters.
-    before = 0xD7FF if last == 0xE000 else last - 1
-    return text[:-1] + chr(before) + _LAST_CHARACTER * _TAIL

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, TypeVar
 
-from dynatops.kit.filters.condition_index import ConditionIndex, HeldCondition, attribute_places
+from dynatops.kit.filters.condition_index import ConditionIndex, attribute_places, held_conditions
 from dynatops.kit.filters.conditions import Attributes
 from dynatops.kit.filters.filter import Filter
 from dynatops.kit.filters.trie import FilterTrie
@@ -24,6 +24,19 @@ REMEMBERED_TOPICS_MAX = 10_000
 H = TypeVar("H", bound=Hashable)
 
 
+class _IndexedFilter(Generic[H]):
+    """Who holds a filter, and the conditions that it is found by."""
+
+    __slots__ = ("conditions", "filter", "holders", "is_bare")
+
+    def __init__(self, wanted: Filter) -> None:
+        self.filter = wanted
+        self.holders: dict[H, None] = {}
+        self.conditions = held_conditions(wanted, self.holders)
+        # Whether it matches events without attributes.
+        self.is_bare = wanted.predicate is None or wanted.predicate.holds({})
+
+
 class _OfPattern(Generic[H]):
     """All filters with one pattern."""
 
@@ -31,10 +44,10 @@ class _OfPattern(Generic[H]):
 
     def __init__(self) -> None:
         # The filter without a condition.
-        self.plain: HeldCondition[H] | None = None
+        self.plain: _IndexedFilter[H] | None = None
         self.conditions: ConditionIndex[H] = ConditionIndex()
         # Those with conditions that are true where there are no attributes.
-        self.bare: dict[HeldCondition[H], None] = {}
+        self.bare: dict[_IndexedFilter[H], None] = {}
 
     def __bool__(self) -> bool:
         return self.plain is not None or bool(self.conditions)
@@ -55,7 +68,7 @@ class FilterIndex(Generic[H]):
     __slots__ = ("_filters_of", "_held", "_patterns", "_remembered", "_trie")
 
     def __init__(self) -> None:
-        self._held: dict[Filter, HeldCondition[H]] = {}
+        self._held: dict[Filter, _IndexedFilter[H]] = {}
         self._patterns: dict[str, _OfPattern[H]] = {}
         self._trie: FilterTrie[_OfPattern[H]] = FilterTrie()
         # How many filters each holder has.
@@ -76,7 +89,7 @@ class FilterIndex(Generic[H]):
         """Whether the holder did not hold this filter before."""
         held = self._held.get(wanted)
         if held is None:
-            held = self._held[wanted] = HeldCondition(wanted)
+            held = self._held[wanted] = _IndexedFilter(wanted)
             self._insert(held)
         elif holder in held.holders:
             return False
@@ -121,10 +134,11 @@ class FilterIndex(Generic[H]):
         for of_pattern in self._trie.match(topic):
             if of_pattern.plain is not None:
                 yield of_pattern.plain.filter
-            for held in of_pattern.conditions.holding(attributes, places):
-                yield held.filter
+            # One with alternatives may be found several times.
+            found = of_pattern.conditions.holding(attributes, places)
+            yield from dict.fromkeys(held.filter for held in found)
 
-    def _insert(self, held: HeldCondition[H]) -> None:
+    def _insert(self, held: _IndexedFilter[H]) -> None:
         pattern = held.filter.pattern
         of_pattern = self._patterns.get(pattern)
         if of_pattern is None:
@@ -136,17 +150,19 @@ class FilterIndex(Generic[H]):
         if not of_pattern.conditions:
             # Topics are to be led to the conditions of this pattern from now on.
             self._remembered.clear()
-        of_pattern.conditions.add(held)
-        if held.holds({}):
+        for condition in held.conditions:
+            of_pattern.conditions.add(condition)
+        if held.is_bare:
             of_pattern.bare[held] = None
 
-    def _take_out(self, held: HeldCondition[H]) -> None:
+    def _take_out(self, held: _IndexedFilter[H]) -> None:
         pattern = held.filter.pattern
         of_pattern = self._patterns[pattern]
         if held.filter.predicate is None:
             of_pattern.plain = None
         else:
-            of_pattern.conditions.remove(held)
+            for condition in held.conditions:
+                of_pattern.conditions.remove(condition)
             of_pattern.bare.pop(held, None)
             if not of_pattern.conditions:
                 self._remembered.clear()
@@ -156,9 +172,9 @@ class FilterIndex(Generic[H]):
 
     # ---- what is remembered by topic -------------------------------------------------------------
 
-    def _forget_topics(self, held: HeldCondition[H]) -> None:
+    def _forget_topics(self, held: _IndexedFilter[H]) -> None:
         """Nothing is remembered of conditions that only attributes make true."""
-        if held.filter.predicate is None or held.holds({}):
+        if held.is_bare:
             self._remembered.clear()
 
     def _remember(self, topic: str) -> _OfTopic[H]:

@@ -80,6 +80,17 @@ def place_of(value: Value) -> Place:
     return (NUMBER_KIND, value, 0)
 
 
+def text_before(text: str) -> str:
+    """A text below this one, which is not empty, that few texts lie between; all of these begin as
+    it does."""
+    last = ord(text[-1])
+    if last == 0:
+        return text[:-1]
+    # Halves of characters are no characters.
+    before = 0xD7FF if last == 0xE000 else last - 1
+    return text[:-1] + chr(before) + 4 * chr(0x10FFFF)
+
+
 def values_of(test: Test) -> ValueSet:
     match test:
         case Presence():
