@@ -19,6 +19,7 @@ from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterTrie
 from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, TreeFetch, TreeFetched
 from overlay.forwarding.known_streams import place_message
+from overlay.forwarding.plain_tables import HERE
 from overlay.forwarding.portions import (
     Portion,
     RunSelection,
@@ -29,7 +30,6 @@ from overlay.forwarding.portions import (
     size_of,
 )
 from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.plain_tables import HERE
 from overlay.forwarding.tree_context import TreeContext
 
 # Entries looked at for one part, however little of them is wanted.

@@ -83,6 +83,7 @@ from overlay.forwarding.link import Link
 from overlay.forwarding.matching import Match, match_portion
 from overlay.forwarding.neighbours import OwedConfirmation, ServingState, TreeNeighbour
 from overlay.forwarding.origin import StreamOrigin
+from overlay.forwarding.plain_tables import HERE, PlainTables, TableNews
 from overlay.forwarding.portions import (
     Portion,
     events_in,
@@ -93,7 +94,6 @@ from overlay.forwarding.portions import (
     stream_of,
 )
 from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.plain_tables import HERE, PlainTables, TableNews
 from overlay.forwarding.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import Run
-from overlay.forwarding.portions import Portion, RunSelection, plain_event_meets
 from overlay.forwarding.plain_tables import HERE, PlainTables, TopicMatch
+from overlay.forwarding.portions import Portion, RunSelection, plain_event_meets
 
 
 @dataclass(frozen=True, slots=True)

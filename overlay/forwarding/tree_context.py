@@ -12,8 +12,8 @@ from overlay.forwarding.forwarding_effects import ForwardingEffect
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.known_streams import KnownStream, KnownStreams
 from overlay.forwarding.neighbours import TreeNeighbour
-from overlay.forwarding.stream_log import LogEntry, OwnedStreams, StreamLog
 from overlay.forwarding.plain_tables import PlainTables
+from overlay.forwarding.stream_log import LogEntry, OwnedStreams, StreamLog
 from overlay.forwarding.topology import Topology
 
 

@@ -14,11 +14,14 @@ from dynatops.kit.filters import (
     Filter,
     FilterError,
     FilterTrie,
+    PatternTree,
     Predicate,
     Value,
     check_pattern,
     covers,
+    intersects,
     pattern_covers,
+    pattern_intersects,
     pattern_matches,
 )
 from dynatops.kit.filters.conditions import (
@@ -82,6 +85,13 @@ def test_covering_is_inclusion_of_topics() -> None:
             assert pattern_covers(a, b) == (matched[a] >= matched[b]), (a, b)
 
 
+def test_intersecting_is_a_topic_in_common() -> None:
+    matched = {p: frozenset(t for t in TOPICS if pattern_matches(p, t)) for p in PATTERNS}
+    for a in PATTERNS:
+        for b in PATTERNS:
+            assert pattern_intersects(a, b) == bool(matched[a] & matched[b]), (a, b)
+
+
 @given(st.text(max_size=8) | st.text("a/+#$\0", max_size=8))
 def test_every_topic_is_a_pattern(text: str) -> None:
     try:
@@ -133,6 +143,40 @@ def test_the_trie_finds_what_matches(
         trie.remove(pattern, value)
     assert not trie._root
     assert not trie._exact
+
+
+# ---- the tree of patterns ------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(PATTERNS)), max_size=120))
+def test_the_tree_finds_what_is_covered_and_what_intersects(
+    changes: list[tuple[bool, str]],
+) -> None:
+    tree: PatternTree[str] = PatternTree()
+    held: set[str] = set()
+    for is_added, pattern in changes:
+        # Nobody may subscribe to those.
+        if pattern.startswith("$"):
+            continue
+        if is_added:
+            tree.put(pattern, pattern)
+            held.add(pattern)
+        elif pattern in held:
+            tree.remove(pattern)
+            held.remove(pattern)
+        else:
+            with pytest.raises(KeyError):
+                tree.remove(pattern)
+    for pattern in PATTERNS:
+        if not pattern.startswith("$"):
+            assert (tree.get(pattern) == pattern) == (pattern in held)
+            covered = [other for other in held if pattern_covers(pattern, other)]
+            assert sorted(tree.covered(pattern)) == sorted(covered)
+            common = [other for other in held if pattern_intersects(pattern, other)]
+            assert sorted(tree.intersecting(pattern)) == sorted(common)
+    for pattern in held:
+        tree.remove(pattern)
+    assert not tree._root.below
 
 
 # ---- predicates ----------------------------------------------------------------------------------
@@ -195,6 +239,18 @@ def test_so_do_mixtures(a: Condition, b: Condition) -> None:
     _check_covering(a, b)
     _check_covering(any_of([a, b]), b)
     _check_covering(a, all_of([a, b]))
+
+
+@settings(max_examples=300)
+@given(mixtures | conjunctions, mixtures | conjunctions)
+def test_filters_intersect_exactly_where_an_event_matches_both(a: Condition, b: Condition) -> None:
+    filter_a, filter_b = filter_of(a), filter_of(b)
+    common = any(filter_a.matches("t", e) and filter_b.matches("t", e) for e in EVENTS)
+    assert intersects(filter_a, filter_b) == intersects(filter_b, filter_a) == common
+    possible = any(filter_a.matches("t", event) for event in EVENTS)
+    assert intersects(filter_a, Filter.parse("#")) == possible
+    assert intersects(Filter.parse("t"), filter_a) == possible
+    assert not intersects(filter_a, Filter.parse("another"))
 
 
 @given(mixtures)

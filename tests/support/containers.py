@@ -285,7 +285,44 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.stream_log.OwnedStreams.floors
         overlay.forwarding.stream_log.OwnedStreams.highs
     """,
+    "Filters and advertisements of each neighbour and of clients: TableRules.filters_max.": """
+        overlay.forwarding.held_filters.HeldFilter.coverers
+        overlay.forwarding.held_filters.HeldFilter.covers
+        overlay.forwarding.held_filters.HeldFilter.holders
+        overlay.forwarding.held_filters.HeldFilters._by_holder
+        overlay.forwarding.held_filters.HeldFilters._held
+        overlay.forwarding.held_filters.HeldFilters._touched
+        overlay.forwarding.held_filters._ExampleColumn._at
+        overlay.forwarding.held_filters._ExampleColumn.keys
+        overlay.forwarding.held_filters._OpenFilters._columns
+        overlay.forwarding.held_filters._OpenFilters.filters
+        overlay.forwarding.tables.SubscriptionTables._neighbours
+        overlay.forwarding.tables.TablesStatus.held
+        overlay.forwarding.tables.TablesStatus.told
+        overlay.forwarding.tables._CountedFilters._counts
+        overlay.forwarding.tables._Told._told
+        overlay.forwarding.tables._Told._unsaid
+    """,
     "Filters of sessions here and of neighbours, who bound them.": """
+        dynatops.kit.filters.condition_index.HeldCondition.branches
+        dynatops.kit.filters.condition_index._Branch.columns
+        dynatops.kit.filters.condition_index._Branch.entries
+        dynatops.kit.filters.condition_index._Column._beginnings
+        dynatops.kit.filters.condition_index._Column._bounds
+        dynatops.kit.filters.condition_index._Column._cells
+        dynatops.kit.filters.condition_index._Column._present
+        dynatops.kit.filters.condition_index._Column._values
+        dynatops.kit.filters.condition_index._Thresholds.branches
+        dynatops.kit.filters.condition_index._Thresholds.keys
+        dynatops.kit.filters.filter_index.FilterIndex._filters_of
+        dynatops.kit.filters.filter_index.FilterIndex._held
+        dynatops.kit.filters.filter_index.FilterIndex._patterns
+        dynatops.kit.filters.filter_index._IndexedFilter.holders
+        dynatops.kit.filters.filter_index._OfPattern.bare
+        dynatops.kit.filters.pattern_tree.PatternTree._values
+        dynatops.kit.filters.pattern_tree._PatternNode.below
+        dynatops.kit.filters.pattern_tree._PatternNode.exact
+        dynatops.kit.filters.pattern_tree._PatternNode.open
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._holders
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._in_place
         broker_agent.core.routing.forwarding.tree_subscriptions.FiltersRequest.missing
@@ -298,6 +335,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.plain_tables.PlainTables._wanted
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
+        dynatops.kit.filters.filter_index.FilterIndex._remembered
         broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._held
         overlay.forwarding.link.Link._unconfirmed
         overlay.forwarding.stream_log.StreamLog._entries

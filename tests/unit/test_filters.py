@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dynatops.kit.filters import Filter, FilterError, Predicate, covers
+from dynatops.kit.filters import (
+    Filter,
+    FilterError,
+    Predicate,
+    covers,
+    intersects,
+    settled_covers,
+)
 from dynatops.v1 import client_pb2
 
 # ---- covering ------------------------------------------------------------------------------------
@@ -93,6 +100,50 @@ def test_a_wider_filter_is_recognised_among_many_alternatives() -> None:
     wide, narrow = " or ".join(reversed(alternatives)), " or ".join(alternatives[:8])
     assert covers(Filter.parse("t", wide), Filter.parse("t", narrow))
     assert not covers(Filter.parse("t", narrow), Filter.parse("t", wide))
+
+
+def test_past_the_limit_nothing_is_dropped_and_nothing_withheld(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dynatops.kit.filters.covering.STEPS_MAX", 3)
+    wide, narrow = Filter.parse("t", "x < 9 or y < 9"), Filter.parse("t", "x < 3 and y < 3")
+    apart = Filter.parse("t", "x > 3 and y > 3 and x < 3")
+    assert settled_covers(wide, narrow) is None
+    assert not covers(wide, narrow)
+    assert intersects(narrow, apart)
+    # What the patterns alone say has no limit.
+    assert covers(Filter.parse("#"), narrow)
+    assert not intersects(Filter.parse("another"), narrow)
+
+
+# ---- intersecting --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        # The advertisement of section 2 (Mobility), and the subscriptions of its Table 1.
+        ('brand == "IBM" and price > 500', IBM_1600, True),
+        ('brand == "IBM" and price > 500', ANY_1600, True),
+        ('brand == "IBM" and price > 500', DELL_1500, False),
+        ('brand == "IBM" and price > 1500', IBM_1500, False),
+        ("", IBM_1500, True),
+        ("x < 1", "x > 1", False),
+        ("x <= 1", "x >= 1", True),
+        ("x < 1", "y < 1", True),
+        ("x < 1", 'x < "a"', False),
+        ("not has x", "x != 1", False),
+        ("not x < 1", "not has x", True),
+        ('x startswith "ab"', 'x < "ab"', False),
+        ('x startswith "ab"', 'x startswith "a" and x < "abc"', True),
+        ("x == 1 or x == 2", "x > 1 and x < 2 or x > 2", False),
+        ("has x", "x < 1 and x > 1", False),
+    ],
+)
+def test_intersecting(a: str, b: str, expected: bool) -> None:
+    assert intersects(Filter.parse("t", a), Filter.parse("t/#", b)) is expected
+    assert intersects(Filter.parse("+", b), Filter.parse("t", a)) is expected
+    assert not intersects(Filter.parse("s", a), Filter.parse("t/#", b))
 
 
 # ---- filters, and the wire -----------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""Whether one filter wants everything that another wants.
+"""Whether one filter wants everything that another wants, or some of it.
 
 `a` covers `b` if and only if every event that matches `b` matches `a`. A predicate implies another
 exactly if "the first and not the second" can hold for no event. That is looked for, branch by
 branch; on each branch an attribute is left with the set of values that it may still have, and a
 branch is dead once a set is empty. Sets are exact, so the answer is, for all predicates: `and`,
-`or` and `not` may be mixed. Only the search has a limit, since it may branch at every `or`; past
-STEPS_MAX the answer is that `a` does not cover `b`, which costs traffic and never an event.
+`or` and `not` may be mixed. Only the search has a limit, since it may branch at every `or`. Past
+STEPS_MAX it is not settled whether an event is there: then `a` is taken not to cover `b`, and to
+intersect it, either of which costs traffic and never an event.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dynatops.kit.filters.conditions import (
     negated,
 )
 from dynatops.kit.filters.filter import Filter
-from dynatops.kit.filters.pattern import pattern_covers
+from dynatops.kit.filters.pattern import pattern_covers, pattern_intersects
 from dynatops.kit.filters.value_sets import (
     EVERYTHING,
     NOTHING,
@@ -44,24 +45,52 @@ _Choice = tuple[Condition, ...]
 
 
 def covers(a: Filter, b: Filter) -> bool:
-    """Whether `a` matches every event that `b` matches."""
+    """Whether `a` matches every event that `b` matches; False also if that is not settled."""
+    return settled_covers(a, b) is True
+
+
+def settled_covers(a: Filter, b: Filter) -> bool | None:
+    """Whether `a` matches every event that `b` matches; None if the limit is reached before."""
     if a.predicate is None and b.predicate is None:
         return pattern_covers(a.pattern, b.pattern)
+    wanted = [] if b.predicate is None else [b.predicate.condition]
     if not pattern_covers(a.pattern, b.pattern):
-        return b.predicate is not None and not _may_hold([b.predicate.condition])
+        return _opposite(_may_hold(wanted))
     if a.predicate is None or a.where == b.where:
         return True
-    without_a = negated(a.predicate.condition)
-    wanted = [] if b.predicate is None else [b.predicate.condition]
-    return not _may_hold([*wanted, without_a])
+    return _opposite(_may_hold([*wanted, negated(a.predicate.condition)]))
 
 
-def _may_hold(conditions: list[Condition]) -> bool:
-    """Whether an event may fulfil all; True also if that is not settled within the limit."""
+def intersects(a: Filter, b: Filter) -> bool:
+    """Whether some event matches both `a` and `b`; True also if that is not settled."""
+    if not pattern_intersects(a.pattern, b.pattern):
+        return False
+    both = [f.predicate.condition for f in (a, b) if f.predicate is not None]
+    return _may_hold(both) is not False
+
+
+def possible_values(condition: Condition) -> dict[str, ValueSet] | None:
+    """What each attribute may be so that the condition holds, whatever the other ones are then.
+
+    Of one that is not named any value will do. None if nothing fulfils the condition, or if that
+    is not settled within the limit.
+    """
     try:
-        return _Search().finds_event({}, conditions)
+        return _Search().find_box({}, [condition])
     except _TooManyStepsError:
-        return True
+        return None
+
+
+def _opposite(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+def _may_hold(conditions: list[Condition]) -> bool | None:
+    """Whether an event may fulfil all; None if that is not settled within the limit."""
+    try:
+        return _Search().find_box({}, conditions) is not None
+    except _TooManyStepsError:
+        return None
 
 
 class _TooManyStepsError(Exception):
@@ -72,20 +101,20 @@ class _Search:
     def __init__(self) -> None:
         self._steps = 0
 
-    def finds_event(self, box: _Box, conditions: Iterable[Condition]) -> bool:
-        """Whether an event in the box may fulfil all conditions. The box is used up."""
+    def find_box(self, box: _Box, conditions: Iterable[Condition]) -> _Box | None:
+        """A part of the box all of whose events fulfil all conditions; the box is used up."""
         choices: list[_Choice] = []
         while True:
             for condition in conditions:
                 if not self._narrow(box, choices, condition):
-                    return False
+                    return None
             open_choices = self._still_open(box, choices)
             forced = [choice[0] for choice in open_choices if len(choice) == 1]
             choices = [choice for choice in open_choices if len(choice) > 1]
             if not all(open_choices):
-                return False
+                return None
             if not forced:
-                return not choices or self._try(box, choices)
+                return self._try(box, choices) if choices else box
             conditions = forced
 
     def _narrow(self, box: _Box, choices: list[_Choice], condition: Condition) -> bool:
@@ -128,17 +157,18 @@ class _Search:
                 still_open.append(tuple(parts))
         return still_open
 
-    def _try(self, box: _Box, choices: list[_Choice]) -> bool:
+    def _try(self, box: _Box, choices: list[_Choice]) -> _Box | None:
         """Go into each branch of one choice: the one whose branches rule out most."""
         best = min(choices, key=_breadth)
         others = [AnyOf(choice) for choice in choices if choice is not best]
         for part in best:
-            if self.finds_event(dict(box), [part, *others]):
-                return True
+            found = self.find_box(dict(box), [part, *others])
+            if found is not None:
+                return found
             # What this branch has looked at, the next ones need not.
             if not _is_composed(part) and not self._narrow(box, [], negated(part)):
-                return False
-        return False
+                return None
+        return None
 
     def _count_step(self) -> None:
         self._steps += 1

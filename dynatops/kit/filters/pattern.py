@@ -105,8 +105,8 @@ def pattern_covers(a: str, b: str) -> bool:
         return pattern_matches(a, b)
     if b.startswith(RESERVED_PREFIX) and a.startswith((ONE_LEVEL, ALL_LEVELS)):
         return False
-    levels_a, open_a = _levels_and_openness(a)
-    levels_b, open_b = _levels_and_openness(b)
+    levels_a, open_a = levels_and_openness(a)
+    levels_b, open_b = levels_and_openness(b)
     if open_a:
         if len(levels_b) < len(levels_a):
             return False
@@ -115,7 +115,25 @@ def pattern_covers(a: str, b: str) -> bool:
     return all(x in (ONE_LEVEL, y) for x, y in zip(levels_a, levels_b, strict=False))
 
 
-def _levels_and_openness(pattern: str) -> tuple[list[str], bool]:
+def pattern_intersects(a: str, b: str) -> bool:
+    """Whether `a` and `b` match a topic in common; exact for topics of any length."""
+    if not is_wildcard(b):
+        return pattern_matches(a, b)
+    if not is_wildcard(a):
+        return pattern_matches(b, a)
+    for one, other in ((a, b), (b, a)):
+        if one.startswith(RESERVED_PREFIX) and other.startswith((ONE_LEVEL, ALL_LEVELS)):
+            return False
+    levels_a, open_a = levels_and_openness(a)
+    levels_b, open_b = levels_and_openness(b)
+    if (len(levels_a) < len(levels_b) and not open_a) or (
+        len(levels_b) < len(levels_a) and not open_b
+    ):
+        return False
+    return all(x == y or ONE_LEVEL in (x, y) for x, y in zip(levels_a, levels_b, strict=False))
+
+
+def levels_and_openness(pattern: str) -> tuple[list[str], bool]:
     """The levels that a topic must have, and whether it may have more.
 
     No topic is empty, so `#` asks for a first level and `/#` for a second one.

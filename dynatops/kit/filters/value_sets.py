@@ -11,6 +11,8 @@ Numbers are the reals, whatever type carries them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dynatops.kit.filters.conditions import (
     NumberTest,
     Operator,
@@ -18,18 +20,21 @@ from dynatops.kit.filters.conditions import (
     Test,
     TextTest,
     TruthTest,
+    Value,
 )
 
 Place = tuple[int | float | str, ...]
 ValueSet = tuple[Place, ...]
 
-_START: Place = (0,)
+START: Place = (0,)
 _FALSE: Place = (1,)
 _TRUE: Place = (2,)
-_NUMBERS: Place = (3,)
-_TEXTS: Place = (4, "")
+NUMBERS: Place = (3,)
+TEXTS: Place = (4, "")
+# The first component of the places of numbers and of texts.
+NUMBER_KIND, TEXT_KIND = 3, 4
 
-EVERYTHING: ValueSet = (_START,)
+EVERYTHING: ValueSet = (START,)
 NOTHING: ValueSet = ()
 
 
@@ -55,19 +60,50 @@ def intersection(a: ValueSet, b: ValueSet) -> ValueSet:
     return tuple(places)
 
 
+def union(a: ValueSet, b: ValueSet) -> ValueSet:
+    return complement(intersection(complement(a), complement(b)))
+
+
+def stretches(values: ValueSet) -> Iterator[tuple[Place, Place | None]]:
+    """Where one enters the set, and where one leaves it; None if it goes on to the end."""
+    for i in range(0, len(values), 2):
+        yield values[i], values[i + 1] if i + 1 < len(values) else None
+
+
+def place_of(value: Value) -> Place:
+    """The place where one comes to the value: it lies in a set that is entered there or before,
+    and not left there or before."""
+    if value.__class__ is bool:
+        return _TRUE if value else _FALSE
+    if value.__class__ is str:
+        return (TEXT_KIND, value)
+    return (NUMBER_KIND, value, 0)
+
+
+def text_before(text: str) -> str:
+    """A text below this one, which is not empty, that few texts lie between; all of these begin as
+    it does."""
+    last = ord(text[-1])
+    if last == 0:
+        return text[:-1]
+    # Halves of characters are no characters.
+    before = 0xD7FF if last == 0xE000 else last - 1
+    return text[:-1] + chr(before) + 4 * chr(0x10FFFF)
+
+
 def values_of(test: Test) -> ValueSet:
     match test:
         case Presence():
             return (_FALSE,)
         case TruthTest(_, value):
-            return (_TRUE, _NUMBERS) if value else (_FALSE, _TRUE)
+            return (_TRUE, NUMBERS) if value else (_FALSE, _TRUE)
         case NumberTest(_, operator, number):
-            before, after = (*_NUMBERS, number, 0), (*_NUMBERS, number, 1)
-            return _compared(operator, _NUMBERS, before, after, (_TEXTS,))
+            before, after = (*NUMBERS, number, 0), (*NUMBERS, number, 1)
+            return _compared(operator, NUMBERS, before, after, (TEXTS,))
         case TextTest(_, Operator.STARTS_WITH, text):
             return _between((4, text), _after_prefix(text))
         case TextTest(_, operator, text):
-            return _compared(operator, _TEXTS, (4, text), (4, text + "\0"), ())
+            return _compared(operator, TEXTS, (4, text), (4, text + "\0"), ())
 
 
 def _compared(
