@@ -203,6 +203,9 @@ class Forwarder:
         for neighbour in self._context.neighbours.values():
             neighbour.link.tick(now_s)
         self._note_sessions(now_s)
+        for neighbour in self._context.neighbours.values():
+            if neighbour.is_outdated and neighbour.broker_id in self._resuming:
+                self._resume_again(neighbour, now_s)
         self._fetches.tick(now_s)
         if now_s >= self._progress_due_s:
             self._progress_due_s = now_s + self._settings.progress_s
@@ -476,9 +479,9 @@ class Forwarder:
             tables.replace(broker_id, neighbour.incoming, neighbour.incoming_ads)
             neighbour.incoming, neighbour.incoming_ads = [], []
         else:
-            is_served = neighbour.state is not ServingState.OPENED
-            if not is_served and not set(add) <= tables.wanted_by(broker_id):
-                neighbour.is_kept = False
+            is_live = neighbour.state is ServingState.LIVE
+            if not is_live and not set(add) <= tables.wanted_by(broker_id):
+                neighbour.is_kept, neighbour.is_outdated = False, True
             tables.change(broker_id, add=add, remove=remove, advertise=advertise, retract=retract)
         self._tell_tables()
         self._confirmations.wait(
@@ -603,6 +606,7 @@ class Forwarder:
         unnamed: bool = True,
     ) -> None:
         neighbour.state, neighbour.is_kept = ServingState.RESUMING, False
+        neighbour.is_outdated = False
         neighbour.cursor = self._context.log.end_place
         neighbour.dropped.clear()
         self._tell_tables()
@@ -611,9 +615,10 @@ class Forwarder:
             self._context.tables.wanted_by(neighbour.broker_id),
             places,
             partial(self._take_for_link, neighbour),
-            lambda: neighbour.link.has_room,
+            lambda: neighbour.link.has_room and not neighbour.is_outdated,
             unnamed=unnamed,
             also=lambda: self._context.tables.wanted_by(neighbour.broker_id),
+            may_end=lambda: not neighbour.is_outdated,
         )
         fetch_id = self._fetches.begin(fetch, now_s)
         if fetch_id is None:
@@ -623,6 +628,20 @@ class Forwarder:
             )
             return
         self._resuming[neighbour.broker_id] = fetch_id
+
+    def _resume_again(self, neighbour: TreeNeighbour, now_s: float) -> None:
+        """It wants more than is being fetched for it: from where it is now on, it gets that, too.
+        What it wants of before, it fetches itself."""
+        fetch = self._fetches.cancel(self._resuming.pop(neighbour.broker_id))
+        if fetch is None:
+            return
+        sent = neighbour.sent
+        places = {
+            stream: (sent[stream], holder)
+            for stream, (_, holder) in fetch.places.items()
+            if stream in sent
+        }
+        self._resume(neighbour, places, now_s, unnamed=fetch.unnamed)
 
     def _take_for_link(self, neighbour: TreeNeighbour, part: TreeFetched) -> None:
         """What a neighbour that resumes has missed goes to it like what is new."""

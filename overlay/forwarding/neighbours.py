@@ -50,6 +50,8 @@ class TreeNeighbour:
     # Whether the log has had, since it was live, all that it wants; and the batch that it must have
     # confirmed first: what it was sent from elsewhere is in no log.
     is_kept: bool = False
+    # It wants more since its resuming began: that begins anew.
+    is_outdated: bool = False
     resumed_number: int = 0
     # Subscriptions were confirmed without it, before it was heard of: what streams on its side had
     # by then is told as lost.
