@@ -263,7 +263,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.fetches.OpenFetch.subs
         overlay.forwarding.fetches.OpenFetch.waiting
         overlay.forwarding.forwarder.Forwarder._credits
-        overlay.forwarding.forwarder.Forwarder._resuming
+        overlay.forwarding.serving.NeighbourServing._resuming
         overlay.forwarding.tree_context.TreeContext.neighbours
     """,
     "Streams that are known: forwarding.streams_max, and of one broker the last lives.": """
@@ -275,7 +275,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.stream_log.OwnedStreams.highs
     """,
     "Filters of sessions here and of neighbours, who bound them.": """
-        overlay.forwarding.forwarder.Forwarder._wanted
+        overlay.forwarding.table_exchange.TableExchange._wanted
         overlay.forwarding.neighbours.TreeNeighbour.incoming
         overlay.forwarding.neighbours.TreeNeighbour.incoming_ads
         overlay.forwarding.tables.SubscriptionTables._ads_told
