@@ -118,6 +118,7 @@ class TableExchange:
             self._context.counters.link_frames_strange += 1
             return
         tables, broker_id = self._context.tables, neighbour.broker_id
+        neighbour.table_version = message.version
         if message.whole:
             neighbour.incoming += add
             neighbour.incoming_ads += advertise

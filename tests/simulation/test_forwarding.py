@@ -81,7 +81,8 @@ def cut_links(seed: int, **options: object) -> TreeNet:
     return net
 
 
-@pytest.mark.parametrize("seed", range(10))
+# The last one found that a filter was told, and not in place, when its link broke.
+@pytest.mark.parametrize("seed", [*range(10), 3031])
 def test_links_are_cut(seed: int) -> None:
     cut_links(seed, covering=seed % 2 == 0).check(losses_told=False)
 
