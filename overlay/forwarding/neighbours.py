@@ -75,8 +75,8 @@ class TreeNeighbour:
     # The neighbour's table here, while it comes in pieces.
     incoming: list[Filter] = field(default_factory=list)
     incoming_ads: list[Filter] = field(default_factory=list)
-    # Of that table the newest version, the newest in place, the one that is being said to be, and the
-    # last that was.
+    # Of that table the newest version, the newest in place, the one that is being said to be so,
+    # and the last that was.
     table_version: int = 0
     ready_version: int = 0
     owed: OwedConfirmation | None = None

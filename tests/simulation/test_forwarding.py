@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.topology import Topology
 from tests.support.tree_net import TreeNet, random_tree
 
@@ -36,13 +37,24 @@ def traffic(net: TreeNet, rng: Random, seconds: float) -> None:
         net.run(0.2)
 
 
-def begin(seed: int, rng: Random, **options: object) -> TreeNet:
+# Logs, windows and parts that are too small for anything.
+SMALL = ForwardingSettings(
+    tree_log_entries_max=8,
+    link_window_bytes=60,
+    batch_bytes=40,
+    fetch_part_bytes=50,
+    early_batches_max=4,
+)
+
+
+def begin(seed: int, rng: Random, *, small: bool = False, **options: object) -> TreeNet:
     net = TreeNet(
         random_tree(rng, rng.randint(2, 6), **options),
         seed,
         loss=rng.choice([0.0, 0.05, 0.2]),
         duplication=rng.choice([0.0, 0.1]),
         reordering=rng.choice([0.0, 0.2]),
+        settings=SMALL if small else None,
     )
     net.start_all()
     net.run(2.0)
@@ -220,3 +232,9 @@ def test_in_the_other_modes(
     scenario: Callable[..., TreeNet], seed: int, options: dict[str, object]
 ) -> None:
     scenario(seed, covering=seed % 2 == 0, **options).check(losses_told=False)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("seed", [5, 6])
+def test_with_small_bounds(scenario: Callable[..., TreeNet], seed: int) -> None:
+    scenario(seed, covering=seed % 2 == 0, small=True).check(losses_told=False)
