@@ -81,6 +81,7 @@ class OpenFetch:
         *,
         unnamed: bool,
         also: Callable[[], Iterable[Filter]] = tuple,
+        may_end: Callable[[], bool] = lambda: True,
     ) -> None:
         # The neighbour that it is for; `HERE` for this broker's sessions.
         self.asker = asker
@@ -99,6 +100,7 @@ class OpenFetch:
         # Parts that came and wait for room, by the neighbour to ask for more.
         self.waiting: deque[tuple[str, TreeFetched]] = deque()
         self.is_done = False
+        self.may_end = may_end
 
     def renew_filters(self) -> None:
         more = set(self._also()) - set(self.wanted.filters)
@@ -142,16 +144,17 @@ class Fetches:
                 self._ask(fetch_id, fetch, broker_id, now_s)
         return fetch_id
 
-    def cancel(self, fetch_id: int) -> None:
+    def cancel(self, fetch_id: int) -> OpenFetch | None:
         fetch = self._open.pop(fetch_id, None)
         if fetch is None:
-            return
+            return None
         for broker_id, sub in fetch.subs.items():
             if sub.is_asked:
                 self._of_sub.pop((broker_id, sub.fetch_id), None)
                 neighbour = self._context.neighbours.get(broker_id)
                 if neighbour is not None and neighbour.is_open:
                     neighbour.link.message().tree_fetch_end.id = sub.fetch_id
+        return fetch
 
     def cancel_of(self, asker: str) -> None:
         """The session of the neighbour that they were for has ended."""
@@ -224,7 +227,8 @@ class Fetches:
                 fetch.take(self._read_own(fetch))
             else:
                 break
-        if fetch.is_own_begun and not (fetch.own_todo or fetch.waiting or fetch.subs):
+        is_complete = fetch.is_own_begun and not (fetch.own_todo or fetch.waiting or fetch.subs)
+        if is_complete and fetch.may_end():
             self._open.pop(fetch_id, None)
             fetch.is_done = True
             fetch.take(TreeFetched(done=True))

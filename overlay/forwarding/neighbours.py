@@ -50,6 +50,8 @@ class TreeNeighbour:
     # Whether the log has had, since it was live, all that it wants; and the batch that it must have
     # confirmed first: what it was sent from elsewhere is in no log.
     is_kept: bool = False
+    # It wants more since its resuming began: that begins anew.
+    is_outdated: bool = False
     resumed_number: int = 0
     # Subscriptions were confirmed without it, before it was heard of: what streams on its side had
     # by then is told as lost.
@@ -73,8 +75,9 @@ class TreeNeighbour:
     # The neighbour's table here, while it comes in pieces.
     incoming: list[Filter] = field(default_factory=list)
     incoming_ads: list[Filter] = field(default_factory=list)
-    is_incoming: bool = False
-    # The newest version in place, the one that is being said, and the last that was.
+    # Of that table the newest version, the newest in place, the one that is being said to be so,
+    # and the last that was.
+    table_version: int = 0
     ready_version: int = 0
     owed: OwedConfirmation | None = None
     said_version: int = 0
@@ -88,13 +91,14 @@ class TreeNeighbour:
         return self.state is not ServingState.CLOSED
 
     def close(self) -> None:
-        if self.state is ServingState.RESUMING:
+        # What it wants is in the log only if it was in place beyond this broker, too.
+        if self.state is ServingState.RESUMING or self.table_version > self.ready_version:
             self.is_kept = False
         self.state = ServingState.CLOSED
         self.positions = None
         self.owed = None
         self.told_version = self.confirmed_version = self.heard_version = 0
         self.has_positions = False
-        self.ready_version = self.said_version = 0
-        self.incoming, self.incoming_ads, self.is_incoming = [], [], False
+        self.table_version = self.ready_version = self.said_version = 0
+        self.incoming, self.incoming_ads = [], []
         self.moved.clear()

@@ -274,7 +274,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.fetches.OpenFetch.subs
         overlay.forwarding.fetches.OpenFetch.waiting
         overlay.forwarding.forwarder.Forwarder._credits
-        overlay.forwarding.forwarder.Forwarder._resuming
+        overlay.forwarding.serving.NeighbourServing._resuming
         overlay.forwarding.tree_context.TreeContext.neighbours
     """,
     "Streams that are known: forwarding.streams_max, and of one broker the last lives.": """
@@ -326,7 +326,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._holders
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._in_place
         broker_agent.core.routing.forwarding.tree_subscriptions.FiltersRequest.missing
-        overlay.forwarding.forwarder.Forwarder._wanted
+        overlay.forwarding.table_exchange.TableExchange._wanted
         overlay.forwarding.neighbours.TreeNeighbour.incoming
         overlay.forwarding.neighbours.TreeNeighbour.incoming_ads
         overlay.forwarding.plain_tables.PlainTables._ads_told

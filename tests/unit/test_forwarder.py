@@ -312,7 +312,7 @@ def test_a_filter_that_is_wanted_again_waits_again() -> None:
     again = net.subscribe("b2", "x")
     effects = net.nodes["b2"].want(Filter.parse("y"), net.now_s)
     assert FilterInPlace not in {type(each) for each in effects}
-    waiting = net.nodes["b2"]._confirmations._waiting[""]
+    waiting = net.nodes["b2"]._exchange._confirmations._waiting[""]
     waiting[0].done()
     assert net.nodes["b2"]._effects == []
     waiting[1].done()
