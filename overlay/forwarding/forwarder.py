@@ -114,6 +114,8 @@ class Forwarder:
         self._keeping = CopyKeeping(context)
         self._sending = CopySending(context)
         self._recovery = Recovery(context)
+        # Before it is, nobody has been asked for what its former lives published.
+        self._is_started = False
         self._exchange = TableExchange(context, self._fetches)
         self._serving = NeighbourServing(
             context, self._exchange, self._fetches, self._sending, self._recovery
@@ -153,6 +155,8 @@ class Forwarder:
     # ---- inputs ---------------------------------------------------------------------------------
 
     def start(self, now_s: float) -> list[ForwardingEffect]:
+        self._context.started_s = now_s
+        self._is_started = True
         self._meet_neighbours(now_s)
         return self._settle(now_s)
 
@@ -647,7 +651,7 @@ class Forwarder:
     def _settle(self, now_s: float) -> list[ForwardingEffect]:
         context = self._context
         self._exchange.tell_tables()
-        if not self._recovery.is_done and self._recovery.proceed(now_s):
+        if self._is_started and not self._recovery.is_done and self._recovery.proceed(now_s):
             self._recovered()
         age_s = now_s - self._topology_since_s
         self._exchange.settle(age_s)
