@@ -320,6 +320,20 @@ def test_a_filter_that_is_wanted_again_waits_again() -> None:
     assert again.confirmed_s is None
 
 
+def test_a_neighbour_that_is_one_again_has_a_session_of_its_own() -> None:
+    """Numbers of sessions began anew with the link: what had waited for the former one, waited."""
+    first = chain(3)
+    star = {**first.to_mapping(), "version": 2, "links": [["b0", "b2"], ["b1", "b2"]]}
+    net = net_of(first)
+    before = net.nodes["b0"]._context.neighbours["b1"].session
+    net.apply(Topology.from_mapping(star), "b0")
+    net.run(3.0)
+    again = {**first.to_mapping(), "version": 3}
+    net.apply(Topology.from_mapping(again), "b0")
+    net.run(3.0)
+    assert net.nodes["b0"]._context.neighbours["b1"].session > before
+
+
 # ---- what is wrong -------------------------------------------------------------------------------
 
 
