@@ -40,7 +40,8 @@ class FilterSet:
     """Filters of one fetch, as a question to portions."""
 
     def __init__(self, filters: Iterable[Filter]) -> None:
-        self.filters = tuple(filters)
+        # In an order of their own: sets have another one in each process.
+        self.filters = tuple(sorted(set(filters), key=str))
         self._trie: FilterTrie[Filter] = FilterTrie()
         for each in self.filters:
             self._trie.add(each.pattern, each)

@@ -64,7 +64,7 @@ from overlay.forwarding.known_streams import (
     next_stream_id,
     stream_id,
 )
-from overlay.forwarding.link import Link
+from overlay.forwarding.link import Link, session_numbers
 from overlay.forwarding.matching import Match, match_portion
 from overlay.forwarding.neighbours import ServingState, TreeNeighbour
 from overlay.forwarding.origin import StreamOrigin
@@ -126,6 +126,7 @@ class Forwarder:
         )
         # Credits of neighbours' fetches: parts that may be sent.
         self._credits: dict[tuple[str, int], list[int]] = {}
+        self._sessions = session_numbers(incarnation)
         self._progress_due_s = now_s
         # Neighbours whose past does not concern this life: those that it began with.
         self._first_neighbours = frozenset(topology.neighbours(broker_id))
@@ -299,6 +300,7 @@ class Forwarder:
                 self.me.ref,
                 self._settings,
                 self.counters,
+                self._sessions,
                 context.topology.version,
                 context.topology.digest,
                 now_s,

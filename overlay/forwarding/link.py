@@ -17,8 +17,10 @@ What messages mean is not known here.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 
 from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.v1.overlay_pb2 import (
@@ -32,10 +34,15 @@ from dynatops.v1.overlay_pb2 import (
 from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 
-# Lives begin milliseconds apart; so many sessions fit into each.
+# Lives begin milliseconds apart; so many sessions of all links fit into each.
 _SESSION_BITS = 20
 # A confirmation that nothing else carries waits for the next tick, but not for more than this.
 _UNCONFIRMED_MAX = 16
+
+
+def session_numbers(incarnation: int) -> Iterator[int]:
+    """For all links of one life of a broker: none is used twice."""
+    return count((incarnation << _SESSION_BITS) + 1)
 
 
 class LinkState(Enum):
@@ -56,14 +63,16 @@ class Link:
         me: NodeRef,
         settings: ForwardingSettings,
         counters: ForwardingCounters,
+        sessions: Iterator[int],
         version: int,
         digest: int,
         now_s: float,
     ) -> None:
         self.state = LinkState.GREETING
         # Which session of this end it is, for those who must begin anew with each.
-        self.session = me.incarnation << _SESSION_BITS
+        self.session = 0
         self.theirs = 0
+        self._sessions = sessions
         self._me = me
         self._settings = settings
         self._counters = counters
@@ -89,7 +98,7 @@ class Link:
 
     def _begin(self, now_s: float) -> None:
         self.state = LinkState.GREETING
-        self.session += 1
+        self.session = next(self._sessions)
         self._unconfirmed.clear()
         self._early.clear()
         self.unconfirmed_bytes = 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dynatops.v1.overlay_pb2 import LinkBatch, NodeRef, PeerFrame, TableConfirmed
 from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.link import Link
+from overlay.forwarding.link import Link, session_numbers
 
 SETTINGS = ForwardingSettings()
 
@@ -35,7 +35,8 @@ class Pair:
     def _end(self, place: int) -> Link:
         self.lives += 1
         me = NodeRef(broker_id="ab"[place], incarnation=1_000 + self.lives)
-        return Link(me, SETTINGS, self.counters, 1, 1, self.now_s)
+        sessions = session_numbers(me.incarnation)
+        return Link(me, SETTINGS, self.counters, sessions, 1, 1, self.now_s)
 
     def send(self, place: int) -> None:
         for frame in self.ends[place].frames(self.now_s):
@@ -134,7 +135,8 @@ def test_too_much_on_the_way_begins_anew() -> None:
     few = ForwardingSettings(link_batches_max=3, batch_bytes=1)
     counters = ForwardingCounters()
     pair = Pair(Random(1), 0.0, resets=False)
-    pair.ends[0] = Link(NodeRef(broker_id="a", incarnation=9_999), few, counters, 1, 1, 0.0)
+    me = NodeRef(broker_id="a", incarnation=9_999)
+    pair.ends[0] = Link(me, few, counters, session_numbers(9_999), 1, 1, 0.0)
     pair.run(2.0, talk=False)
     for _ in range(5):
         pair.ends[0].message(1).table_confirmed.version = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ SMALL = ForwardingSettings(
 )
 
 
-def begin(seed: int, rng: Random, *, small: bool = False, **options: object) -> TreeNet:
+def begin(seed: int, rng: Random, *, small: bool = False, **options: Any) -> TreeNet:
     net = TreeNet(
         random_tree(rng, rng.randint(2, 6), **options),
         seed,
@@ -68,7 +69,8 @@ def begin(seed: int, rng: Random, *, small: bool = False, **options: object) -> 
 def calm(net: TreeNet, seconds: float = 15.0) -> None:
     net.loss = net.duplication = net.reordering = 0.0
     net.cut.clear()
-    net.run(seconds)
+    # What is too small takes its time.
+    net.run(4 * seconds if net.settings is SMALL else seconds)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -80,7 +82,7 @@ def test_without_faults(seed: int) -> None:
     net.check(losses_told=False)
 
 
-def cut_links(seed: int, **options: object) -> TreeNet:
+def cut_links(seed: int, **options: Any) -> TreeNet:
     rng = Random(seed)
     net = begin(seed, rng, **options)
     for _ in range(3):
@@ -99,7 +101,7 @@ def test_links_are_cut(seed: int) -> None:
     cut_links(seed, covering=seed % 2 == 0).check(losses_told=False)
 
 
-def crashes(seed: int, **options: object) -> TreeNet:
+def crashes(seed: int, **options: Any) -> TreeNet:
     """One broker at a time."""
     rng = Random(seed)
     net = begin(seed, rng, **options)
@@ -126,7 +128,7 @@ def test_brokers_crash_one_at_a_time(seed: int) -> None:
     crashes(seed, covering=seed % 2 == 0).check(losses_told=False)
 
 
-def crashes_and_cuts(seed: int, **options: object) -> TreeNet:
+def crashes_and_cuts(seed: int, **options: Any) -> TreeNet:
     """Any of it at any time: what is lost is told."""
     rng = Random(seed)
     net = begin(seed, rng, **options)
@@ -154,7 +156,7 @@ def test_crashes_and_cuts(seed: int) -> None:
     crashes_and_cuts(seed, covering=seed % 2 == 0).check(losses_told=True)
 
 
-def changed_topologies(seed: int, **options: object) -> TreeNet:
+def changed_topologies(seed: int, **options: Any) -> TreeNet:
     rng = Random(seed)
     net = begin(seed, rng, **options)
     for version in range(2, 5):
@@ -187,7 +189,7 @@ def test_topologies_change(seed: int) -> None:
     changed_topologies(seed, covering=seed % 2 == 0).check(losses_told=False)
 
 
-def crashes_behind_cuts(seed: int, **options: object) -> TreeNet:
+def crashes_behind_cuts(seed: int, **options: Any) -> TreeNet:
     """An origin dies while only its keeper, and who is beyond it, has what it published."""
     rng = Random(seed)
     net = begin(seed, rng, **options)
@@ -229,7 +231,7 @@ SCENARIOS = [cut_links, crashes, crashes_behind_cuts, changed_topologies]
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 @pytest.mark.parametrize("seed", [3, 4])
 def test_in_the_other_modes(
-    scenario: Callable[..., TreeNet], seed: int, options: dict[str, object]
+    scenario: Callable[..., TreeNet], seed: int, options: dict[str, Any]
 ) -> None:
     scenario(seed, covering=seed % 2 == 0, **options).check(losses_told=False)
 

@@ -10,6 +10,7 @@ import pytest
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication
 from overlay.base.effects import Send
+from overlay.forwarding.fetches import FilterSet
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import FilterInPlace, TopologyConflict
 from overlay.forwarding.forwarding_settings import ForwardingSettings
@@ -318,6 +319,26 @@ def test_a_filter_that_is_wanted_again_waits_again() -> None:
     waiting[1].done()
     assert [type(each) for each in net.nodes["b2"]._effects] == [FilterInPlace]
     assert again.confirmed_s is None
+
+
+def test_a_neighbour_that_is_one_again_has_a_session_of_its_own() -> None:
+    """Numbers of sessions began anew with the link: what had waited for the former one, waited."""
+    first = chain(3)
+    star = {**first.to_mapping(), "version": 2, "links": [["b0", "b2"], ["b1", "b2"]]}
+    net = net_of(first)
+    before = net.nodes["b0"]._context.neighbours["b1"].session
+    net.apply(Topology.from_mapping(star), "b0")
+    net.run(3.0)
+    again = {**first.to_mapping(), "version": 3}
+    net.apply(Topology.from_mapping(again), "b0")
+    net.run(3.0)
+    assert net.nodes["b0"]._context.neighbours["b1"].session > before
+
+
+def test_filters_of_a_fetch_are_in_an_order_of_their_own() -> None:
+    """They came from sets, and one seed had another trace in each process."""
+    filters = [Filter.parse(name) for name in ("x", "a/b", "y/#")]
+    assert FilterSet(filters).filters == FilterSet(reversed(filters)).filters
 
 
 # ---- what is wrong -------------------------------------------------------------------------------
