@@ -46,8 +46,9 @@ class Tree:
 async def tree_of(folder: Path, leaves: int = 3) -> AsyncIterator[Tree]:
     tree = Tree(folder, leaves)
     try:
-        for name in tree.addresses:
-            await tree.start(name)
+        async with asyncio.TaskGroup() as group:
+            for name in tree.addresses:
+                group.create_task(tree.start(name))
         yield tree
     finally:
         await asyncio.gather(*(agent.kill() for agent in tree.running.values()))
