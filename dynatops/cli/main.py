@@ -38,6 +38,7 @@ _MODULES = (
     "brokers.broker",
     "brokers.leave",
     "brokers.replay",
+    "brokers.topology",
     "managers.manager",
     "brokers.token",
     "messages.pubsub",
