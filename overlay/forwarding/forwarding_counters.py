@@ -34,7 +34,7 @@ class ForwardingCounters:
     pending_acks_dropped: int = counter("Acknowledgements dropped because too many were waiting.")
     topics_unremembered: int = counter("Topics whose publishers were forgotten for others.")
     confirmations_dropped: int = counter("Subscriptions whose confirmation was given up.")
-    tallies_dropped: int = counter("Topics whose counts nobody took, forgotten for others.")
+    tree_tallies_dropped: int = counter("Topics whose counts nobody took, forgotten for others.")
     publications_early: int = counter("Publications that must come again: too early.")
     published_repeats: int = counter("Publications that had been taken already.")
 

@@ -24,6 +24,7 @@ from dynatops.cli.main import _parser
 from reconfig_manager.model.policy import Policy, SolverOptions
 from tests.support.agents import managing
 from tests.support.manager_store import storing
+from tests.support.ports import free_addresses
 from tests.support.security import running
 from tests.support.services import attached
 from tests.support.waiting import until
@@ -104,18 +105,37 @@ async def scrape(folder: Path) -> tuple[Exposed, Exposed]:
     return parsed(of_broker), parsed(of_manager)
 
 
+async def scrape_in_tree(folder: Path) -> Exposed:
+    """Of a broker that is a tree by itself."""
+    (address,) = free_addresses(1)
+    topology = folder / "tree.yaml"
+    topology.write_text(f"brokers: {{alone: {address}}}")
+    values: dict[str, Any] = {"listen": address, "topology": str(topology)}
+    async with running("alone", http={"listen": "127.0.0.1:0"}, **values) as agent:
+        assert agent.http is not None
+        return parsed(await fetched(f"http://{agent.http.address}/metrics"))
+
+
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Exposed, Exposed]:
     return asyncio.run(scrape(tmp_path_factory.mktemp("store")))
 
 
 @pytest.fixture(scope="module")
-def exposed(scraped: tuple[Exposed, Exposed]) -> Exposed:
+def in_tree(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
+    return asyncio.run(scrape_in_tree(tmp_path_factory.mktemp("tree")))
+
+
+@pytest.fixture(scope="module")
+def exposed(scraped: tuple[Exposed, Exposed], in_tree: Exposed) -> Exposed:
+    """A broker is on a ring or in a tree: what it has of neither is the same."""
     broker, manager = scraped
     assert not broker.kinds.keys() & manager.kinds.keys()
+    assert broker.kinds.keys() - in_tree.kinds.keys()
+    assert in_tree.kinds.keys() - broker.kinds.keys()
     return Exposed(
-        {**broker.kinds, **manager.kinds},
-        {**broker.labels, **manager.labels},
+        {**in_tree.kinds, **broker.kinds, **manager.kinds},
+        {**in_tree.labels, **broker.labels, **manager.labels},
         broker.series + manager.series,
     )
 

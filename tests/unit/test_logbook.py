@@ -201,7 +201,7 @@ class TestBounds:
 
 class TestTallies:
     def test_each_taker_gets_all_since_it_began(self) -> None:
-        tallies = Tallies(100, OverlayCounters())
+        tallies = Tallies(100, OverlayCounters(), "tallies_dropped")
         tallies.open("lake")
         tallies.add({"fire": TopicTally(1, 10, 0)})
         tallies.open("manager")
@@ -213,13 +213,13 @@ class TestTallies:
         assert tallies.take_tally("lake") == {"fire": TopicTally(4, 40, 0)}
 
     def test_to_begin_twice_loses_nothing(self) -> None:
-        tallies = Tallies(100, OverlayCounters())
+        tallies = Tallies(100, OverlayCounters(), "tallies_dropped")
         for _ in range(2):
             tallies.open("lake")
             tallies.add({"fire": TopicTally(1, 1, 1)})
         assert tallies.take_tally("lake") == {"fire": TopicTally(2, 2, 2)}
 
     def test_strangers_get_nothing(self) -> None:
-        tallies = Tallies(100, OverlayCounters())
+        tallies = Tallies(100, OverlayCounters(), "tallies_dropped")
         tallies.add({"fire": TopicTally(1, 1, 1)})
         assert tallies.take_tally("lake") == {}

@@ -9,9 +9,11 @@ from overlay.history.reigns import TopicTally
 
 
 class Tallies:
-    def __init__(self, topics_max: int, counters: object) -> None:
+    def __init__(self, topics_max: int, counters: object, counter: str) -> None:
+        """`counter`: of those, what counts topics that had to go for others."""
         self._topics_max = topics_max
         self._counters = counters
+        self._counter = counter
         # By who takes it, by topic; each has counts of its own.
         self._takers: dict[str, BoundedTable[str, TopicTally]] = {}
 
@@ -21,7 +23,7 @@ class Tallies:
 
     def _empty(self) -> BoundedTable[str, TopicTally]:
         """A taker that never comes must not cost more and more."""
-        return BoundedTable(self._topics_max, self._counters, "tallies_dropped")
+        return BoundedTable(self._topics_max, self._counters, self._counter)
 
     def add(self, counted: Mapping[str, TopicTally]) -> None:
         """For all who take."""

@@ -15,7 +15,11 @@ class TreeMeasures:
     def __init__(self, context: ForwardingContext, wanted: Callable[[], set[str]]) -> None:
         self._forwarder = context.forwarder
         self._wanted = wanted
-        self._tallies = Tallies(context.settings.rendezvous_cache_max, context.forwarder.counters)
+        self._tallies = Tallies(
+            context.settings.rendezvous_cache_max,
+            context.forwarder.counters,
+            "tree_tallies_dropped",
+        )
         self._is_counting = False
 
     def begin_tally(self, taker: str) -> None:

@@ -56,7 +56,7 @@ class NodeHosting:
         # How often another node id had to be chosen.
         self._renamed = 0
         # What was counted at all nodes that were hosted here, and is not taken yet.
-        self._tallies = Tallies(overlay.tallied_topics_max, self.node.counters)
+        self._tallies = Tallies(overlay.tallied_topics_max, self.node.counters, "tallies_dropped")
 
     def begin_tally(self, taker: str) -> None:
         """Count for this one, too, from now on."""
