@@ -4,7 +4,7 @@
     sessions  <--delivery, confirming, acknowledgements-----  on_frame  <--frames--'
 
 `Routing` is the seam. Above it are sessions and what clients say, below it one way for events to
-travel: so far `rendezvous`, along a ring. Nothing above knows which one runs.
+travel: `rendezvous`, along a ring, or `forwarding`, in a tree. Nothing above knows which one runs.
 
 What happens because of an input is said to sessions at once, and to the driver by the broker's
 outbox. What is to go out to other brokers waits until the broker settles: `take_in` and `send_out`
