@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from google.protobuf.message import DecodeError
-
 from dynatops.kit.bundles import EVENT_BYTES, Bundle, is_whole
 from dynatops.kit.filters import Filter, Value, attributes_of
 from dynatops.kit.repeats import part_of_run
+from dynatops.kit.run_events import count_of, events_of
 from dynatops.v1.overlay_pb2 import Event, Events, Run, Runs
 from overlay.base.identifiers import NUMBER_MAX
 
@@ -40,7 +39,7 @@ def last_of(portion: Portion) -> int:
 def events_in(portion: Portion) -> int:
     if isinstance(portion, Bundle):
         return len(portion)
-    return len(portion.selected) if portion.partial else portion.count
+    return count_of(portion)
 
 
 def size_of(portion: Portion) -> int:
@@ -68,19 +67,10 @@ def newer_part(portion: Portion, after: int) -> Portion | None:
         skip = after + 1 - portion.first_seq
         return part_of_run(portion, skip, portion.count - skip)
     later = [place for place, o in enumerate(portion.selected) if portion.first_seq + o > after]
-    events = events_of_portion(portion)
+    events = events_of(portion)
     if not later or events is None:
         return None
     return _selected_part(portion, events, later)
-
-
-def events_of_portion(run: Run) -> Sequence[Event] | None:
-    """As many as it says that it has; None if they cannot be read."""
-    try:
-        events = Events.FromString(run.events).events
-    except DecodeError:
-        return None
-    return events if len(events) == events_in(run) else None
 
 
 def _selected_part(run: Run, events: Sequence[Event], places: Sequence[int]) -> Run:
@@ -100,7 +90,7 @@ class RunSelection:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._events = events_of_portion(run)
+        self._events = events_of(run)
         self._attributes = [attributes_of(each.attributes) for each in self._events or ()]
         self._made: dict[tuple[Filter, ...], Run | None] = {}
 

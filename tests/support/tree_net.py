@@ -16,6 +16,7 @@ from typing import Any
 
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, attributes_of, attributes_to_wire
+from dynatops.kit.run_events import events_of
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, PublishAck, Run
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Send
 from overlay.forwarding.forwarder import Forwarder
@@ -26,7 +27,6 @@ from overlay.forwarding.forwarding_effects import (
     StreamLost,
 )
 from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.portions import events_of_portion
 from overlay.forwarding.topology import Topology
 
 TICK_S = 0.1
@@ -278,7 +278,7 @@ class TreeNet:
         ]
 
     def _deliver(self, broker: str, run: Run) -> None:
-        events = events_of_portion(run)
+        events = events_of(run)
         assert events is not None
         offsets: Sequence[int] = run.selected if run.partial else range(run.count)
         last = self._delivered[broker].get(run.term, 0)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.base.run_events import events_in, events_of
 from broker_agent.core.sessions.content import BundleContent, Content, RunContent
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, Value, attributes_of
 from dynatops.kit.repeats import RunPart
+from dynatops.kit.run_events import count_of, events_of
 from dynatops.v1.client_pb2 import MissCause, Missed
 from dynatops.v1.overlay_pb2 import Event, Events, Run
 
@@ -98,7 +98,7 @@ class SessionDelivery:
         for part in parts:
             selection = _Selection(part.run)
             run = part.run
-            run_events = events_in(run)
+            run_events = count_of(run)
             taken = dropped = 0
             for session, joined in members.items():
                 if part.opened is not None and joined >= part.opened:

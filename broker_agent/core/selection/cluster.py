@@ -12,13 +12,13 @@ from hashlib import blake2b
 from google.protobuf.message import DecodeError
 
 from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.base.run_events import events_of
 from broker_agent.core.routing.routing import Routing
 from broker_agent.core.selection.cluster_names import cluster_of
 from broker_agent.core.selection.selection import Choice, Selection, User
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter
+from dynatops.kit.run_events import events_of
 from dynatops.v1.client_pb2 import Redirect
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, Publication, Run
 from dynatops.v1.selection_pb2 import BrokerSummary

@@ -12,7 +12,6 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from broker_agent.core.base.run_events import events_of
 from broker_agent.core.rights.throttle import Allowance
 from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHosting
 from broker_agent.core.routing.rendezvous.reading.cursors import cursors_of_client, cursors_on_disk
@@ -25,6 +24,7 @@ from broker_agent.core.routing.routing import Reached, RestoredSession, SystemCo
 from broker_agent.core.routing.session_filters import SessionFilters
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter, pattern_matches
+from dynatops.kit.run_events import events_of
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Event, Fetched, Position, Run, TermSeq
 from overlay.base.beats import Beats

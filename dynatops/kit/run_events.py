@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from dynatops.v1.overlay_pb2 import Event, Events, Run
 
 
-def events_in(run: Run) -> int:
+def count_of(run: Run) -> int:
     """How many are here: of a partial run, those that its way was told to bring."""
     return len(run.selected) if run.partial else run.count
 
@@ -24,4 +24,4 @@ def events_of(run: Run) -> Sequence[Event] | None:
         events = Events.FromString(run.events).events
     except DecodeError:
         return None
-    return events if len(events) == events_in(run) else None
+    return events if len(events) == count_of(run) else None
