@@ -156,6 +156,7 @@ class Broker:
         self, seeds: Sequence[str], reading_s: float, *, founding: bool = False
     ) -> list[BrokerEffect]:
         now_s = self._clock.at(reading_s)
+        self.logbook.begin(now_s)
         self.routing.start(seeds, now_s, founding=founding)
         return self._settle(now_s)
 
@@ -299,10 +300,6 @@ class Broker:
         return self._settle(now_s)
 
     # ---- the lake -------------------------------------------------------------------------------
-
-    def begin_logbook(self, reading_s: float) -> None:
-        """The first page begins now."""
-        self.logbook.begin(reading_s)
 
     def take_logbook_page(self, reading_s: float) -> LogbookPage:
         """What has happened here since the last call."""

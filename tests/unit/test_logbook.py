@@ -151,7 +151,6 @@ class TestSubscriptions:
 class TestCounts:
     def test_publications_and_their_windows(self) -> None:
         broker = logging_broker()
-        broker.core.logbook.begin(broker.now_s)
         broker.connect("ann")
         broker.run(0.5)
         broker.publish("ann", publication("fire", 1), publication("fire", 2))

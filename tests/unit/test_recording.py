@@ -37,7 +37,7 @@ QUESTIONS = {
     *("node", "now_s", "is_named", "left_over", "status", "count_in_steps", "namesakes"),
     *("is_joining", "is_member", "is_leaving", "registration", "registration_version"),
     *("admit_inspector", "describe", "list_topics", "describe_tree", "list_sessions"),
-    *("describe_session", "take_run_sample", "begin_logbook"),
+    *("describe_session", "take_run_sample"),
 }
 # It hears these from its node.
 FROM_ITS_NODE = {
@@ -165,6 +165,15 @@ class TestRecordedBroker:
         assert public == {name for name in vars(RecordedBroker) if not name.startswith("_")} - {
             "effects_digest"
         }
+
+    def test_no_question_sets_the_clock(self) -> None:
+        """Who reads the clock between two inputs moves it, which a replay would not do."""
+        asked = [vars(Broker)[name] for name in sorted(QUESTIONS & vars(Broker).keys())]
+        assert not [
+            question.__name__
+            for question in asked
+            if callable(question) and "reading_s" in inspect.signature(question).parameters
+        ]
 
     def test_no_token_is_in_its_log(self, log: MemoryLog) -> None:
         broker = told_everything(log)

@@ -66,9 +66,10 @@ class Logbook:
         # Of sessions whose clients said where they are.
         self._places: dict[Session, tuple[float, float]] = {}
 
-    def begin(self, reading_s: float) -> None:
-        """The first window begins now."""
-        self._page.since_us = _us(self._clock.at(reading_s))
+    def begin(self, now_s: float) -> None:
+        """The first window begins when this is first said."""
+        if not self._page.since_us:
+            self._page.since_us = _us(now_s)
 
     def take_page(self, reading_s: float) -> LogbookPage:
         """What was noted since the last call."""

@@ -56,7 +56,6 @@ class LakeFeed:
 
     def start(self) -> None:
         self.writer.start()
-        self._core.begin_logbook(self._now())
 
     async def run(self) -> None:
         """Until cancelled."""
