@@ -18,10 +18,10 @@ from random import Random
 
 from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from reconfig_manager.model.plan import Plan, PlanState
-from simulator.checkers import check_rest
 from simulator.managers import Managers
 from simulator.network import Weather
 from simulator.reconfiguring import SETTINGS
+from simulator.ring.ring_checkers import check_rest
 from simulator.rotation import rotation
 from simulator.run import SimulatedRun
 from simulator.scenario import Scenario

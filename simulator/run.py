@@ -9,29 +9,21 @@ from random import Random
 from typing import TextIO
 
 from broker_agent.core.base.core_settings import CoreSettings
-from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.client.core.reading import FilterKey
 from overlay.base.overlay_settings import OverlaySettings
 from simulator.actors import plan_actors
-from simulator.checkers import (
-    check_brokers,
-    check_catalogue,
-    check_deliveries,
-    check_listed,
-    check_rest,
-    check_ring,
-)
+from simulator.checkers import check_brokers, check_deliveries
 from simulator.clients import OUTSIDE, PublishedEvent, SimulatedClient
 from simulator.faults import strike
 from simulator.network import Network, Weather
+from simulator.ring.simulated_ring import SimulatedRing
+from simulator.routing import SimulatedRouting
 from simulator.scenario import START_S, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
 from simulator.world import World
 
-RING_CHECK_PERIOD_S = 1.0
-# After a partition has healed, the two rings need this long to become one.
-MERGE_S = 12.0
+CHECK_PERIOD_S = 1.0
 FAREWELL_S = 20.0
 # More brokers are told to be several clusters, as operators are: summaries go from each broker of a
 # cluster to all others (docs/selection.md).
@@ -60,8 +52,8 @@ class Verdict:
     frames_lost: int
     published: int
     delivered: int
-    merges: int
-    takeovers: int
+    # What its routing did.
+    counted: dict[str, int]
     # Digest of everything that happened: equal for equal seeds.
     trace: str
     # What the command needs to be told beside the numbers.
@@ -91,12 +83,13 @@ class SimulatedRun:
         self.rng = Random(scenario.seed)
         network_rng = Random(self.rng.getrandbits(64))
         self.network = Network(self.scheduler, self.trace, network_rng, scenario.weather)
+        self.routing = _routing_in(scenario)
         self.world = World(
             self.rng,
             self.network,
             self.scheduler,
             self.trace,
-            OverlaySettings(sync_bytes_per_tick=scenario.sync_bytes_per_tick),
+            self.routing.routing_of,
             CoreSettings(
                 publish_deadline_s=10 * scenario.end_s,
                 session_window_bytes=scenario.session_window_bytes,
@@ -105,13 +98,12 @@ class SimulatedRun:
         self.world.selection = SelectionSettings(
             cluster_parts=math.ceil(scenario.brokers / CLUSTER_BROKERS)
         )
-        self.world.on_acknowledged = self._watch_catalogue
+        self.world.on_acknowledged = self._check_acknowledged
         self.violations: dict[str, None] = {}
         self._topics = [f"topic/{i}" for i in range(scenario.topics)]
         self._joined = scenario.brokers
-        self._listed: set[str] = set()
         # Since when the network has been whole; never, while all its brokers stop or start.
-        self._whole_since_s = 0.0
+        self.whole_since_s = 0.0
         self._played: list[str] = []
         # What else is to be looked at in the end: sentences about what is wrong.
         self.checks: list[Callable[[], list[str]]] = []
@@ -120,16 +112,16 @@ class SimulatedRun:
         """Run to the end. `meddle` lets a test plan mischief of its own before the start."""
         if meddle is not None:
             meddle(self)
+        self.routing.begin(self)
         self._plan_brokers()
         self._plan_clients()
         self._plan_faults()
         plan_actors(self)
-        self.scheduler.after(START_S, self._watch_ring)
+        self.scheduler.after(START_S, self._watch)
         self.scheduler.after(self.scenario.quiet_from_s, self._calm_down)
         self.scheduler.run_until(self.scenario.end_s)
-        self._violate(check_rest(list(self.world.brokers.values())), "at the end")
+        self._violate(self.routing.check_end(self), "at the end")
         self._violate(check_deliveries(self.world), "")
-        self._violate(check_catalogue(self.world), "at the end")
         self._violate(self.world.sent_back, "")
         self._check_brokers()
         for check in self.checks:
@@ -137,7 +129,6 @@ class SimulatedRun:
         return self._verdict()
 
     def _verdict(self) -> Verdict:
-        nodes = [ring_of(broker.core).node for broker in self.world.brokers.values()]
         return Verdict(
             seed=self.scenario.seed,
             brokers=self.scenario.brokers,
@@ -148,9 +139,9 @@ class SimulatedRun:
             frames_lost=self.network.lost,
             published=len(self.world.published),
             delivered=sum(len(s.heard) for s in self.world.subscriptions),
-            merges=sum(node.counters.merges for node in nodes),
-            takeovers=sum(node.counters.takeovers for node in nodes),
+            counted=self.routing.counted(self),
             trace=self.trace.digest,
+            option=self.routing.option,
         )
 
     def _violate(self, sentences: list[str], when: str) -> None:
@@ -262,12 +253,12 @@ class SimulatedRun:
         self.trace.note(f"SPLIT {addresses[:at]} | {addresses[at:]}")
         self.later(lasts_s, self.heal)
 
-    def ignore_ring(self) -> None:
-        """There is nothing to be seen at the ring, until `is_whole_from_now`."""
-        self._whole_since_s = math.inf
+    def is_broken_from_now(self) -> None:
+        """There is no network to be looked at, until `is_whole_from_now`."""
+        self.whole_since_s = math.inf
 
     def is_whole_from_now(self) -> None:
-        self._whole_since_s = self.scheduler.now_s
+        self.whole_since_s = self.scheduler.now_s
 
     def heal(self) -> None:
         self.network.heal()
@@ -280,24 +271,22 @@ class SimulatedRun:
 
     # ---- watching -------------------------------------------------------------------------------
 
-    def _watch_ring(self) -> None:
-        whole_for_s = self.scheduler.now_s - self._whole_since_s
-        if self.network.is_whole and (whole_for_s >= MERGE_S or self._whole_since_s == 0.0):
-            found = check_ring(self.world.brokers.values())
-            self._violate(found, f"at {self.scheduler.now_s:.0f} s")
+    def _watch(self) -> None:
+        self._violate(self.routing.check_now(self), f"at {self.scheduler.now_s:.0f} s")
         self._check_brokers()
-        self.scheduler.after(RING_CHECK_PERIOD_S, self._watch_ring)
+        self.scheduler.after(CHECK_PERIOD_S, self._watch)
 
     def _check_brokers(self) -> None:
         found = check_brokers(self.world.brokers.values())
         self._violate(found, f"at {self.scheduler.now_s:.0f} s")
 
-    def _watch_catalogue(self, event: PublishedEvent) -> None:
-        """Once for each topic: whether it was announced before anything of it was acknowledged."""
-        if event.topic not in self._listed:
-            self._listed.add(event.topic)
-            found = check_listed(self.world, event)
-            self._violate(found, f"at {self.scheduler.now_s:.3f} s")
+    def _check_acknowledged(self, event: PublishedEvent) -> None:
+        found = self.routing.check_acknowledged(self, event)
+        self._violate(found, f"at {self.scheduler.now_s:.3f} s")
+
+
+def _routing_in(scenario: Scenario) -> SimulatedRouting:
+    return SimulatedRing(OverlaySettings(sync_bytes_per_tick=scenario.sync_bytes_per_tick))
 
 
 def simulate(

@@ -6,7 +6,7 @@ an event that is on two brokers is lost when both die at once. Drastic ones, whi
 drawn less often: what they take away must be told to whoever it was meant for.
 
 A new fault is a name here, how often it is drawn, how long it lasts, and what it does
-(`simulator.faults`).
+(`strikes` of a routing; `simulator.faults` has what is done to all).
 """
 
 from __future__ import annotations

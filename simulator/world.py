@@ -27,12 +27,11 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
-from broker_agent.core.routing.rendezvous.rendezvous import on_ring
+from broker_agent.core.routing.routing import RoutingFactory
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import on_client_bytes, take_output
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.base.overlay_settings import OverlaySettings
 from simulator.clients import (
     CLIENT_DELAY_S,
     OUTSIDE,
@@ -78,7 +77,7 @@ class SimulatedBroker:
         self._writing = False
         self.core = Broker(
             Identity(broker_id, self.address, incarnation),
-            on_ring(world.overlay_settings),
+            world.routing_of(broker_id),
             world.core_settings,
             Random(world.rng.getrandbits(64)),
             BrokerOptions(
@@ -221,14 +220,15 @@ class World:
         network: Network,
         scheduler: Scheduler,
         trace: Trace,
-        overlay_settings: OverlaySettings,
+        routing_of: Callable[[str], RoutingFactory],
         core_settings: CoreSettings,
     ) -> None:
         self.rng = rng
         self.network = network
         self.scheduler = scheduler
         self.trace = trace
-        self.overlay_settings = overlay_settings
+        # How events travel at a broker that starts.
+        self.routing_of = routing_of
         self.core_settings = core_settings
         self.access = simulated_access(core_settings)
         # Of brokers that start from now on.

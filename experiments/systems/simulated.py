@@ -19,7 +19,7 @@ from random import Random
 import numpy as np
 
 from broker_agent.core.base.core_settings import CoreSettings
-from broker_agent.core.routing.rendezvous.rendezvous import ring_of
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring, ring_of
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage
 from experiments.systems.system import Dissemination, Ints, Pairs, Sites, Topics, Upkeep
@@ -51,7 +51,7 @@ class SimulatedBrokers:
             self.network,
             self.scheduler,
             trace,
-            OverlaySettings(),
+            lambda broker_id: on_ring(OverlaySettings()),
             CoreSettings(),
         )
         # Who is where is decided by the experiment.

@@ -6,6 +6,7 @@ import pytest
 
 from broker_agent.core.routing.rendezvous.rendezvous import ring_of
 from overlay.base.catalogue import shard_topic
+from overlay.base.overlay_settings import OverlaySettings
 from simulator.clients import SimulatedClient
 from simulator.network import Weather
 from simulator.run import SimulatedRun
@@ -79,7 +80,7 @@ class DoubleCrash:
         client.subscribe([("w/#", "")])
         run.later(SUBSCRIBED_S, publish_all, self.publisher)
         # Topics whose histories died, too, wait for these before they begin another.
-        grace_s = run.world.overlay_settings.history_grace_s
+        grace_s = OverlaySettings().history_grace_s
         run.later(SUBSCRIBED_S + grace_s + 10.0, self.look, run, name)
 
     def look(self, run: SimulatedRun, name: str) -> None:

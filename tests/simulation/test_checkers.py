@@ -21,9 +21,9 @@ from overlay.base.peers import Peer
 from overlay.history import topic_log
 from overlay.history.reader import ReadResult, TopicReader
 from simulator.actors import ACTORS
-from simulator.checkers import check_ring
 from simulator.disk import SimulatedDisk
 from simulator.network import Weather
+from simulator.ring.ring_checkers import check_ring
 from simulator.run import SimulatedRun, Verdict
 from simulator.scenario import Fault, Planned, Scenario
 from simulator.world import SimulatedBroker

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from simulator.faults import STRIKES
+from simulator.ring.ring_faults import STRIKES
 from simulator.run import simulate
 from simulator.scenario import WEIGHTS, Fault, scenario_of
 

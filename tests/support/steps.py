@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 from broker_agent.core.base.core_settings import CoreSettings
-from broker_agent.core.routing.rendezvous.rendezvous import ring_of
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring, ring_of
 from dynatops.v1.manager_pb2 import (
     RCFG_DHT_UPDATE,
     RCFG_FINISH,
@@ -36,7 +36,7 @@ class StepNet:
             self.network,
             self.scheduler,
             trace,
-            OverlaySettings(),
+            lambda broker_id: on_ring(OverlaySettings()),
             core or CoreSettings(),
         )
         self.replies: list[tuple[str, StepReply]] = []

@@ -18,7 +18,8 @@ from dynatops.v1.manager_pb2 import (
     STEP_PROBLEM_NOT_HOST,
     STEP_PROBLEM_STALE,
 )
-from simulator.checkers import check_deliveries, check_rest
+from simulator.checkers import check_deliveries
+from simulator.ring.ring_checkers import check_rest
 from tests.support.brokers import LoneBroker
 from tests.support.steps import StepNet
 

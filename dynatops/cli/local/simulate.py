@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Of what a phase sends, kinds with less than this share are not named.
 _SHARE_LEAST = 0.05
+# What a verdict counts of its routing, in words.
+_COUNTED = {"takeovers": "take-overs", "merges": "histories joined"}
 
 
 def add_commands(commands: Commands) -> None:
@@ -167,8 +169,7 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
         "delivered": verdict.delivered,
         "frames": verdict.frames,
         "frames_lost": verdict.frames_lost,
-        "takeovers": verdict.takeovers,
-        "merges": verdict.merges,
+        **verdict.counted,
         "trace": verdict.trace,
         "command": verdict.command,
     }
@@ -189,7 +190,8 @@ def _summarise(verdicts: list[Verdict], failed: list[Verdict]) -> None:
         )
         print(f"  faults     {'; '.join(verdict.faults) or 'none'}")
         print(f"  network    {verdict.frames:,} frames, {verdict.frames_lost:,} lost")
-        print(f"  topics     {verdict.takeovers} take-overs, {verdict.merges} histories joined")
+        counted = (f"{count} {_COUNTED[name]}" for name, count in verdict.counted.items())
+        print(f"  topics     {', '.join(counted)}")
         print(f"  events     {verdict.published:,} published, {verdict.delivered:,} delivered")
         print(f"  trace      {verdict.trace[:16]}")
         if verdict.ok:
