@@ -48,7 +48,7 @@ class TableExchange:
             settings.topics_published_max,
             counters,
             "topics_unremembered",
-            on_drop=lambda topic, _: context.tables.change(HERE, retract=[Filter.parse(topic)]),
+            on_drop=lambda topic, _: context.tables.change(HERE, retract=[_as_filter(topic)]),
         )
         # What is wanted here, and which time: a filter may be given up and wanted again.
         self._wanted: dict[Filter, int] = {}
@@ -77,7 +77,7 @@ class TableExchange:
 
     def refill_tables(self) -> None:
         """The tables are new and empty: put into them what this broker itself wants."""
-        ads = [Filter.parse(topic) for topic in self._advertised]
+        ads = [_as_filter(topic) for topic in self._advertised]
         self._context.tables.change(HERE, add=self._wanted, advertise=ads)
 
     def advertise_again(self, topics: Iterable[str]) -> None:
@@ -85,7 +85,7 @@ class TableExchange:
         for topic in (*topics, *self._advertised):
             self._advertised[topic] = False
         everything = list(self._advertised)
-        self._context.tables.change(HERE, advertise=map(Filter.parse, everything))
+        self._context.tables.change(HERE, advertise=map(_as_filter, everything))
         self.tell_tables()
         done = partial(self._advertisements_in_place, everything)
         self._confirmations.wait(HERE, self._context.neighbours.values(), done)
@@ -183,7 +183,7 @@ class TableExchange:
         in_place = self._advertised.get(topic)
         if in_place is None:
             self._advertised[topic] = False
-            self._context.tables.change(HERE, advertise=[Filter.parse(topic)])
+            self._context.tables.change(HERE, advertise=[_as_filter(topic)])
             self.tell_tables()
             done = partial(self._advertisement_in_place, topic)
             self._confirmations.wait(HERE, self._context.neighbours.values(), done)
@@ -211,12 +211,12 @@ def to_wire(each: Filter) -> WantedFilter:
 
 
 def from_wire(filters: Iterable[WantedFilter]) -> list[Filter]:
-    return [
-        Filter.of_system(each.pattern)
-        if is_system(each.pattern)
-        else Filter.parse(each.pattern, each.where)
-        for each in filters
-    ]
+    return [_as_filter(each.pattern, each.where) for each in filters]
+
+
+def _as_filter(pattern: str, where: str = "") -> Filter:
+    """Brokers publish on topics that clients may not name."""
+    return Filter.of_system(pattern) if is_system(pattern) else Filter.parse(pattern, where)
 
 
 def _say_change(neighbour: TreeNeighbour, news: TableNews) -> None:

@@ -63,6 +63,16 @@ def test_events_reach_the_far_end(options: dict[str, Any]) -> None:
     net.check(losses_told=False)
 
 
+def test_topics_of_the_brokers_own_are_advertised_like_others() -> None:
+    net = net_of(chain(3, advertisements=True))
+    topic = "$summaries/0"
+    net.perform("b2", net.nodes["b2"].want(Filter.of_system(topic), net.now_s))
+    net.publish(net.publisher("b0", [topic]), topic, [1])
+    net.run(3.0)
+    assert net.nodes["b2"].counters.tree_events_local == 1
+    net.check(losses_told=False)
+
+
 def test_only_what_is_wanted_travels() -> None:
     net = net_of(chain(3))
     net.subscribe("b2", "x/1", "v > 5")
