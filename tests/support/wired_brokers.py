@@ -294,6 +294,15 @@ class WiredBrokers:
             self.run(TICK_S)
         return me
 
+    def leave_while_resuming(self, client: str, pattern: str) -> None:
+        """Before its broker has heard of any other about what it missed."""
+        name = self.clients[client].broker
+        subscribe = Subscribe(request=1, filters=[Filter(pattern=pattern)], resume=True)
+        frame = ClientFrame(messages=[ClientMessage(subscribe=subscribe)])
+        core = self.cores[name]
+        self._perform(name, core.on_client_frame(ConnectionId(client), frame, self.now_s))
+        self.disconnect(client)
+
     def unsubscribe(self, client: str, *patterns: str) -> None:
         filters = [Filter(pattern=pattern) for pattern in patterns]
         self._say(client, unsubscribe=Unsubscribe(request=99, filters=filters))

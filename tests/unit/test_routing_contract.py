@@ -233,6 +233,22 @@ class TestSessions:
         catching_up = net.cores["b2"].routing.subscriptions.catching_up
         assert not list(catching_up(net.cores["b2"].registry.clients["ann"]))
 
+    def test_what_it_missed_goes_to_nobody_else_if_it_leaves_before_that_has_come(
+        self, net: WiredBrokers
+    ) -> None:
+        other = net.connect("bob", "b2")
+        net.subscribe("bob", "quake/ca")
+        net.connect("pub", "b1")
+        net.publish("pub", "quake/ca", *numbered(1, 5))
+        net.run(1.0)
+        net.publish_together("pub", ["quake/ca"], b"6")
+        net.run(1.0)
+        assert other.payloads() == numbered(1, 6)
+        net.connect("ann", "b2")
+        net.leave_while_resuming("ann", "quake/ca")
+        net.run(2.0)
+        assert other.payloads() == numbered(1, 6)
+
     def test_the_broker_that_it_comes_from_gives_its_session_up(self, net: WiredBrokers) -> None:
         net.connect("ann", "b0", keep_s=600)
         net.subscribe("ann", "quake/ca")

@@ -357,21 +357,22 @@ class TreeSubscriptions:
             self._delivery.deliver(members, parts, audience.conditions or None, now_s)
 
     def _members(self, audience: Audience, group: CatchUpGroup | None) -> dict[Session, int]:
+        if group is not None:
+            # All of them may have left since it was asked for.
+            return {s: 0 for s in audience.members if s in group.members}
         if not self._catching_up:
             return audience.members
-        if group is None:
-            return {s: 0 for s in audience.members if s not in self._catching_up}
-        return {s: 0 for s in audience.members if s in group.members}
+        return {s: 0 for s in audience.members if s not in self._catching_up}
 
     def _deliver_bundle(self, bundle: Bundle, now_s: float, group: CatchUpGroup | None) -> None:
         places: dict[Session, list[int]] = {}
         for place, topic in enumerate(bundle.topics):
             for session in self._audiences.of(topic).plain():
                 places.setdefault(session, []).append(place)
-        if self._catching_up:
-            # Of these, or all but these.
-            those = self._catching_up if group is None else group.members
-            places = {s: of for s, of in places.items() if (s in those) is (group is not None)}
+        if group is not None:
+            places = {s: of for s, of in places.items() if s in group.members}
+        elif self._catching_up:
+            places = {s: of for s, of in places.items() if s not in self._catching_up}
         alike: dict[tuple[int, ...], list[Session]] = {}
         for session, wanted in places.items():
             alike.setdefault(tuple(wanted), []).append(session)
