@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from broker_agent.core.invariants import check_invariants
+from dynatops.client.core.publications import Ack
 from overlay.base.identifiers import show_term
 from simulator.clients import HeardEvent, PublishedEvent, SimulatedSubscription
 from simulator.world import SimulatedBroker, World
@@ -105,7 +106,11 @@ def _check_completeness(world: World) -> Iterable[str]:
     It lasts through whatever happens to its connections. What a fault took away for good need not
     be heard; that something is missing must have been told, after it was published.
     """
-    acknowledged = [event for event in world.published if event.acknowledged_s is not None]
+    acknowledged = [
+        event
+        for event in world.published
+        if event.acknowledged_s is not None and world.is_owed(event)
+    ]
     for subscription in world.subscriptions:
         if subscription.until_s is not None:
             continue
@@ -155,7 +160,9 @@ def _is_told(event: PublishedEvent, subscription: SimulatedSubscription) -> bool
 
 def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str]:
     """In the end every publication is acknowledged: publishers do not give up in a simulation."""
-    open_events = [event for event in published if event.acknowledged_s is None]
+    open_events = [
+        event for event in published if event.acknowledged_s is None and event.ack is not Ack.NONE
+    ]
     if open_events:
         first = open_events[0]
         yield (

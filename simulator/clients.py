@@ -28,6 +28,7 @@ from dynatops.v1.client_pb2 import (
     ClientFrame,
     ErrorCode,
     Goodbye,
+    MissCause,
     Missed,
     Redirect,
     ServerFrame,
@@ -87,6 +88,16 @@ class SimulatedSubscription:
     told_s: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class ToldGap:
+    """A client was told that it misses something."""
+
+    client: str
+    topic: str
+    cause: MissCause.ValueType
+    at_s: float
+
+
 @dataclass(slots=True)
 class PublishedEvent:
     topic: str
@@ -96,6 +107,11 @@ class PublishedEvent:
     # The one attribute, which filters may ask about; None: it has none.
     size: int | None
     acknowledged_s: float | None = None
+    # What its publisher waits for; and the broker that said so.
+    ack: Ack = Ack.REPLICATED
+    broker: str = ""
+    # How often it was sent again, on another connection.
+    resent: int = 0
 
     @property
     def attributes(self) -> dict[str, Value]:
@@ -128,6 +144,8 @@ class SimulatedClient:
         # Brokers that it lost or could not reach, as it tells whichever it comes to.
         self._failed = FailedLately()
         self._sent_by = ""
+        # Until then the application takes nothing of what comes.
+        self._pauses_until_s = 0.0
         self._be_born()
         self._tell()
 
@@ -256,27 +274,35 @@ class SimulatedClient:
 
     def publish_together(self, topics: Iterable[str]) -> None:
         """Events without attributes, all in one frame."""
+        ack = self._world.any_ack()
         for topic in topics:
-            self._take_in(topic, None)
+            self._take_in(topic, None, ack)
         self._flush()
 
     def publish(self, topic: str) -> None:
-        self._take_in(topic, self._world.rng.randrange(10))
+        self._take_in(topic, self._world.rng.randrange(10), self._world.any_ack())
         self._flush()
 
-    def _take_in(self, topic: str, size: int | None) -> None:
+    def pause_reading(self, lasts_s: float) -> None:
+        self._pauses_until_s = self._now() + lasts_s
+
+    def _take_in(self, topic: str, size: int | None, ack: Ack) -> None:
         now_s = self._now()
         wire = attributes_to_wire(attributes_with(size)) if size is not None else None
-        number = self.core.publish(topic, b"", Ack.REPLICATED, round(now_s * 1e6), wire)
+        number = self.core.publish(topic, b"", ack, round(now_s * 1e6), wire)
         publisher = self.core.publications.publisher
-        event = PublishedEvent(topic, publisher, number, now_s, size)
-        self._unacknowledged[topic, number] = event
+        event = PublishedEvent(topic, publisher, number, now_s, size, ack=ack)
+        if ack is not Ack.NONE:
+            self._unacknowledged[topic, number] = event
+        else:
+            # As another publisher: what is sent again has no numbers in common with what is not.
+            event.publisher |= 1
         self._world.published.append(event)
 
     def _tell(self) -> None:
         """The application has taken all that it had; its broker is told now and then. It reads
         nothing before its subscriptions are confirmed."""
-        if self.core.is_settled:
+        if self.core.is_settled and self._now() >= self._pauses_until_s:
             self.core.taken(self.core.reading.had)
         if (frame := self.core.take_frame(OUTPUT_BYTES_MAX, tell=True)) is not None:
             self._send(frame)
@@ -355,6 +381,7 @@ class SimulatedClient:
         for event in self._unacknowledged.values():
             # Before a client is let in it does not know what it publishes under.
             event.publisher = welcome.publisher
+            event.resent += 1
         unclaimed = list(self.core.reading.unclaimed)
         address = self._name_of(self._broker) if self._broker is not None else ""
         for named in welcome.alternatives:
@@ -393,6 +420,8 @@ class SimulatedClient:
                 self._world.subscriptions.append(subscription)
 
     def _told_of_loss(self, item: Missed) -> None:
+        gap = ToldGap(self.name, item.topic, item.cause, self._now())
+        self._world.gaps.append(gap)
         for (pattern, _), subscription in self.subscriptions.items():
             if not pattern_matches(pattern, item.topic):
                 continue
@@ -405,6 +434,7 @@ class SimulatedClient:
         for key in done:
             event = self._unacknowledged.pop(key)
             event.acknowledged_s = self._now()
+            event.broker = self._broker.broker_id if self._broker is not None else ""
             self._world.on_acknowledged(event)
 
     def _heard(self, item: Arrived) -> None:

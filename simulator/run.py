@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 from typing import TextIO
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.client.core.reading import FilterKey
 from overlay.base.overlay_settings import OverlaySettings
+from overlay.forwarding.forwarding_settings import ForwardingSettings
 from simulator.actors import plan_actors
 from simulator.checkers import check_brokers, check_deliveries
 from simulator.clients import OUTSIDE, PublishedEvent, SimulatedClient
@@ -21,6 +23,8 @@ from simulator.ring.simulated_ring import SimulatedRing
 from simulator.routing import SimulatedRouting
 from simulator.scenario import START_S, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
+from simulator.tree.simulated_tree import SimulatedTree
+from simulator.tree.tree_scenario import tree_scenario_of
 from simulator.world import World
 
 CHECK_PERIOD_S = 1.0
@@ -239,9 +243,14 @@ class SimulatedRun:
 
     # ---- what faults do -------------------------------------------------------------------------
 
-    def start_new_broker(self) -> str:
+    def new_name(self) -> str:
+        """Of a broker that there was never before."""
         name = f"b{self._joined}"
         self._joined += 1
+        return name
+
+    def start_new_broker(self) -> str:
+        name = self.new_name()
         self.start_broker(name)
         return name
 
@@ -286,7 +295,15 @@ class SimulatedRun:
 
 
 def _routing_in(scenario: Scenario) -> SimulatedRouting:
+    if scenario.topology is not None:
+        return SimulatedTree(scenario.topology, ForwardingSettings())
     return SimulatedRing(OverlaySettings(sync_bytes_per_tick=scenario.sync_bytes_per_tick))
+
+
+# How events travel, by name, and what a seed stands for then.
+SCENARIOS: Mapping[str, Callable[[int, int, float], Scenario]] = MappingProxyType(
+    {"rendezvous": scenario_of, "forwarding": tree_scenario_of}
+)
 
 
 def simulate(
@@ -295,6 +312,7 @@ def simulate(
     minutes: float,
     out: TextIO | None = None,
     meddle: Meddle | None = None,
+    routing: str = "rendezvous",
 ) -> Verdict:
     """Play the scenario of this seed."""
-    return SimulatedRun(scenario_of(seed, brokers, minutes), out).play(meddle)
+    return SimulatedRun(SCENARIOS[routing](seed, brokers, minutes), out).play(meddle)

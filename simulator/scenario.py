@@ -17,6 +17,8 @@ from enum import Enum
 from random import Random
 from types import MappingProxyType
 
+from dynatops.client.core.publications import Ack
+from overlay.forwarding.topology import Topology
 from simulator.network import Weather
 
 START_S = 8.0
@@ -37,13 +39,21 @@ class Fault(Enum):
     NEIGHBOURS_CRASH_AND_RESTART = "two neighbours crash and restart"
     ALL_STOP = "all stop and start again"
     ALL_CRASH = "all crash and start again"
+    STOP_AND_RESTART = "stop and start again"
+    CRASH_BEHIND_CUT = "a link is cut, and one of its ends crashes"
+    GONE_FOR_GOOD = "a broker is gone for good, and taken out"
+    LEAF_ADDED = "a leaf is added"
+    LEAF_REMOVED = "a leaf is taken out"
+    BROKER_MOVED = "a broker is moved, with all behind it"
+    BROKER_BETWEEN = "a broker is put between two"
+    READERS_PAUSE = "clients stop reading"
 
 
 WINDOWS_BYTES = (200, 1_000, 4 << 20)
 # How much a broker sends of its topics at once to whoever is to stand by for it: mostly a few.
 SYNC_BYTES = (1_000, 4_000, 4 << 20)
 
-# How often each is drawn, beside the others.
+# How often each is drawn on a ring, beside the others.
 WEIGHTS: Mapping[Fault, float] = MappingProxyType(
     {
         Fault.CRASH: 4,
@@ -68,6 +78,10 @@ DURATIONS_S: Mapping[Fault, tuple[float, ...]] = MappingProxyType(
         Fault.NEIGHBOURS_CRASH_AND_RESTART: (0.2, 2.0, 8.0),
         Fault.ALL_STOP: (0.5, 3.0),
         Fault.ALL_CRASH: (0.5, 3.0),
+        Fault.STOP_AND_RESTART: (0.2, 2.0),
+        Fault.CRASH_BEHIND_CUT: (1.0, 4.0),
+        Fault.GONE_FOR_GOOD: (0.5, 3.0, 8.0),
+        Fault.READERS_PAUSE: (2.0, 10.0),
     }
 )
 
@@ -97,6 +111,10 @@ class Scenario:
     session_window_bytes: int = 4 << 20
     # Of the topics that a new neighbour is sent: mostly few at once, so that it takes its time.
     sync_bytes_per_tick: int = 4 << 20
+    # Of brokers in a tree; None: they are on a ring.
+    topology: Topology | None = None
+    # What publishers wait for, each as often as the others.
+    acks: tuple[Ack, ...] = (Ack.REPLICATED,)
 
     @property
     def end_s(self) -> float:
@@ -109,39 +127,52 @@ class Scenario:
 
 
 def scenario_of(seed: int, brokers: int, minutes: float) -> Scenario:
-    """The scenario that this seed stands for."""
+    """The scenario that this seed stands for, on a ring."""
     # A whole number of minutes is written in two ways, and is one scenario.
     rng = Random(f"{seed} {brokers} {float(minutes)}")
-    weather = Weather(
-        delay_max_s=rng.choice((0.005, 0.02, 0.08)),
-        loss=rng.choice((0.0, 0.01, 0.05, 0.1)),
-        duplication=rng.choice((0.0, 0.02, 0.1)),
-        reordering=rng.choice((0.0, 0.05, 0.2)),
-    )
+    weather = any_weather(rng)
+    topics, publications_per_s = rng.randint(4, 12), rng.uniform(4.0, 15.0)
+    faults = faults_until(minutes * 60.0 - QUIET_S, rng, WEIGHTS, (REPAIR_MIN_S, REPAIR_MAX_S))
     return Scenario(
         seed=seed,
         brokers=brokers,
         minutes=minutes,
         weather=weather,
         clients=2 * brokers,
-        topics=rng.randint(4, 12),
-        publications_per_s=rng.uniform(4.0, 15.0),
-        faults=tuple(_sharpened(_faults(rng, minutes * 60.0 - QUIET_S), seed)),
-        session_window_bytes=Random(f"window {seed}").choice(WINDOWS_BYTES),
+        topics=topics,
+        publications_per_s=publications_per_s,
+        faults=tuple(_sharpened(faults, seed)),
+        session_window_bytes=any_window(seed),
         sync_bytes_per_tick=Random(f"sync {seed}").choice(SYNC_BYTES),
     )
 
 
-def _faults(rng: Random, until_s: float) -> list[Planned]:
+def any_weather(rng: Random) -> Weather:
+    return Weather(
+        delay_max_s=rng.choice((0.005, 0.02, 0.08)),
+        loss=rng.choice((0.0, 0.01, 0.05, 0.1)),
+        duplication=rng.choice((0.0, 0.02, 0.1)),
+        reordering=rng.choice((0.0, 0.05, 0.2)),
+    )
+
+
+def any_window(seed: int) -> int:
+    return Random(f"window {seed}").choice(WINDOWS_BYTES)
+
+
+def faults_until(
+    until_s: float, rng: Random, weights: Mapping[Fault, float], pauses_s: tuple[float, float]
+) -> list[Planned]:
+    """One after the other, with a pause between these behind each."""
     faults: list[Planned] = []
     at_s = START_S + rng.uniform(2.0, 6.0)
     while at_s < until_s - REPAIR_MAX_S:
-        (fault,) = rng.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))
+        (fault,) = rng.choices(tuple(weights), tuple(weights.values()))
         lasts_s = 0.0
         if fault in DURATIONS_S:
             lasts_s = min(rng.choice(DURATIONS_S[fault]) * rng.uniform(0.5, 1.5), until_s - at_s)
         faults.append(Planned(at_s, fault, lasts_s, noticed=rng.random() < 0.5))
-        at_s += lasts_s + rng.uniform(REPAIR_MIN_S, REPAIR_MAX_S)
+        at_s += lasts_s + rng.uniform(*pauses_s)
     return faults
 
 

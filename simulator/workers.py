@@ -305,21 +305,23 @@ class Worker:
         if item not in self._in_hand:
             self._in_hand.append(item)
 
-    def _times_taken_away(self, key: EventKey) -> int:
-        """How often a fault took it away before its publisher was told that it is safe."""
+    def _times_published_again(self, key: EventKey) -> int:
+        """How often a fault took it away before its publisher was told that it is safe; and how
+        often that one went elsewhere with it, if that makes another stamp."""
         world = self._run.world
-        return sum(
-            (event.topic, event.publisher, event.number) == key
-            and event.at_s < taken_s
+        same = [e for e in world.published if (e.topic, e.publisher, e.number) == key]
+        times = sum(
+            event.at_s < taken_s
             and (event.acknowledged_s is None or event.acknowledged_s > taken_s)
             for taken_s in world.taken_away
-            for event in world.published
+            for event in same
         )
+        return times + sum(event.resent for event in same if world.stamps_anew)
 
     def _check_again(self, key: EventKey, item: WorkItem, before: Handled) -> None:
         """An event that an earlier process had comes to a later one."""
         is_another = (item.event.term, item.event.seq) not in before.stamps
-        if is_another and len(before.stamps) <= self._times_taken_away(key):
+        if is_another and len(before.stamps) <= self._times_published_again(key):
             return
         if before.confirmed is not None and before.confirmed[0] is self._broker:
             self.violations.append(f"{self.name}: {key} was done, confirmed, and came again")
@@ -394,6 +396,7 @@ class Worker:
             for event in self._run.world.published
             if event.topic in self.topics
             and event.acknowledged_s is not None
+            and self._run.world.is_owed(event)
             and shift.since_s < event.at_s < end_s
             # What was told to be missing may be any that was published by then.
             and event.at_s > shift.told_s

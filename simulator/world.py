@@ -30,6 +30,7 @@ from broker_agent.core.options import BrokerOptions
 from broker_agent.core.routing.routing import RoutingFactory
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import on_client_bytes, take_output
+from dynatops.client.core.publications import Ack
 from dynatops.v1.manager_pb2 import Step, StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 from simulator.clients import (
@@ -38,6 +39,7 @@ from simulator.clients import (
     PublishedEvent,
     SimulatedClient,
     SimulatedSubscription,
+    ToldGap,
 )
 from simulator.disk import SimulatedDisk
 from simulator.network import Network
@@ -88,7 +90,7 @@ class SimulatedBroker:
             ),
         )
         self.core.restore(self._disk.read(), self._now())
-        world.network.attach(self.address, self._on_frame)
+        world.network.attach(self.address, self._on_bytes)
         self._perform(self.core.start(seeds, self._now()))
         world.scheduler.after(world.rng.uniform(0, TICK_S), self._tick)
         world.scheduler.after(world.rng.uniform(0, FLUSH_S), self._flush_to_disk)
@@ -123,8 +125,10 @@ class SimulatedBroker:
             self._writing = False
             self._perform(self.core.saved(self._now()))
 
-    def _on_frame(self, raw: bytes) -> None:
-        frame = PeerFrame.FromString(raw)
+    def _on_bytes(self, raw: bytes) -> None:
+        self.on_peer_frame(PeerFrame.FromString(raw))
+
+    def on_peer_frame(self, frame: PeerFrame) -> None:
         self._perform(self.core.on_peer_frame(frame, self._scheduler.now_s))
 
     def _perform(self, effects: Sequence[BrokerEffect]) -> None:
@@ -190,6 +194,7 @@ class SimulatedBroker:
     def stop(self) -> None:
         """The process ends, by itself or by force; connections break."""
         self.alive = False
+        self._world.ended.append((self.broker_id, self._now()))
         self._world.network.detach(self.address)
         for connection in list(self._connections):
             self._lose(connection)
@@ -244,6 +249,16 @@ class World:
         self.disturbed: list[str] = []
         # When a fault took events away that had been acknowledged: both copies of topics, or all.
         self.taken_away: list[float] = []
+        # Gaps that clients were told of.
+        self.gaps: list[ToldGap] = []
+        # Brokers that ended, and when: crashed or stopped.
+        self.ended: list[tuple[str, float]] = []
+        # What a publisher waits for.
+        self.any_ack: Callable[[], Ack] = lambda: Ack.REPLICATED
+        # Whether an acknowledged event must have reached everybody, or been told to be lost.
+        self.is_owed: Callable[[PublishedEvent], bool] = lambda event: True
+        # Whether what is published again at another broker is another event, with its own stamp.
+        self.stamps_anew = False
         # Called when a publisher is told that an event is safe.
         self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
         # Called when a broker has started, when one has died, and when one answers a manager.

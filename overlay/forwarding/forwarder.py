@@ -256,6 +256,11 @@ class Forwarder:
     def keeper(self) -> str | None:
         return self._sending.keeper
 
+    @property
+    def own_stream(self) -> int:
+        """What its publishers' events are numbered in; 0 before it is ready."""
+        return self._origin.stream
+
     def positions(self) -> dict[int, int]:
         """V: how far each stream has come here."""
         return self._streams.positions()

@@ -127,6 +127,9 @@ class PlainTables:
         """What the holder has asked for."""
         return frozenset(self._wanted[holder])
 
+    def advertised_by(self, holder: str) -> frozenset[Filter]:
+        return frozenset(self._advertised[holder])
+
     def wanted_by(self, holder: str) -> frozenset[Filter]:
         """What the holder is sent, whether it asked for it or gets everything."""
         if self._gets_everything(holder):

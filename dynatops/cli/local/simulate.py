@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 # Of what a phase sends, kinds with less than this share are not named.
 _SHARE_LEAST = 0.05
 # What a verdict counts of its routing, in words.
-_COUNTED = {"takeovers": "take-overs", "merges": "histories joined"}
+_COUNTED = {
+    "takeovers": "take-overs",
+    "merges": "histories joined",
+    "repairs": "repairs",
+    "gaps": "gaps told",
+    "topologies": "versions of the topology",
+}
 
 
 def add_commands(commands: Commands) -> None:
@@ -60,6 +66,13 @@ def add_commands(commands: Commands) -> None:
         help="with two managers that move brokers, and a mishap at a random point of each plan",
     )
     parser.add_argument(
+        "--routing",
+        choices=("rendezvous", "forwarding"),
+        default="rendezvous",
+        help="how events travel: along a ring, or in a tree of brokers, which changes while it "
+        "runs; of a tree eight seeds in a row are all its modes",
+    )
+    parser.add_argument(
         "--quiet",
         action="store_true",
         help="nothing breaks: how much joining takes, rest, trees, and one reconfiguration",
@@ -74,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--minutes: at least 1, the last three quarters of which are quiet")
     if arguments.trace and arguments.seeds > 1:
         raise UsageError("--trace goes with one seed")
+    if arguments.routing == "forwarding" and (arguments.quiet or arguments.reconfigure):
+        raise UsageError("--routing forwarding goes with neither --quiet nor --reconfigure")
     if arguments.quiet:
         return _run_quiet(arguments)
     verdicts = _run_one(arguments) if arguments.seeds == 1 else _run_many(arguments)
@@ -132,7 +147,7 @@ def _simulation(arguments: argparse.Namespace) -> Callable[..., Verdict]:
     else:
         from simulator.run import simulate
 
-        simulation = simulate
+        simulation = partial(simulate, routing=arguments.routing)
     brokers = arguments.brokers or (6 if arguments.reconfigure else 8)
     return partial(simulation, brokers=brokers, minutes=arguments.minutes)
 
@@ -191,7 +206,8 @@ def _summarise(verdicts: list[Verdict], failed: list[Verdict]) -> None:
         print(f"  faults     {'; '.join(verdict.faults) or 'none'}")
         print(f"  network    {verdict.frames:,} frames, {verdict.frames_lost:,} lost")
         counted = (f"{count} {_COUNTED[name]}" for name, count in verdict.counted.items())
-        print(f"  topics     {', '.join(counted)}")
+        what = "tree" if "topologies" in verdict.counted else "topics"
+        print(f"  {what:10} {', '.join(counted)}")
         print(f"  events     {verdict.published:,} published, {verdict.delivered:,} delivered")
         print(f"  trace      {verdict.trace[:16]}")
         if verdict.ok:

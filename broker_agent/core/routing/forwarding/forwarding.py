@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.context import BrokerContext
@@ -43,6 +43,9 @@ from overlay.forwarding.forwarding_effects import (
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.topology import Topology
 from overlay.status.node_status import NodeStatus
+
+if TYPE_CHECKING:
+    from broker_agent.core.broker import Broker
 
 
 class Forwarding:
@@ -214,3 +217,9 @@ def describe_forwarder(forwarder: Forwarder) -> ForwarderReport:
 def in_tree(topology: Topology, settings: ForwardingSettings | None = None) -> RoutingFactory:
     """What makes this the routing of a broker."""
     return partial(Forwarding, topology=topology, settings=settings or ForwardingSettings())
+
+
+def tree_of(broker: Broker) -> Forwarding:
+    """What is behind the seam, for those who look into brokers in a tree: checkers and tests."""
+    assert isinstance(broker.routing, Forwarding)
+    return broker.routing
