@@ -217,6 +217,15 @@ class TestReconnecting:
         said = sorted((p.publisher, p.first_number, p.settled) for p in publications(core))
         assert said == [(8, 1, 0), (8, 2, 0), (9, 2, 1)]
 
+    def test_events_of_several_levels_wait_for_the_first_broker(self) -> None:
+        """They go in publications of their own, all but the last of which are closed by then."""
+        core = ClientCore("ann", b"s" * 16)
+        for ack in (Ack.RP, Ack.REPLICATED, Ack.NONE):
+            core.publish(TOPIC, b"early", ack, 1)
+        connected(core, publisher=8)
+        said = sorted((p.publisher, p.first_number, p.ack) for p in publications(core))
+        assert said == [(8, 1, Ack.RP), (8, 2, Ack.REPLICATED), (9, 1, Ack.NONE)]
+
     def test_what_was_gathered_but_not_sent_survives(self) -> None:
         core = new_core()
         for _ in range(RUN_EVENTS_MAX + 1):

@@ -278,7 +278,7 @@ class Publications:
         self._connection = self._connections if bundles else 0
 
     def _rename(self, publisher: int) -> None:
-        former, self.publisher = self.publisher, publisher
+        self.publisher = publisher
         for streams, number in (
             (self._acknowledged, publisher),
             (self._unacknowledged, publisher | 1),
@@ -290,7 +290,7 @@ class Publications:
                         entry.publisher = number
         for unsent in self._unsent:
             if isinstance(unsent, Publication):
-                unsent.publisher = publisher | (unsent.publisher != former)
+                unsent.publisher = publisher | (unsent.ack == AckLevel.ACK_LEVEL_NONE)
 
     # ---- publishing -----------------------------------------------------------------------------
 
