@@ -99,17 +99,21 @@ class Link:
     def _begin(self, now_s: float) -> None:
         self.state = LinkState.GREETING
         self.session = next(self._sessions)
-        self._unconfirmed.clear()
+        self._forget_said()
         self._early.clear()
-        self.unconfirmed_bytes = 0
-        self._open = self._open_frame = None
-        self._open_bytes = 0
-        self.sent_number = self.confirmed_number = self._taken = self._taken_told = 0
+        self._taken = self._taken_told = 0
         self._must_confirm = False
         self._heard_s = self._said_s = now_s
         self._greet_due_s = now_s
         self._pause_s = self._settings.resend_min_s
         self._resend_due_s = now_s
+
+    def _forget_said(self) -> None:
+        self._unconfirmed.clear()
+        self.unconfirmed_bytes = 0
+        self._open = self._open_frame = None
+        self._open_bytes = 0
+        self.sent_number = self.confirmed_number = 0
 
     @property
     def is_up(self) -> bool:
@@ -236,6 +240,8 @@ class Link:
         if self.is_up:
             return
         self.state = LinkState.UP
+        # What was said before was said to an earlier session of the other end.
+        self._forget_said()
         self._counters.link_sessions += 1
         # So that the other end knows, whatever becomes of the greetings.
         self._greet(now_s)
