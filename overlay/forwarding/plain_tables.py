@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dynatops.kit.filters import Filter, FilterTrie, covers, pattern_covers, pattern_matches
+from dynatops.kit.filters import Filter, FilterTrie, covers, pattern_intersects, pattern_matches
 from overlay.forwarding.topology import TreeMode
 
 HERE = ""
@@ -185,7 +185,7 @@ class PlainTables:
         return frozenset(
             each
             for each in self._minimal(self._others(self._wanted, neighbour))
-            if any(_patterns_intersect(each.pattern, ad.pattern) for ad in ads)
+            if any(pattern_intersects(each.pattern, ad.pattern) for ad in ads)
         )
 
     def _ads_to_tell(self, neighbour: str) -> frozenset[Filter]:
@@ -208,19 +208,3 @@ class PlainTables:
 
 def _by_size(each: Filter) -> tuple[str, str]:
     return (each.pattern, each.where)
-
-
-def _patterns_intersect(one: str, other: str) -> bool:
-    """Whether some topic matches both."""
-    if pattern_covers(one, other) or pattern_covers(other, one):
-        return True
-    ours, theirs = one.split("/"), other.split("/")
-    for place in range(max(len(ours), len(theirs))):
-        if "#" in (ours[place : place + 1] + theirs[place : place + 1]):
-            return True
-        if place >= len(ours) or place >= len(theirs):
-            rest = (ours if len(ours) > len(theirs) else theirs)[place:]
-            return rest == ["#"]
-        if ours[place] != theirs[place] and "+" not in (ours[place], theirs[place]):
-            return False
-    return True
