@@ -12,6 +12,7 @@ from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.selection.summaries import digest_of
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.session import Session
+from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import (
     Cursor,
     Echoed,
@@ -22,6 +23,7 @@ from dynatops.v1.client_pb2 import (
     Received,
     ServerMessage,
     Subscribe,
+    Subscribed,
     Welcome,
 )
 from dynatops.v1.overlay_pb2 import PeerFrame, PeerMessage, Run, SessionMoved, TermSeq
@@ -672,6 +674,25 @@ class TestQueue:
         assert session.take_output(content.nbytes, 10.0) == []
         assert session.received(Received(serial=1))
         assert session.take_output(content.nbytes, 10.0) == [content]
+
+    def test_a_place_in_a_stream_is_not_said_before_its_events(self) -> None:
+        """Of all topics together: a client that goes on elsewhere would never get them."""
+        session = self.session(session_window_bytes=1)
+        for seq in (7, 8, 9):
+            run = Run(topic="t", term=5, first_seq=seq, count=1, events=bytes(60))
+            session.offer("t", Content(run), 1, 0.0)
+        for term in (5, 6):
+            session.tell_position(
+                STREAMS, Content(Run(topic=STREAMS, term=term, first_seq=10)), 0.0
+            )
+        (sent,) = session.take_output(1, 0.0)
+        assert sent.bodies[0] == Run(topic="t", term=5, first_seq=7, count=1, events=bytes(60))
+        session.confirm(Subscribed(request=1))
+        (answer,) = session.take_output(1_000, 0.0)
+        (subscribed,) = answer.bodies
+        assert isinstance(subscribed, Subscribed)
+        places = [(stamp.term, stamp.seq) for each in subscribed.positions for stamp in each.seen]
+        assert places == [(5, 7), (6, 9)]
 
     def test_what_waited_too_long_is_counted(self) -> None:
         session = self.session()

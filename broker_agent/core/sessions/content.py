@@ -166,6 +166,16 @@ class BundleContent(Content):
         ]
 
 
+def note_firsts(content: Content, firsts: dict[int, int]) -> None:
+    """The number of the first event of each term, where there is none yet."""
+    for body in content.bodies:
+        if isinstance(body, Run):
+            firsts.setdefault(body.term, body.first_seq)
+        elif isinstance(body, overlay_pb2.Bundle):
+            for term, seq in zip(body.terms, body.seqs, strict=True):
+                firsts.setdefault(term, seq)
+
+
 def _size_of(body: Body) -> int:
     if isinstance(body, Run):
         return len(body.events) + len(body.topic) + _BODY_BYTES

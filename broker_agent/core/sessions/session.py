@@ -33,9 +33,10 @@ from types import MappingProxyType
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Grant
-from broker_agent.core.sessions.content import Answer, BundleContent, Content
+from broker_agent.core.sessions.content import Answer, BundleContent, Content, note_firsts
 from broker_agent.core.sessions.redelivery import Piece, with_marks, without_gaps
 from dynatops.kit.filters import Filter, pattern_matches
+from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import (
     Cursor,
     ErrorCode,
@@ -521,18 +522,27 @@ class Session:
 
     def _positions(self) -> Iterable[Cursor]:
         """Where topics begin whose beginnings wait to be sent; not those of which events wait
-        before, as they would be taken for repeats."""
+        before, as they would be taken for repeats. A place in a stream is that of all topics
+        together: said before events of the stream, it is the one just before the first of them."""
         begun: set[str] = set()
+        before: list[Content] = []
+        firsts: dict[int, int] = {}
         for piece in self._pieces or ():
             if isinstance(piece.content, BundleContent):
                 begun.update(piece.content.topics())
+                before.append(piece.content)
             elif piece.events:
                 begun.add(piece.topic)
+                before.append(piece.content)
             elif piece.serial and piece.topic not in begun:
                 for body in piece.content.bodies:
                     if isinstance(body, Run) and body.count == 0:
-                        stamp = TermSeq(term=body.term, seq=body.first_seq - 1)
-                        yield Cursor(topic=body.topic, seen=[stamp])
+                        seq = body.first_seq - 1
+                        if body.topic == STREAMS:
+                            while before:
+                                note_firsts(before.pop(0), firsts)
+                            seq = min(seq, firsts.get(body.term, body.first_seq) - 1)
+                        yield Cursor(topic=body.topic, seen=[TermSeq(term=body.term, seq=seq)])
 
     def tell_position(self, topic: str, beginning: Content, now_s: float) -> bool:
         """Where a topic begins, in its place among the events. False if there are too many of these
