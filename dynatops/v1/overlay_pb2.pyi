@@ -2758,8 +2758,11 @@ class TreeFetched(_message.Message):
     LOSSES_FIELD_NUMBER: _builtins.int
     ENDS_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     done: _builtins.bool
+    incomplete: _builtins.bool
+    """Somebody who may know more could not be reached, and was not waited for any longer."""
     @_builtins.property
     def streams(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
     @_builtins.property
@@ -2777,10 +2780,11 @@ class TreeFetched(_message.Message):
         losses: _abc.Iterable[Global___StreamLoss] | None = ...,
         ends: _abc.Iterable[Global___StreamPlace] | None = ...,
         done: _builtins.bool = ...,
+        incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "ends", b"ends", "events", b"events", "id", b"id", "losses", b"losses", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "ends", b"ends", "events", b"events", "id", b"id", "incomplete", b"incomplete", "losses", b"losses", "streams", b"streams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

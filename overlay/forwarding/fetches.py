@@ -18,7 +18,7 @@ from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterTrie
 from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, TreeFetch, TreeFetched
-from overlay.forwarding.known_streams import place_message
+from overlay.forwarding.known_streams import STREAM_OVER, place_message
 from overlay.forwarding.plain_tables import HERE
 from overlay.forwarding.portions import (
     Portion,
@@ -89,6 +89,9 @@ class OpenFetch:
         self.wanted = FilterSet(filters)
         # Stream -> what is had of it, and who holds it.
         self.places = dict(places)
+        # Of these nobody has said anything yet; and whether all who may know have been asked.
+        self.unheard = set(places)
+        self.is_incomplete = False
         self.unnamed = unnamed
         # What the asker wants by the time when a neighbour is asked.
         self._also = also
@@ -102,6 +105,11 @@ class OpenFetch:
         self.waiting: deque[tuple[str, TreeFetched]] = deque()
         self.is_done = False
         self.may_end = may_end
+
+    def hear_of(self, part: TreeFetched) -> None:
+        self.is_incomplete |= part.incomplete
+        self.unheard.difference_update(each.stream for each in (*part.streams, *part.ends))
+        self.unheard.difference_update(each.stream for each in part.losses)
 
     def renew_filters(self) -> None:
         more = set(self._also()) - set(self.wanted.filters)
@@ -181,6 +189,9 @@ class Fetches:
         for fetch in self._open.values():
             fetch.subs = {broker_id: _Sub(0, False, now_s) for broker_id in neighbours}
             fetch.waiting.clear()
+            # This broker may hold streams from now on that another one held.
+            fetch.own_todo.clear()
+            fetch.is_own_begun = False
         self._of_sub.clear()
 
     def _ask(self, fetch_id: int, fetch: OpenFetch, broker_id: str, now_s: float) -> None:
@@ -211,6 +222,7 @@ class Fetches:
         for place in (*part.streams, *part.ends):
             had, _ = fetch.places.get(place.stream, (0, ""))
             fetch.places[place.stream] = (max(had, place.number), place.holder)
+        fetch.hear_of(part)
         fetch.waiting.append((broker_id, part))
 
     def pump(self, now_s: float) -> None:
@@ -232,7 +244,20 @@ class Fetches:
         if is_complete and fetch.may_end():
             self._open.pop(fetch_id, None)
             fetch.is_done = True
-            fetch.take(TreeFetched(done=True))
+            last = TreeFetched(done=True)
+            if fetch.asker == HERE:
+                self._tell_unheard(fetch, last)
+            fetch.take(last)
+
+    def _tell_unheard(self, fetch: OpenFetch, part: TreeFetched) -> None:
+        """Nobody knows these streams: they are lost, and over if everybody was asked."""
+        upto = None if fetch.is_incomplete else STREAM_OVER
+        for stream in sorted(fetch.unheard):
+            known = self._context.streams.get(stream)
+            number, _ = fetch.places[stream]
+            is_whole = known is not None and known.end is not None and number >= known.end
+            if not is_whole and number < STREAM_OVER:
+                part.losses.add(stream=stream, after=number, upto=upto)
 
     def _pass_on(self, fetch: OpenFetch, broker_id: str, part: TreeFetched) -> None:
         sub = fetch.subs.get(broker_id)
@@ -261,6 +286,7 @@ class Fetches:
                 continue
             number, _ = fetch.places.get(stream, (0, ""))
             fetch.places[stream] = (number, context.my_id)
+            fetch.unheard.discard(stream)
             fetch.own_todo.append(stream)
             known = context.streams.get(stream)
             if known is not None:
@@ -273,6 +299,7 @@ class Fetches:
                     part.losses.add(stream=stream, after=number)
                 else:
                     place.closed, place.end = True, number
+                fetch.unheard.discard(stream)
                 part.streams.append(place)
         return part
 
@@ -323,19 +350,22 @@ class Fetches:
         """What this broker itself has had is told as lost; where it has had less, the neighbour
         will say from where on it goes on."""
         context, part = self._context, TreeFetched()
+        part.incomplete = True
         for known in context.streams:
-            if context.direction(known.holder) != broker_id:
+            if not context.is_beyond(broker_id, known.holder):
                 continue
-            if known.stream not in fetch.places and not fetch.unnamed:
+            is_meant = fetch.unnamed and not context.is_orphan(known.holder)
+            if known.stream not in fetch.places and not is_meant:
                 continue
             number, _ = fetch.places.get(known.stream, (0, ""))
+            part.streams.append(place_message(known, number))
             if known.number > number:
-                part.streams.append(place_message(known, number))
                 part.losses.add(stream=known.stream, after=number, upto=known.number)
         if fetch.asker == HERE:
             unknown = [s for s in fetch.places if context.streams.get(s) is None]
             for stream in unknown:
                 part.losses.add(stream=stream, after=fetch.places[stream][0])
+        fetch.hear_of(part)
         return part
 
 

@@ -265,6 +265,14 @@ class Forwarder:
         """V: how far each stream has come here."""
         return self._streams.positions()
 
+    def is_over(self, stream: int) -> bool:
+        """Whether it is known that nothing more is published in it."""
+        known = self._streams.get(stream)
+        if known is None:
+            return False
+        is_former = known.holder == self._context.my_id and stream != self._origin.stream
+        return known.end is not None or is_former
+
     def neighbour_states(self) -> dict[str, ServingState]:
         return {n.broker_id: n.state for n in self._context.neighbours.values()}
 

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 from dynatops.kit.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import StreamPlace
+from overlay.base.identifiers import NUMBER_MAX
 from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 
 _HASH_BITS = 22
+# The place of whoever was told that the rest of a stream is lost: nothing comes behind it.
+STREAM_OVER = NUMBER_MAX - 1
 
 
 def stream_id(broker_id: str, incarnation: int) -> int:

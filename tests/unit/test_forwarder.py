@@ -12,8 +12,9 @@ from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publicat
 from overlay.base.effects import Send
 from overlay.forwarding.fetches import FilterSet
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.forwarding_effects import FilterInPlace, TopologyConflict
+from overlay.forwarding.forwarding_effects import FilterInPlace, LossRange, TopologyConflict
 from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.known_streams import STREAM_OVER
 from overlay.forwarding.neighbours import ServingState
 from overlay.forwarding.topology import Topology
 from tests.support.tree_net import TreeNet
@@ -225,7 +226,48 @@ def test_a_session_from_elsewhere_fetches_its_past() -> None:
     assert 5 in ends.values()
 
 
+def test_a_stream_that_nobody_knows_is_told_to_be_over() -> None:
+    net = net_of(chain(3))
+    x = Filter.parse("x")
+    net.perform("b1", net.nodes["b1"].want(x, net.now_s))
+    net.perform("b1", net.nodes["b1"].fetch(9, [x], {123: 7}, net.now_s))
+    net.run(1.0)
+    (last,) = (part for part in net.fetched["b1"] if part.done)
+    assert last.losses == [LossRange(123, 7, STREAM_OVER)]
+
+
+def test_a_stream_that_nobody_within_reach_knows_may_go_on() -> None:
+    """Also if the one that cannot be reached is further away than the next broker."""
+    net = net_of(chain(3))
+    cut(net, "b1", "b2")
+    net.run(6.0)
+    x = Filter.parse("x")
+    net.perform("b0", net.nodes["b0"].fetch(9, [x], {123: 7}, net.now_s))
+    net.run(10.0)
+    (last,) = (part for part in net.fetched["b0"] if part.done)
+    assert last.losses == [LossRange(123, 7, None)]
+
+
 # ---- found by seeds ------------------------------------------------------------------------------
+
+
+def test_a_keeper_that_takes_streams_over_gives_them_to_whoever_is_asking_for_them() -> None:
+    net = net_of(chain(3))
+    net.subscribe("b1", "x")
+    net.run(1.0)
+    net.publish(net.publisher("b2", ["x"]), "x", [1, 2, 3])
+    net.run(2.0)
+    stream = net.nodes["b2"].own_stream
+    net.crash("b2")
+    net.run(5.0)
+    x = Filter.parse("x")
+    net.perform("b1", net.nodes["b1"].fetch(9, [x], {stream: 1}, net.now_s))
+    net.run(1.0)
+    net.apply(chain(2, version=2), "b1")
+    net.run(2.0)
+    parts = net.fetched["b1"]
+    assert [part.losses for part in parts if part.losses] == []
+    assert [portion.first_seq for part in parts for portion in part.portions] == [2]  # type: ignore[union-attr]
 
 
 def test_a_link_that_breaks_just_after_a_repair_was_handed_to_it() -> None:

@@ -1,4 +1,4 @@
-"""Links of a tree, one thing at a time; whole conversations are in `tests/property/test_link.py`."""
+"""Links of a tree, one thing at a time; conversations are in `tests/property/test_link.py`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def test_what_is_said_before_the_link_is_up_holds_nothing_up() -> None:
         one.tick(round_number)
         other.tick(round_number)
         heard += exchange(one, other, round_number)
-    assert one.is_up and other.is_up
+    assert one.is_up
+    assert other.is_up
     one.message().table_confirmed.version = 2
     assert heard + exchange(one, other, 4.0) == [2]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from broker_agent.core.routing.confirming import UnconfirmedRequest
 from broker_agent.core.routing.delivery import SessionDelivery
@@ -29,7 +30,13 @@ from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.base.identifiers import NUMBER_MAX
-from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, StreamLost
+from overlay.forwarding.forwarding_effects import (
+    FetchedPart,
+    FilterInPlace,
+    LossRange,
+    StreamLost,
+)
+from overlay.forwarding.known_streams import STREAM_OVER
 from overlay.forwarding.portions import Portion
 
 # A session that has more patterns is told of a loss once for all of them.
@@ -107,8 +114,12 @@ class TreeSubscriptions:
         if session in self._catching_up:
             # Its place is one for all of its filters: they begin when it has caught up.
             self._put_behind(request, list(filters))
-        else:
-            self._bring_in(request, filters, now_s)
+            return
+        self._bring_in(request, filters, now_s)
+        if request.group is not None and not request.group.reached:
+            # A new process that left its session before it was told where that stood: it gets what
+            # is retained, and nobody knows whether that is all.
+            self._tell_lost([session], now_s)
 
     def _put_behind(self, request: FiltersRequest, filters: list[Filter]) -> None:
         behind = self._behind.setdefault(request.session, [])
@@ -255,9 +266,14 @@ class TreeSubscriptions:
 
     # ---- where clients stand --------------------------------------------------------------------
 
-    def _tell_places(self, session: Session, now_s: float) -> None:
+    def _tell_places(
+        self, session: Session, now_s: float, over: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         """Behind what waits for it."""
-        for stream, number in self._forwarder.positions().items():
+        self._tell_these(session, {**self._forwarder.positions(), **over}, now_s)
+
+    def _tell_these(self, session: Session, places: Mapping[int, int], now_s: float) -> None:
+        for stream, number in places.items():
             place = Content(Run(topic=STREAMS, term=stream, first_seq=number + 1))
             self._delivery.tell_position(session, STREAMS, place, now_s)
 
@@ -309,14 +325,21 @@ class TreeSubscriptions:
             return
         for portion in group.advance(part.portions):
             self._deliver(portion, now_s, group)
-        if part.losses:
+        losses = [each for each in part.losses if group.reached.get(each.stream) != STREAM_OVER]
+        if losses:
             self._tell_lost(group.members, now_s)
-            group.reach({loss.stream: loss.upto for loss in part.losses if loss.upto})
+            group.reach({each.stream: self._lost_until(each) for each in losses})
         group.reach(part.ends)
         self._unsaved.topic(STREAMS)
         if part.done:
             del self._fetches[part.fetch_id]
             self._fetched(group, now_s)
+
+    def _lost_until(self, loss: LossRange) -> int:
+        """Up to where nothing of it will come any more."""
+        if loss.upto is None:
+            return STREAM_OVER if self._forwarder.is_over(loss.stream) else loss.after
+        return loss.upto
 
     def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:
@@ -328,8 +351,9 @@ class TreeSubscriptions:
         members = list(group.members)
         for session in members:
             self._catching_up.pop(session, None)
+        over = {stream: number for stream, number in group.reached.items() if number == STREAM_OVER}
         for session in members:
-            self._tell_places(session, now_s)
+            self._tell_places(session, now_s, over)
             for request, filters in self._behind.pop(session, ()):
                 self._bring_in(request, filters, now_s)
 
@@ -384,7 +408,11 @@ class TreeSubscriptions:
     def on_lost(self, effect: StreamLost, now_s: float) -> None:
         """Nobody knows whom it concerned."""
         sessions = {s: None for holders in self._holders.values() for s in holders}
-        self._tell_lost([s for s in sessions if s not in self._catching_up], now_s)
+        live = [s for s in sessions if s not in self._catching_up]
+        self._tell_lost(live, now_s)
+        if effect.loss.upto is None:
+            for session in live:
+                self._tell_these(session, {effect.loss.stream: STREAM_OVER}, now_s)
 
     def _tell_lost(self, sessions: Iterable[Session], now_s: float) -> None:
         for session in sessions:
