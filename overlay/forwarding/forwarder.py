@@ -266,9 +266,9 @@ class Forwarder:
         return self._streams.positions()
 
     def is_over(self, stream: int) -> bool:
-        """Whether it is known that nothing more is published in it."""
+        """Whether its broker has said that nothing more is published in it."""
         known = self._streams.get(stream)
-        if known is None:
+        if known is None or self._context.is_orphan(known.holder):
             return False
         is_former = known.holder == self._context.my_id and stream != self._origin.stream
         return known.end is not None or is_former

@@ -18,7 +18,8 @@ from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 
 _HASH_BITS = 22
-# The place of whoever was told that the rest of a stream is lost: nothing comes behind it.
+# The place of whoever was told that the rest of a stream is lost: nothing comes behind it. So much
+# is lost of a stream that nobody knows.
 STREAM_OVER = NUMBER_MAX - 1
 
 

@@ -8,6 +8,7 @@ longer than he waits (`ForwardingSettings.fetch_patience_s`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 REPAIR_S = 8.0
 # A link takes so long to be up again behind what it waited for.
 GREETING_S = 1.0
-# What was lost is told so long after everything is back: to sessions that waited for others first.
+# What lay behind what was away for long is told so long after that is back: to sessions that waited
+# for others first. Where nobody knows what was lost, each session is told when it goes elsewhere.
 TELLING_S = 30.0
+# So long after everything is back, what was under way by then may still be given up.
+SETTLING_S = 6.0
 
 
 @dataclass(slots=True)
@@ -40,14 +44,18 @@ class Troubles:
         is_too_much = now_s < self._last_ended_s + REPAIR_S
         if is_too_much:
             self._excuse(run, self._last_began_s, max(self._last_ended_s, ends_s))
-        elif is_drastic or is_long:
+        elif is_drastic:
             self._excuse(run, now_s, ends_s)
+        elif is_long:
+            self._excuse(run, now_s, ends_s, ends_s + TELLING_S)
         self._last_began_s = now_s if not is_too_much else self._last_began_s
         self._last_ended_s = max(self._last_ended_s, ends_s)
 
-    def _excuse(self, run: SimulatedRun, since_s: float, until_s: float) -> None:
-        self.excuses.append((since_s, until_s + TELLING_S))
-        run.world.taken_away.append(until_s)
+    def _excuse(
+        self, run: SimulatedRun, since_s: float, until_s: float, told_until_s: float = math.inf
+    ) -> None:
+        self.excuses.append((since_s, told_until_s))
+        run.world.taken_away.append(until_s + SETTLING_S)
 
     def check_gaps(self, run: SimulatedRun) -> list[str]:
         """Gaps that were told though nothing may have been lost."""

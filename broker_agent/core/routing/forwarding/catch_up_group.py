@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.filters import Filter
+from overlay.forwarding.known_streams import STREAM_OVER
 from overlay.forwarding.portions import Portion, last_of, newer_part, size_of, stream_of
 
 HELD_BYTES_MAX = 16 << 20
@@ -28,6 +29,8 @@ class CatchUpGroup:
     reached: dict[int, int]
     # Requests of theirs with filters that are not in place yet.
     awaited: int = 0
+    # Streams that nobody knows.
+    _unknown: dict[int, None] = field(default_factory=dict)
     _held: list[Portion] = field(default_factory=list)
     _held_bytes: int = 0
     # Whether some could not be held: they are to be fetched, too.
@@ -59,6 +62,16 @@ class CatchUpGroup:
     def reach(self, places: Mapping[int, int]) -> None:
         for stream, number in places.items():
             self.reached[stream] = max(number, self.reached.get(stream, 0))
+
+    def forget(self, stream: int) -> None:
+        self.reached.pop(stream, None)
+        self._unknown[stream] = None
+
+    def beside(self) -> dict[int, int]:
+        """Where its members stand in streams that have ended, nobody knows where; of those that
+        nobody knows, before the beginning."""
+        over = {stream: number for stream, number in self.reached.items() if number == STREAM_OVER}
+        return {**dict.fromkeys(self._unknown, -1), **over}
 
     def begin_again(self) -> None:
         self.is_incomplete = False

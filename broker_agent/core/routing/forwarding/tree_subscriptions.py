@@ -267,10 +267,12 @@ class TreeSubscriptions:
     # ---- where clients stand --------------------------------------------------------------------
 
     def _tell_places(
-        self, session: Session, now_s: float, over: Mapping[int, int] = MappingProxyType({})
+        self, session: Session, now_s: float, beside: Mapping[int, int] = MappingProxyType({})
     ) -> None:
-        """Behind what waits for it."""
-        self._tell_these(session, {**self._forwarder.positions(), **over}, now_s)
+        """Behind what waits for it. `beside`: where it is further, or what it is to forget."""
+        places = self._forwarder.positions()
+        further = {s: max(number, places.get(s, number)) for s, number in beside.items()}
+        self._tell_these(session, {**places, **further}, now_s)
 
     def _tell_these(self, session: Session, places: Mapping[int, int], now_s: float) -> None:
         for stream, number in places.items():
@@ -328,18 +330,23 @@ class TreeSubscriptions:
         losses = [each for each in part.losses if group.reached.get(each.stream) != STREAM_OVER]
         if losses:
             self._tell_lost(group.members, now_s)
-            group.reach({each.stream: self._lost_until(each) for each in losses})
+            for each in losses:
+                self._lose(group, each)
         group.reach(part.ends)
         self._unsaved.topic(STREAMS)
         if part.done:
             del self._fetches[part.fetch_id]
             self._fetched(group, now_s)
 
-    def _lost_until(self, loss: LossRange) -> int:
-        """Up to where nothing of it will come any more."""
-        if loss.upto is None:
-            return STREAM_OVER if self._forwarder.is_over(loss.stream) else loss.after
-        return loss.upto
+    def _lose(self, group: CatchUpGroup, loss: LossRange) -> None:
+        """It has been told. What it will not be told again is a place that nothing comes behind, or
+        one that nobody knows."""
+        if loss.upto == STREAM_OVER:
+            group.forget(loss.stream)
+        elif loss.upto is not None:
+            group.reach({loss.stream: loss.upto})
+        elif self._forwarder.is_over(loss.stream):
+            group.reach({loss.stream: STREAM_OVER})
 
     def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:
@@ -351,9 +358,9 @@ class TreeSubscriptions:
         members = list(group.members)
         for session in members:
             self._catching_up.pop(session, None)
-        over = {stream: number for stream, number in group.reached.items() if number == STREAM_OVER}
+        beside = group.beside()
         for session in members:
-            self._tell_places(session, now_s, over)
+            self._tell_places(session, now_s, beside)
             for request, filters in self._behind.pop(session, ()):
                 self._bring_in(request, filters, now_s)
 
@@ -410,7 +417,7 @@ class TreeSubscriptions:
         sessions = {s: None for holders in self._holders.values() for s in holders}
         live = [s for s in sessions if s not in self._catching_up]
         self._tell_lost(live, now_s)
-        if effect.loss.upto is None:
+        if effect.loss.upto is None and self._forwarder.is_over(effect.loss.stream):
             for session in live:
                 self._tell_these(session, {effect.loss.stream: STREAM_OVER}, now_s)
 
