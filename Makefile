@@ -38,6 +38,7 @@ test-all: setup  ## run all tests, the long ones too (tens of minutes)
 	$(BIN)/pytest -n 2 --dist loadgroup
 	$(BIN)/dynatops simulate --seeds 500 --jobs 2
 	$(BIN)/dynatops simulate --reconfigure --seeds 500 --jobs 2
+	$(BIN)/dynatops simulate --routing forwarding --seeds 500 --jobs 2
 	$(MAKE) test-compiled
 
 test-compiled: setup  ## run the tests of the cores on a compiled build, in .venv-compiled (minutes)
@@ -51,6 +52,7 @@ test-compiled: setup  ## run the tests of the cores on a compiled build, in .ven
 		tests/unit tests/property tests/golden tests/simulation
 	$(ON_COMPILED) $(COMPILED)/bin/dynatops simulate --seeds 20 --jobs 2
 	$(ON_COMPILED) $(COMPILED)/bin/dynatops simulate --reconfigure --seeds 10 --jobs 2
+	$(ON_COMPILED) $(COMPILED)/bin/dynatops simulate --routing forwarding --seeds 16 --jobs 2
 
 wheels: setup  ## build a pure and a compiled wheel, in dist/
 	$(BIN)/python tools/build_wheels.py

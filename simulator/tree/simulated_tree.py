@@ -30,6 +30,8 @@ COPIED_S = 30.0
 
 _BROKERS_MIN: Mapping[Fault, int] = MappingProxyType(
     {
+        Fault.CRASH_AND_RESTART: 2,
+        Fault.STOP_AND_RESTART: 2,
         Fault.NEIGHBOURS_CRASH_AND_RESTART: 2,
         Fault.CUT_LINK: 2,
         Fault.PARTITION: 2,

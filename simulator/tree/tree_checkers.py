@@ -31,8 +31,9 @@ def check_tree(
         there, wanted = sorted(living), sorted(topology.addresses)
         return [f"there are {there}, and the topology has {wanted}"]
     forwarders = {name: tree_of(broker.core).forwarder for name, broker in living.items()}
+    if found := list(_check_links(topology, forwarders)):
+        return found
     return [
-        *_check_links(topology, forwarders),
         *_check_tables(topology, living, forwarders),
         *_check_positions(forwarders, before),
         *(text for broker in living.values() for text in _check_sessions(broker)),
