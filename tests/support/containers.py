@@ -268,10 +268,12 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.copies.CopySending._held
         overlay.forwarding.copies.Recovery._answers
         overlay.forwarding.copies.Recovery._knew
+        broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._unknown
         overlay.forwarding.fetches.Fetches._of_sub
         overlay.forwarding.fetches.OpenFetch.own_todo
         overlay.forwarding.fetches.OpenFetch.places
         overlay.forwarding.fetches.OpenFetch.subs
+        overlay.forwarding.fetches.OpenFetch.unheard
         overlay.forwarding.fetches.OpenFetch.waiting
         overlay.forwarding.forwarder.Forwarder._credits
         overlay.forwarding.serving.NeighbourServing._resuming
