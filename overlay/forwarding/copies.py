@@ -155,14 +155,14 @@ class CopySending:
 
     def wait(self, say: Callable[[], None]) -> None:
         """Say it when all that is in the own log now has copies."""
-        if not self._context.neighbours:
+        if self._context.is_alone:
             say()
             return
         self._acks.put(WaitingAck(self._context.own.log.end_place, say))
         self.release()
 
     def release(self) -> None:
-        is_alone = not self._context.neighbours
+        is_alone = self._context.is_alone
         if self.keeper is None and not is_alone:
             return
         while self._acks and (is_alone or self._acks[0].own_end <= self._confirmed):

@@ -253,6 +253,11 @@ class Forwarder:
         return self._recovery.is_done
 
     @property
+    def is_out(self) -> bool:
+        """Whether the topology has no place for this broker."""
+        return self._context.is_out
+
+    @property
     def keeper(self) -> str | None:
         return self._sending.keeper
 

@@ -69,7 +69,7 @@ class StreamOrigin:
     def publish(self, publication: Publication, now_s: float) -> None:
         counters = self._context.counters
         window = self._publishers(publication.topic).window(publication.publisher)
-        if not self.stream or not self._is_advertised(publication.topic):
+        if not self._may_take(publication.topic):
             counters.publications_early += 1
             return
         if self._awaits_others(publication, now_s):
@@ -89,6 +89,9 @@ class StreamOrigin:
         else:
             counters.published_repeats += 1
         self._acknowledge(publication)
+
+    def _may_take(self, topic: str) -> bool:
+        return bool(self.stream) and not self._context.is_out and self._is_advertised(topic)
 
     def _awaits_others(self, publication: Publication, now_s: float) -> bool:
         """Whether its publisher has published elsewhere what has not come here yet."""
@@ -169,6 +172,6 @@ class StreamOrigin:
         self._say(ack, bundle.ack)
 
     def _takes_plainly(self, bundle: Bundle, place: int, topic: str) -> bool:
-        if not self.stream or not self._is_advertised(topic):
+        if not self._may_take(topic):
             return False
         return self._publishers(topic).admit_following(bundle.publisher, bundle.numbers[place])

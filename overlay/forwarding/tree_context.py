@@ -58,6 +58,16 @@ class TreeContext:
     def my_id(self) -> str:
         return self.me.broker_id
 
+    @property
+    def is_out(self) -> bool:
+        """Whether this broker has been taken out of the topology: it must not promise anything."""
+        return self.my_id not in self.topology
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is the only broker of its topology."""
+        return not self.neighbours and not self.is_out
+
     def direction(self, holder: str) -> str | None:
         """The neighbour that the holder's streams come by; None of this broker, or of one that is
         not in the topology."""

@@ -106,6 +106,19 @@ def test_alone_in_the_topology_replicated_is_rp() -> None:
     assert publisher.settled["x"] == 1
 
 
+def test_a_broker_that_was_taken_out_promises_nothing() -> None:
+    net = net_of(chain(3))
+    publisher = net.publisher("b2", ["x", "y"])
+    cut(net, "b1", "b2")
+    net.publish(publisher, "x", [1])
+    net.apply(chain(2, version=2), "b2")
+    assert net.nodes["b2"].is_out
+    net.publish(publisher, "x", [2])
+    net.publish_bundle(publisher, ["y"])
+    net.run(3.0)
+    assert [event.acked_s for event in net.events.values()] == [None] * 3
+
+
 def test_rp_does_not_wait() -> None:
     net = net_of(chain(2))
     cut(net, "b0", "b1")

@@ -161,6 +161,8 @@ class Forwarding:
     def unready(self) -> str:
         if self._is_leaving:
             return "the broker is leaving"
+        if self.forwarder.is_out:
+            return "the broker has been taken out of the topology"
         if not self.forwarder.is_ready:
             return "the broker asks its neighbours what it published before it was restarted"
         return ""
