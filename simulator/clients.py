@@ -7,6 +7,7 @@ session is then all there is. If its broker has crashed, too, it waits until tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -96,6 +97,8 @@ class ToldGap:
     topic: str
     cause: MissCause.ValueType
     at_s: float
+    # When its process began, if it is not its first: it knows nothing of its past.
+    process_since_s: float
 
 
 @dataclass(slots=True)
@@ -152,6 +155,7 @@ class SimulatedClient:
     def _be_born(self) -> None:
         wishes = SessionWishes(expiry_s=KEPT_S if self.kept else 0, token=token_of(self.name))
         self._lives += 1
+        self._born_s = self._now() if self._lives > 1 else -math.inf
         self.core = ClientCore(self.name, self._world.rng.randbytes(16), wishes)
 
     @property
@@ -420,7 +424,7 @@ class SimulatedClient:
                 self._world.subscriptions.append(subscription)
 
     def _told_of_loss(self, item: Missed) -> None:
-        gap = ToldGap(self.name, item.topic, item.cause, self._now())
+        gap = ToldGap(self.name, item.topic, item.cause, self._now(), self._born_s)
         self._world.gaps.append(gap)
         for (pattern, _), subscription in self.subscriptions.items():
             if not pattern_matches(pattern, item.topic):

@@ -159,6 +159,8 @@ class Forwarder:
         self._context.started_s = now_s
         self._is_started = True
         self._meet_neighbours(now_s)
+        # Those begun before, for sessions from disk, go to all of them.
+        self._fetches.topology_changed(now_s)
         return self._settle(now_s)
 
     def handle(self, frame: PeerFrame, now_s: float) -> list[ForwardingEffect]:

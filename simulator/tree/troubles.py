@@ -24,6 +24,9 @@ GREETING_S = 1.0
 # What lay behind what was away for long is told so long after that is back: to sessions that waited
 # for others first. Where nobody knows what was lost, each session is told when it goes elsewhere.
 TELLING_S = 30.0
+# A new process of a kept session knows within this where that stood; one that leaves before that
+# is told.
+PLACES_TOLD_S = 30.0
 # So long after everything is back, what was under way by then may still be given up.
 SETTLING_S = 6.0
 
@@ -62,5 +65,6 @@ class Troubles:
         return [
             f"{gap.client} was told of a gap on {gap.topic!r} at {gap.at_s:.3f} s, for no reason"
             for gap in run.world.gaps
-            if not any(since_s <= gap.at_s <= until_s for since_s, until_s in self.excuses)
+            if gap.at_s - gap.process_since_s > PLACES_TOLD_S
+            and not any(since_s <= gap.at_s <= until_s for since_s, until_s in self.excuses)
         ]

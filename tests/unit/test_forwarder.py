@@ -239,6 +239,24 @@ def test_a_session_from_elsewhere_fetches_its_past() -> None:
     assert 5 in ends.values()
 
 
+def test_what_is_asked_for_before_the_start_is_asked_of_neighbours() -> None:
+    net = net_of(chain(2))
+    net.publish(net.publisher("b0", ["x"]), "x", [1, 2])
+    net.run(1.0)
+    net.crash("b1")
+    began_ms = int(net.now_s * 1_000) + 1_700_000_000_001
+    node = Forwarder("b1", "h:b1", began_ms, net.topology, net.settings, net.now_s)
+    net.nodes["b1"], net._delivered["b1"] = node, {}
+    x = Filter.parse("x")
+    net.perform("b1", node.fetch(9, [x], {net.nodes["b0"].own_stream: 0}, net.now_s))
+    net.perform("b1", node.start(net.now_s))
+    net.run(15.0)
+    parts = net.fetched["b1"]
+    assert [portion.count for part in parts for portion in part.portions] == [2]  # type: ignore[union-attr]
+    assert parts[-1].done
+    assert not any(part.losses for part in parts)
+
+
 def test_a_stream_that_nobody_knows_is_told_to_be_over() -> None:
     net = net_of(chain(3))
     x = Filter.parse("x")
