@@ -43,7 +43,7 @@ def check_deliveries(world: World) -> list[str]:
     """Acknowledged events reach whoever stayed subscribed: once, and in order."""
     return [
         *_check_stamps(world.subscriptions),
-        *(violation for s in world.subscriptions for violation in _check_order(s)),
+        *(v for s in world.subscriptions for v in _check_order(s, stamps_anew=world.stamps_anew)),
         *_check_completeness(world),
         *_check_acknowledgements(world.published),
     ]
@@ -64,21 +64,26 @@ def _check_stamps(subscriptions: Iterable[SimulatedSubscription]) -> Iterable[st
         yield f"{topic!r} {show_term(term)}/{min(seqs)} stands for two events{more}"
 
 
-def _check_order(subscription: SimulatedSubscription) -> Iterable[str]:
+def _check_order(
+    subscription: SimulatedSubscription, *, stamps_anew: bool = False
+) -> Iterable[str]:
     """INV-4: each event once; those of one publisher, and those of one term, in order.
 
     Where a partition leaves both copies of a topic's history on the other side, subscribers are
     told that it is broken. What was stamped over there then comes when it is known, if need be
     late. So it does when a publisher goes to the other side of a partition: the events that it
     leaves behind are said to be missing. A client that has forgotten everything may get again what
-    it had not confirmed.
+    it had not confirmed; and where a term is all that one broker publishes (`stamps_anew`), from
+    its beginning, if it left before it was told where its session stood.
     """
     lives: defaultdict[tuple[str, int], list[HeardEvent]] = defaultdict(list)
     for heard in subscription.heard:
         lives[heard.topic, heard.life].append(heard)
-    for (topic, _), events in lives.items():
+    for (topic, life), events in lives.items():
         who = f"{subscription.client} on {topic!r}"
         yield from _check_order_of(who, events, subscription.broken_s.get(topic))
+        if not (stamps_anew and life > 1):
+            yield from _check_stamps_of(who, events)
 
 
 def _check_order_of(who: str, events: list[HeardEvent], broken_s: float | None) -> Iterable[str]:
@@ -87,16 +92,20 @@ def _check_order_of(who: str, events: list[HeardEvent], broken_s: float | None) 
         if times > 1:
             yield f"{who}: event {number} of {publisher:x} came {times} times"
     last_number: dict[int, int] = {}
-    last_seq: dict[int, int] = {}
     for heard in events:
         publisher, number, at_s = heard.publisher, heard.number, heard.at_s
         told = heard.is_late or (broken_s is not None and broken_s <= at_s)
         if number <= last_number.get(publisher, 0) and not told:
             yield f"{who}: event {number} of {publisher:x} came after a later one, at {at_s:.3f} s"
         last_number[publisher] = max(number, last_number.get(publisher, 0))
+
+
+def _check_stamps_of(who: str, events: list[HeardEvent]) -> Iterable[str]:
+    last_seq: dict[int, int] = {}
+    for heard in events:
         if heard.seq <= last_seq.get(heard.term, 0):
             stamp = f"{show_term(heard.term)}/{heard.seq}"
-            yield f"{who}: {stamp} came after a later one, at {at_s:.3f} s"
+            yield f"{who}: {stamp} came after a later one, at {heard.at_s:.3f} s"
         last_seq[heard.term] = heard.seq
 
 
