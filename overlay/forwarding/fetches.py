@@ -18,8 +18,8 @@ from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterTrie
 from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, TreeFetch, TreeFetched
+from overlay.forwarding.held_filters import HERE
 from overlay.forwarding.known_streams import place_message
-from overlay.forwarding.plain_tables import HERE
 from overlay.forwarding.portions import (
     Portion,
     RunSelection,

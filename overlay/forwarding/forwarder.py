@@ -60,6 +60,7 @@ from overlay.forwarding.forwarding_effects import (
     TopologyLearned,
 )
 from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.held_filters import HERE
 from overlay.forwarding.known_streams import (
     next_stream_id,
     stream_id,
@@ -68,7 +69,6 @@ from overlay.forwarding.link import Link, session_numbers
 from overlay.forwarding.matching import Match, match_portion
 from overlay.forwarding.neighbours import ServingState, TreeNeighbour
 from overlay.forwarding.origin import StreamOrigin
-from overlay.forwarding.plain_tables import HERE, PlainTables
 from overlay.forwarding.portions import (
     Portion,
     events_in,
@@ -82,6 +82,7 @@ from overlay.forwarding.serving import NeighbourServing
 from overlay.forwarding.stream_log import LogEntry
 from overlay.forwarding.stream_news import StreamNews
 from overlay.forwarding.table_exchange import TableExchange, from_wire
+from overlay.forwarding.tables import SubscriptionTables, TableRules
 from overlay.forwarding.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
 
@@ -199,7 +200,7 @@ class Forwarder:
 
     def advertise(self, pattern: Filter, now_s: float) -> list[ForwardingEffect]:
         """Publishers here may publish on these topics."""
-        self._context.tables.change(HERE, advertise=[pattern])
+        self._context.tables.advertise(HERE, pattern)
         return self._settle(now_s)
 
     def publish(self, publications: Iterable[Publication], now_s: float) -> list[ForwardingEffect]:
@@ -245,7 +246,7 @@ class Forwarder:
         return self._context.topology
 
     @property
-    def tables(self) -> PlainTables:
+    def tables(self) -> SubscriptionTables:
         return self._context.tables
 
     @property
@@ -265,8 +266,7 @@ class Forwarder:
 
     def wanted_by_neighbours(self, topic: str) -> list[Peer]:
         """Those that get events of the topic, or some of them."""
-        found = self._context.tables.match(topic)
-        wanting = {*found.whole, *found.conditional}
+        wanting = self._context.tables.may_take(topic)
         return [n.peer for n in self._context.neighbours.values() if n.broker_id in wanting]
 
     @property
@@ -496,7 +496,7 @@ class Forwarder:
         """With advertisements, filters may have come after the fetch that they concern."""
         if not self._context.topology.advertisements:
             return ()
-        return self._context.tables.wanted_by(broker_id)
+        return self._context.tables.sent_to(broker_id)
 
     def _on_fetch_more(
         self, neighbour: TreeNeighbour, message: TreeFetchMore, now_s: float
@@ -679,11 +679,12 @@ class Forwarder:
         return effects
 
 
-def _tables_of(broker_id: str, topology: Topology) -> PlainTables:
-    return PlainTables(
-        topology.neighbours(broker_id),
-        mode=topology.mode,
-        parent=topology.parent(broker_id),
-        advertisements=topology.advertisements,
-        covering=topology.covering,
+def _tables_of(broker_id: str, topology: Topology) -> SubscriptionTables:
+    rules = TableRules(
+        topology.mode, advertisements=topology.advertisements, covering=topology.covering
     )
+    tables = SubscriptionTables(rules)
+    parent = topology.parent(broker_id)
+    for neighbour in topology.neighbours(broker_id):
+        tables.add_neighbour(neighbour, is_parent=neighbour == parent)
+    return tables

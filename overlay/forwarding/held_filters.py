@@ -21,14 +21,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import Final, NewType
+from typing import Final, TypeAlias
 
 from dynatops.kit.filters import (
     Filter,
     FilterIndex,
     PatternTree,
     Value,
-    covers,
     pattern_covers,
     settled_covers,
 )
@@ -36,9 +35,9 @@ from dynatops.kit.filters.examples import Examples, examples_of, topic_matched_b
 from dynatops.kit.filters.necessary import necessary_values
 from dynatops.kit.filters.value_sets import START, Place, ValueSet, place_of, stretches
 
-BrokerId = NewType("BrokerId", str)
+BrokerId: TypeAlias = str
 # The holder that stands for this broker's own clients. No broker has an empty id.
-HERE: Final = BrokerId("")
+HERE: Final = ""
 
 
 class HeldFilter:
@@ -48,8 +47,7 @@ class HeldFilter:
         self.filter = wanted
         # Events that it matches, if some are known.
         self.examples = examples
-        # Since when.
-        self.holders: dict[BrokerId, int] = {}
+        self.holders: dict[BrokerId, None] = {}
         # What displaces it: one, or two that differ in whom they do not count towards.
         self.coverers: list[HeldFilter] = []
         # What it is kept with as the one that displaces.
@@ -114,8 +112,11 @@ class HeldFilters:
 
     # ---- changes ---------------------------------------------------------------------------------
 
-    def add(self, holder: BrokerId, wanted: Filter, since: int) -> bool:
-        """Whether the holder did not hold it before; if it did, `since` remains what it was."""
+    def holds(self, holder: BrokerId, wanted: Filter) -> bool:
+        return wanted in self._by_holder.get(holder, ())
+
+    def add(self, holder: BrokerId, wanted: Filter) -> bool:
+        """Whether the holder did not hold it before."""
         held = self._held.get(wanted)
         if held is None:
             examples = examples_of(wanted) if self._covering else None
@@ -123,7 +124,7 @@ class HeldFilters:
         elif holder in held.holders:
             return False
         was_held, left_out = bool(held.holders), held.left_out
-        held.holders[holder] = since
+        held.holders[holder] = None
         self._by_holder.setdefault(holder, {})[wanted] = held
         self.index.add(wanted, holder)
         if was_held and left_out is None:
@@ -220,25 +221,6 @@ class HeldFilters:
         for other in self.index.matching(examples.topic, examples.near):
             if other.predicate is None or other.predicate.holds(examples.opposite):
                 yield other
-
-    def wanted_since(self, wanted: Filter, direction: BrokerId | None) -> int | None:
-        """Since when all that the filter matches has been wanted of the neighbour in a direction,
-        or at all if none is given; None if no filter that is held covers it.
-
-        What only that neighbour holds itself is not wanted of it.
-        """
-        sinces: list[tuple[int, Filter]] = []
-        for other in self._candidates(examples_of(wanted), wanted):
-            holders = self._held[other].holders.items()
-            asked = [since for holder, since in holders if holder != direction]
-            if asked:
-                sinces.append((min(asked), other))
-        # The search for covering takes longer than all else: few are asked if the first covers.
-        sinces.sort(key=lambda found: found[0])
-        for since, other in sinces:
-            if covers(other, wanted):
-                return since
-        return None
 
 
 def _displaces(wide: HeldFilter, narrow: HeldFilter) -> bool:

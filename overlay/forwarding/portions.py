@@ -70,10 +70,10 @@ def newer_part(portion: Portion, after: int) -> Portion | None:
     events = events_of(portion)
     if not later or events is None:
         return None
-    return _selected_part(portion, events, later)
+    return selected_part(portion, events, later)
 
 
-def _selected_part(run: Run, events: Sequence[Event], places: Sequence[int]) -> Run:
+def selected_part(run: Run, events: Sequence[Event], places: Sequence[int]) -> Run:
     offsets = run.selected if run.partial else range(run.count)
     part = Run()
     part.CopyFrom(run)
@@ -114,7 +114,7 @@ class RunSelection:
         ]
         if not places:
             return None
-        return self.run if len(places) == len(events) else _selected_part(self.run, events, places)
+        return self.run if len(places) == len(events) else selected_part(self.run, events, places)
 
 
 def plain_event_meets(conditions: tuple[Filter, ...]) -> bool:

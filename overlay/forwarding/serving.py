@@ -116,12 +116,12 @@ class NeighbourServing:
         self._exchange.tell_tables()
         fetch = OpenFetch(
             neighbour.broker_id,
-            self._context.tables.wanted_by(neighbour.broker_id),
+            self._context.tables.sent_to(neighbour.broker_id),
             places,
             partial(self._take_for_link, neighbour),
             lambda: neighbour.link.has_room and not neighbour.is_outdated,
             unnamed=unnamed,
-            also=lambda: self._context.tables.wanted_by(neighbour.broker_id),
+            also=lambda: self._context.tables.sent_to(neighbour.broker_id),
             may_end=lambda: not neighbour.is_outdated,
         )
         fetch_id = self._fetches.begin(fetch, now_s)
@@ -159,7 +159,7 @@ class NeighbourServing:
         wanted = None
         if self._context.topology.advertisements:
             # Those who were asked know only what was told by all on the way.
-            wanted = FilterSet(self._context.tables.wanted_by(neighbour.broker_id))
+            wanted = FilterSet(self._context.tables.sent_to(neighbour.broker_id))
         for portion in portions_in(part):
             newer = newer_part(portion, sent.get(stream_of(portion), 0))
             if newer is not None and wanted is not None:

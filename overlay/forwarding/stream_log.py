@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import StreamLoss
@@ -31,7 +32,7 @@ class LogEntry:
     # What is lost is said in its turn.
     item: Portion | StreamLoss
     nbytes: int
-    targets: frozenset[str] = frozenset()
+    targets: AbstractSet[str] = frozenset()
     # What those get that do not want all of it.
     parts: Mapping[str, Portion] = field(default_factory=dict)
     # Its place in the log of own streams; -1 of what came from others.

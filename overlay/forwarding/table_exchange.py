@@ -13,9 +13,9 @@ from functools import partial
 
 from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.filters import Filter, FilterError
+from dynatops.v1 import overlay_pb2
 from dynatops.v1.overlay_pb2 import (
     LinkPositions,
-    TableChange,
     TableConfirmed,
     TableHeard,
     WantedFilter,
@@ -24,8 +24,9 @@ from overlay.base.catalogue import is_system
 from overlay.forwarding.confirmations import Confirmations
 from overlay.forwarding.fetches import Fetches
 from overlay.forwarding.forwarding_effects import FilterInPlace
+from overlay.forwarding.held_filters import HERE
 from overlay.forwarding.neighbours import ServingState, TreeNeighbour
-from overlay.forwarding.plain_tables import HERE, TableNews
+from overlay.forwarding.tables import TableChange
 from overlay.forwarding.tree_context import TreeContext
 
 # Filters in one message of a whole table.
@@ -48,7 +49,7 @@ class TableExchange:
             settings.topics_published_max,
             counters,
             "topics_unremembered",
-            on_drop=lambda topic, _: context.tables.change(HERE, retract=[Filter.parse(topic)]),
+            on_drop=lambda topic, _: context.tables.withdraw(HERE, Filter.parse(topic)),
         )
         # What is wanted here, and which time: a filter may be given up and wanted again.
         self._wanted: dict[Filter, int] = {}
@@ -57,13 +58,13 @@ class TableExchange:
     def want(self, wanted: Filter) -> None:
         self._wants += 1
         self._wanted.setdefault(wanted, self._wants)
-        self._context.tables.change(HERE, add=[wanted])
+        self._context.tables.want(HERE, wanted)
         self.tell_tables()
         self.await_in_place(wanted)
 
     def unwant(self, wanted: Filter) -> None:
         self._wanted.pop(wanted, None)
-        self._context.tables.change(HERE, remove=[wanted])
+        self._context.tables.give_up(HERE, wanted)
 
     def forget(self, broker_id: str) -> None:
         """The neighbour's session has ended: it is owed no answers."""
@@ -78,27 +79,27 @@ class TableExchange:
     def refill_tables(self) -> None:
         """The tables are new and empty: put into them what this broker itself wants."""
         ads = [Filter.parse(topic) for topic in self._advertised]
-        self._context.tables.change(HERE, add=self._wanted, advertise=ads)
+        self._context.tables.change(HERE, TableChange(tuple(self._wanted), advertise=tuple(ads)))
 
     def advertise_again(self, topics: Iterable[str]) -> None:
         """These topics, and all that were advertised; none is in place until that is said."""
         for topic in (*topics, *self._advertised):
             self._advertised[topic] = False
         everything = list(self._advertised)
-        self._context.tables.change(HERE, advertise=map(Filter.parse, everything))
+        ads = tuple(map(Filter.parse, everything))
+        self._context.tables.change(HERE, TableChange(advertise=ads))
         self.tell_tables()
         done = partial(self._advertisements_in_place, everything)
         self._confirmations.wait(HERE, self._context.neighbours.values(), done)
 
     def tell_whole_table(self, neighbour: TreeNeighbour) -> None:
-        tables = self._context.tables
-        told = sorted(tables.told(neighbour.broker_id), key=str)
-        ads = sorted(tables.ads_told(neighbour.broker_id), key=str)
+        whole = self._context.tables.whole(neighbour.broker_id)
+        told, ads = whole.add, whole.advertise
         neighbour.told_version = 1
         starts = range(0, max(len(told), len(ads), 1), _FILTERS_AT_ONCE)
         for start in starts:
             end = start + _FILTERS_AT_ONCE
-            change = TableChange(version=1, whole=True, more=start != starts[-1])
+            change = overlay_pb2.TableChange(version=1, whole=True, more=start != starts[-1])
             change.add.extend(map(to_wire, told[start:end]))
             change.advertise.extend(map(to_wire, ads[start:end]))
             neighbour.link.message().table_change.CopyFrom(change)
@@ -111,29 +112,35 @@ class TableExchange:
                 neighbour.told_version += 1
                 _say_change(neighbour, news)
 
-    def on_table_change(self, neighbour: TreeNeighbour, message: TableChange, now_s: float) -> None:
+    def on_table_change(
+        self, neighbour: TreeNeighbour, message: overlay_pb2.TableChange, now_s: float
+    ) -> None:
         try:
-            add, remove = from_wire(message.add), from_wire(message.remove)
-            advertise, retract = from_wire(message.advertise), from_wire(message.retract)
+            change = TableChange(
+                add=from_wire(message.add),
+                remove=from_wire(message.remove),
+                advertise=from_wire(message.advertise),
+                withdraw=from_wire(message.retract),
+            )
         except FilterError:
             self._context.counters.link_frames_strange += 1
             return
         tables, broker_id = self._context.tables, neighbour.broker_id
         neighbour.table_version = message.version
         if message.whole:
-            neighbour.incoming += add
-            neighbour.incoming_ads += advertise
+            neighbour.incoming += change.add
+            neighbour.incoming_ads += change.advertise
             if message.more:
                 return
-            if not set(neighbour.incoming) <= tables.wanted_by(broker_id):
+            if not tables.is_wanted_by(broker_id, neighbour.incoming):
                 neighbour.is_kept = False
             tables.replace(broker_id, neighbour.incoming, neighbour.incoming_ads)
             neighbour.incoming, neighbour.incoming_ads = [], []
         else:
             is_live = neighbour.state is ServingState.LIVE
-            if not is_live and not set(add) <= tables.wanted_by(broker_id):
+            if not is_live and not tables.is_wanted_by(broker_id, change.add):
                 neighbour.is_kept, neighbour.is_outdated = False, True
-            tables.change(broker_id, add=add, remove=remove, advertise=advertise, retract=retract)
+            tables.change(broker_id, change)
         self.tell_tables()
         self._confirmations.wait(
             broker_id,
@@ -183,7 +190,7 @@ class TableExchange:
         in_place = self._advertised.get(topic)
         if in_place is None:
             self._advertised[topic] = False
-            self._context.tables.change(HERE, advertise=[Filter.parse(topic)])
+            self._context.tables.advertise(HERE, Filter.parse(topic))
             self.tell_tables()
             done = partial(self._advertisement_in_place, topic)
             self._confirmations.wait(HERE, self._context.neighbours.values(), done)
@@ -210,22 +217,22 @@ def to_wire(each: Filter) -> WantedFilter:
     return WantedFilter(pattern=each.pattern, where=each.where)
 
 
-def from_wire(filters: Iterable[WantedFilter]) -> list[Filter]:
-    return [
+def from_wire(filters: Iterable[WantedFilter]) -> tuple[Filter, ...]:
+    return tuple(
         Filter.of_system(each.pattern)
         if is_system(each.pattern)
         else Filter.parse(each.pattern, each.where)
         for each in filters
-    ]
+    )
 
 
-def _say_change(neighbour: TreeNeighbour, news: TableNews) -> None:
+def _say_change(neighbour: TreeNeighbour, news: TableChange) -> None:
     change = neighbour.link.message().table_change
     change.version = neighbour.told_version
     for column, filters in (
         (change.add, news.add),
         (change.remove, news.remove),
         (change.advertise, news.advertise),
-        (change.retract, news.retract),
+        (change.retract, news.withdraw),
     ):
-        column.extend(to_wire(each) for each in sorted(filters, key=str))
+        column.extend(map(to_wire, filters))

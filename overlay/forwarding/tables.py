@@ -24,7 +24,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
-from dynatops.kit.filters import Attributes, Filter, PatternTree, intersects
+from dynatops.kit.filters import (
+    Attributes,
+    Filter,
+    FilterIndex,
+    PatternTree,
+    intersects,
+    pattern_matches,
+)
 from overlay.forwarding.held_filters import HERE, BrokerId, HeldFilter, HeldFilters
 from overlay.forwarding.topology import TreeMode
 
@@ -34,7 +41,7 @@ class TableRules:
     mode: TreeMode = TreeMode.PEER
     advertisements: bool = False
     covering: bool = True
-    # Of one holder, and as many advertisements. More are refused, which is counted.
+    # Of one neighbour, and as many advertisements. More are refused, which is counted.
     filters_max: int = 1_000_000
 
 
@@ -65,12 +72,6 @@ class Passage:
     by: Filter | None = None
 
 
-@dataclass(slots=True)
-class TableCounters:
-    filters_refused: int = 0
-    advertisements_refused: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class TablesStatus:
     filters: int
@@ -81,6 +82,7 @@ class TablesStatus:
     told: dict[BrokerId, int] = field(default_factory=dict)
 
 
+EVERYTHING = Filter.parse("#")
 _PASSAGES = {verdict: Passage(verdict) for verdict in PassageVerdict}
 
 
@@ -93,9 +95,8 @@ class SubscriptionTables:
         self._wants = HeldFilters(covering=rules.covering)
         self._advertised = HeldFilters(covering=rules.covering)
         self._neighbours: dict[BrokerId, _Neighbour] = {}
-        self._own_filters = _CountedFilters()
-        self._own_advertisements = _CountedFilters()
-        self.counters = TableCounters()
+        # Filters and advertisements of neighbours that there was no room for.
+        self.refused = 0
 
     # ---- neighbours ------------------------------------------------------------------------------
 
@@ -122,95 +123,59 @@ class SubscriptionTables:
         self._settle()
 
     def replace(
-        self,
-        neighbour: BrokerId,
-        filters: Iterable[Filter],
-        advertisements: Iterable[Filter],
-        since: int,
+        self, neighbour: BrokerId, filters: Iterable[Filter], advertisements: Iterable[Filter]
     ) -> None:
-        """Its whole table, as it says it when a session begins; what it said before and says again
-        counts since then."""
+        """Its whole table, as it says it when a session begins."""
         wanted, advertised = dict.fromkeys(filters), dict.fromkeys(advertisements)
-        for one in wanted:
-            self._hold(neighbour, one, since)
-        for one in advertised:
-            self._hold_advertisement(neighbour, one)
-        for one in self._wants.of(neighbour):
-            if one not in wanted:
-                self._wants.remove(neighbour, one)
-        for one in self._advertised.of(neighbour):
-            if one not in advertised:
-                self._drop_advertisement(neighbour, one)
-        self._settle()
+        change = TableChange(
+            add=tuple(wanted),
+            remove=tuple(one for one in self._wants.of(neighbour) if one not in wanted),
+            advertise=tuple(advertised),
+            withdraw=tuple(one for one in self._advertised.of(neighbour) if one not in advertised),
+        )
+        self.change(neighbour, change)
 
     # ---- filters and advertisements --------------------------------------------------------------
 
-    def want(self, holder: BrokerId, wanted: Filter, since: int) -> bool:
-        """False if it is refused: the holder has too many.
-
-        What clients here want is counted: it is held until it has been given up as often.
-        """
-        if holder == HERE and self._own_filters.add(wanted) > 1:
-            return True
-        is_held = self._hold(holder, wanted, since)
-        if not is_held and holder == HERE:
-            self._own_filters.remove(wanted)
+    def change(self, holder: BrokerId, change: TableChange) -> None:
+        """What is held already, and what is not there to be removed, is passed over."""
+        for one in change.remove:
+            self._wants.remove(holder, one)
+        for one in change.add:
+            if self._has_room(self._wants, holder, one):
+                self._wants.add(holder, one)
+        for one in change.withdraw:
+            if self._advertised.remove(holder, one) and holder != HERE:
+                self._neighbours[holder].advertised.remove(one)
+                self._tell_intersecting(holder, one)
+        for one in change.advertise:
+            if self._has_room(self._advertised, holder, one):
+                self._advertise(holder, one)
         self._settle()
+
+    def want(self, holder: BrokerId, wanted: Filter) -> None:
+        self.change(holder, TableChange(add=(wanted,)))
+
+    def give_up(self, holder: BrokerId, wanted: Filter) -> None:
+        self.change(holder, TableChange(remove=(wanted,)))
+
+    def advertise(self, holder: BrokerId, advertised: Filter) -> None:
+        self.change(holder, TableChange(advertise=(advertised,)))
+
+    def withdraw(self, holder: BrokerId, advertised: Filter) -> None:
+        self.change(holder, TableChange(withdraw=(advertised,)))
+
+    def _has_room(self, filters: HeldFilters, holder: BrokerId, one: Filter) -> bool:
+        if holder == HERE or filters.count_of(holder) < self._rules.filters_max:
+            return True
+        is_held = filters.holds(holder, one)
+        self.refused += not is_held
         return is_held
 
-    def give_up(self, holder: BrokerId, wanted: Filter) -> bool:
-        """Whether the holder held it."""
-        if holder == HERE and self._own_filters.remove(wanted) > 0:
-            return True
-        was_held = self._wants.remove(holder, wanted)
-        self._settle()
-        return was_held
-
-    def advertise(self, holder: BrokerId, advertised: Filter) -> bool:
-        """False if it is refused: the holder has too many. Counted as filters are."""
-        if holder == HERE and self._own_advertisements.add(advertised) > 1:
-            return True
-        is_held = self._hold_advertisement(holder, advertised)
-        if not is_held and holder == HERE:
-            self._own_advertisements.remove(advertised)
-        self._settle()
-        return is_held
-
-    def withdraw(self, holder: BrokerId, advertised: Filter) -> bool:
-        """Whether the holder had advertised it."""
-        if holder == HERE and self._own_advertisements.remove(advertised) > 0:
-            return True
-        was_held = self._drop_advertisement(holder, advertised)
-        self._settle()
-        return was_held
-
-    def _hold(self, holder: BrokerId, wanted: Filter, since: int) -> bool:
-        if self._wants.count_of(holder) >= self._rules.filters_max:
-            held = self._wants.get(wanted)
-            if held is None or holder not in held.holders:
-                self.counters.filters_refused += 1
-                return False
-        self._wants.add(holder, wanted, since)
-        return True
-
-    def _hold_advertisement(self, holder: BrokerId, advertised: Filter) -> bool:
-        if self._advertised.count_of(holder) >= self._rules.filters_max:
-            held = self._advertised.get(advertised)
-            if held is None or holder not in held.holders:
-                self.counters.advertisements_refused += 1
-                return False
-        if self._advertised.add(holder, advertised, 0) and holder != HERE:
+    def _advertise(self, holder: BrokerId, advertised: Filter) -> None:
+        if self._advertised.add(holder, advertised) and holder != HERE:
             self._neighbours[holder].advertised.add(advertised)
             self._tell_intersecting(holder, advertised)
-        return True
-
-    def _drop_advertisement(self, holder: BrokerId, advertised: Filter) -> bool:
-        if not self._advertised.remove(holder, advertised):
-            return False
-        if holder != HERE:
-            self._neighbours[holder].advertised.remove(advertised)
-            self._tell_intersecting(holder, advertised)
-        return True
 
     # ---- what others are told --------------------------------------------------------------------
 
@@ -218,10 +183,11 @@ class SubscriptionTables:
         """What is to be said since this was last asked, to each neighbour that is to hear any."""
         found = {}
         for neighbour, toward in self._neighbours.items():
+            if not toward.has_unsaid:
+                continue
             add, remove = toward.filters.take_unsaid()
             advertise, withdraw = toward.advertisements.take_unsaid()
-            if add or remove or advertise or withdraw:
-                found[neighbour] = TableChange(add, remove, advertise, withdraw)
+            found[neighbour] = TableChange(add, remove, advertise, withdraw)
         return found
 
     def whole(self, neighbour: BrokerId) -> TableChange:
@@ -299,36 +265,44 @@ class SubscriptionTables:
         self, topic: str, attributes: Attributes, source: BrokerId | None = None
     ) -> AbstractSet[BrokerId]:
         """Who is to have an event, but the neighbour that it came from."""
-        found = self._wants.index.match(topic, attributes)
-        if self._takes_all is not None and self._takes_all not in found:
-            found = found | {self._takes_all}
+        found = self.index.match(topic, attributes)
+        if self.takes_all is not None and self.takes_all not in found:
+            found = found | {self.takes_all}
         return found - {source} if source in found else found
 
+    def may_take(self, topic: str) -> set[BrokerId]:
+        """Who is to have events of the topic, or those of them that a condition holds for. For
+        who looks at it: all filters are looked through."""
+        return {
+            holder
+            for holder in (HERE, *self._neighbours)
+            if any(pattern_matches(one.pattern, topic) for one in self.sent_to(holder))
+        }
+
     @property
-    def _takes_all(self) -> BrokerId | None:
+    def index(self) -> FilterIndex[BrokerId]:
+        """Who wants what; not of one that takes all."""
+        return self._wants.index
+
+    @property
+    def takes_all(self) -> BrokerId | None:
         """The parent, unless it is asked for what it wants."""
         is_told = self._rules.mode is TreeMode.PEER or self._rules.advertisements
         return None if is_told else self._parent
 
-    def wanted_since(self, wanted: Filter, direction: BrokerId | None = None) -> int | None:
-        """Since when all that the filter matches has been wanted of the neighbour in this
-        direction, or at all if none is given; None if it is not.
-
-        It is wanted as long as one holder has held one filter that covers it. The number is that
-        which was given to `want`.
-        """
-        return self._wants.wanted_since(wanted, direction)
-
     def wanted_by(self, holder: BrokerId) -> list[Filter]:
         return self._wants.of(holder)
 
+    def is_wanted_by(self, holder: BrokerId, filters: Iterable[Filter]) -> bool:
+        """Whether it holds all of these."""
+        return all(self._wants.holds(holder, one) for one in filters)
+
+    def sent_to(self, neighbour: BrokerId) -> list[Filter]:
+        """What it is sent events for, whether it asked for them or takes all."""
+        return [EVERYTHING] if neighbour == self.takes_all else self._wants.of(neighbour)
+
     def advertised_by(self, holder: BrokerId) -> list[Filter]:
         return self._advertised.of(holder)
-
-    def holders(self, wanted: Filter) -> dict[BrokerId, int]:
-        """Who wants exactly this, and since when."""
-        held = self._wants.get(wanted)
-        return {} if held is None else dict(held.holders)
 
     def told(self, neighbour: BrokerId) -> list[Filter]:
         return list(self._neighbours[neighbour].filters)
@@ -355,6 +329,10 @@ class _Neighbour:
         self.advertisements = _Told()
         # What it has told us that it may send.
         self.advertised = _Advertised()
+
+    @property
+    def has_unsaid(self) -> bool:
+        return self.filters.has_unsaid or self.advertisements.has_unsaid
 
 
 class _Told:
@@ -385,6 +363,10 @@ class _Told:
             del self._unsaid[wanted]
         else:
             self._unsaid[wanted] = is_told
+
+    @property
+    def has_unsaid(self) -> bool:
+        return bool(self._unsaid)
 
     def take_unsaid(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
         """What is to be added and what is to be removed, each in the order of their texts."""
@@ -427,27 +409,6 @@ class _Advertised:
             for filters in self._by_pattern.intersecting(wanted.pattern)
             for advertised in filters
         )
-
-
-class _CountedFilters:
-    """What clients of this broker hold, by how many of them do."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[Filter, int] = {}
-
-    def add(self, wanted: Filter) -> int:
-        """How many hold it now."""
-        count = self._counts[wanted] = self._counts.get(wanted, 0) + 1
-        return count
-
-    def remove(self, wanted: Filter) -> int:
-        """How many hold it still; nothing changes if nobody did."""
-        count = self._counts.pop(wanted, 0) - 1
-        if count > 0:
-            self._counts[wanted] = count
-        return count
 
 
 def _in_order(filters: Iterable[Filter]) -> tuple[Filter, ...]:

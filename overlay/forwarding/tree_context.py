@@ -12,8 +12,8 @@ from overlay.forwarding.forwarding_effects import ForwardingEffect
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.known_streams import KnownStream, KnownStreams
 from overlay.forwarding.neighbours import TreeNeighbour
-from overlay.forwarding.plain_tables import PlainTables
 from overlay.forwarding.stream_log import LogEntry, OwnedStreams, StreamLog
+from overlay.forwarding.tables import SubscriptionTables
 from overlay.forwarding.topology import Topology
 
 
@@ -24,7 +24,7 @@ class TreeContext:
     counters: ForwardingCounters
     topology: Topology
     started_s: float
-    tables: PlainTables
+    tables: SubscriptionTables
     streams: KnownStreams = field(init=False)
     # All that came by; and the streams that this broker holds.
     log: StreamLog = field(init=False)

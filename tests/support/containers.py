@@ -299,7 +299,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tables.SubscriptionTables._neighbours
         overlay.forwarding.tables.TablesStatus.held
         overlay.forwarding.tables.TablesStatus.told
-        overlay.forwarding.tables._CountedFilters._counts
         overlay.forwarding.tables._Told._told
         overlay.forwarding.tables._Told._unsaid
     """,
@@ -329,17 +328,12 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.table_exchange.TableExchange._wanted
         overlay.forwarding.neighbours.TreeNeighbour.incoming
         overlay.forwarding.neighbours.TreeNeighbour.incoming_ads
-        overlay.forwarding.plain_tables.PlainTables._ads_told
-        overlay.forwarding.plain_tables.PlainTables._advertised
-        overlay.forwarding.plain_tables.PlainTables._told
-        overlay.forwarding.plain_tables.PlainTables._wanted
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
         dynatops.kit.filters.filter_index.FilterIndex._remembered
         broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._held
         overlay.forwarding.link.Link._unconfirmed
         overlay.forwarding.stream_log.StreamLog._entries
-        overlay.forwarding.plain_tables.PlainTables._matches
         dynatops.kit.bounded.BoundedQueue._items
         broker_agent.core.reports.logbook.LogbookPage.publications
         broker_agent.core.reports.logbook.LogbookPage.requests

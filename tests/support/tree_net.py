@@ -353,7 +353,7 @@ class TreeNet:
         for link in self.topology.links:
             for one, other in ((link.one, link.other), (link.other, link.one)):
                 teller, hearer = self.nodes[one].tables, self.nodes[other].tables
-                told, heard = teller.told(other), hearer.asked_by(one)
+                told, heard = set(teller.told(other)), set(hearer.wanted_by(one))
                 if told != heard:
                     found.append(f"{one} told {other} {told}, who has {heard}")
         return found

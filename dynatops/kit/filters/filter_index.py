@@ -53,8 +53,8 @@ class _OfPattern(Generic[H]):
         return self.plain is not None or bool(self.conditions)
 
 
-class _OfTopic(NamedTuple, Generic[H]):
-    """What the patterns say about a topic."""
+class TopicHolders(NamedTuple, Generic[H]):
+    """What the patterns say about a topic, until a filter comes or goes."""
 
     # Who wants all events, and who wants those without attributes.
     all_events: frozenset[H]
@@ -73,7 +73,7 @@ class FilterIndex(Generic[H]):
         self._trie: FilterTrie[_OfPattern[H]] = FilterTrie()
         # How many filters each holder has.
         self._filters_of: Counter[H] = Counter()
-        self._remembered: dict[str, _OfTopic[H]] = {}
+        self._remembered: dict[str, TopicHolders[H]] = {}
 
     def __len__(self) -> int:
         """How many different filters there are."""
@@ -112,9 +112,14 @@ class FilterIndex(Generic[H]):
 
     def match(self, topic: str, attributes: Attributes) -> AbstractSet[H]:
         """Who holds a filter that matches the event."""
+        return self.match_known(self.of_topic(topic), attributes)
+
+    def of_topic(self, topic: str) -> TopicHolders[H]:
         known = self._remembered.get(topic)
-        if known is None:
-            known = self._remember(topic)
+        return known if known is not None else self._remember(topic)
+
+    def match_known(self, known: TopicHolders[H], attributes: Attributes) -> AbstractSet[H]:
+        """As `match`, of many events on one topic."""
         if not attributes:
             return known.bare_events
         holders_max = len(self._filters_of)
@@ -177,7 +182,7 @@ class FilterIndex(Generic[H]):
         if held.is_bare:
             self._remembered.clear()
 
-    def _remember(self, topic: str) -> _OfTopic[H]:
+    def _remember(self, topic: str) -> TopicHolders[H]:
         all_events: set[H] = set()
         bare_events: set[H] = set()
         conditions = []
@@ -188,7 +193,7 @@ class FilterIndex(Generic[H]):
                 bare_events.update(held.holders)
             if of_pattern.conditions:
                 conditions.append(of_pattern.conditions)
-        known = _OfTopic(
+        known = TopicHolders(
             frozenset(all_events), frozenset(bare_events | all_events), tuple(conditions)
         )
         if len(self._remembered) >= REMEMBERED_TOPICS_MAX:
