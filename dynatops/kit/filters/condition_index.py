@@ -30,7 +30,7 @@ from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from dynatops.kit.filters.conditions import AnyOf, Attributes, Condition
+from dynatops.kit.filters.conditions import AnyOf, Attributes, Condition, Value
 from dynatops.kit.filters.filter import Filter
 from dynatops.kit.filters.necessary import necessary_values
 from dynatops.kit.filters.predicate import Predicate
@@ -79,23 +79,6 @@ class _Access(NamedTuple):
     size: float = 0
 
 
-class AttributePlace(NamedTuple):
-    """One attribute of an event, as it is looked up."""
-
-    name: str
-    place: Place
-    # Where it lies among cells, if it is a number.
-    number: float
-
-
-def attribute_places(attributes: Attributes) -> list[AttributePlace]:
-    places = []
-    for name, value in attributes.items():
-        place = place_of(value)
-        places.append(AttributePlace(name, place, _axis(place)))
-    return places
-
-
 class HeldCondition(Generic[H]):
     """The condition of a filter, or one of its alternatives, and who holds the filter."""
 
@@ -106,7 +89,7 @@ class HeldCondition(Generic[H]):
         self.holders = holders
         # Where it lies.
         self.branches: list[_Branch[H]] = []
-        self.holds = Predicate(condition).holds
+        self.holds = Predicate(condition).check
         self._accesses = _accesses(condition)
 
     @property
@@ -144,13 +127,7 @@ class ConditionIndex(Generic[H]):
             branch.remove(entry)
         entry.branches.clear()
 
-    def collect(
-        self,
-        attributes: Attributes,
-        places: list[AttributePlace],
-        found: set[H],
-        holders_max: int,
-    ) -> None:
+    def collect(self, attributes: Attributes, found: set[H], holders_max: int) -> None:
         """Add to `found` who holds a condition that is true of the event.
 
         Conditions are not asked if all their holders are in already, and none once there are
@@ -160,29 +137,23 @@ class ConditionIndex(Generic[H]):
         while branches:
             branch = branches.pop()
             for entry in branch.entries:
-                if entry.holders.keys() <= found:
+                if found and entry.holders.keys() <= found:
                     continue
                 if entry.holds(attributes):
                     found.update(entry.holders)
                     if len(found) == holders_max:
                         return
-            columns = branch.columns
-            if columns:
-                for at in places:
-                    if at.name in columns:
-                        columns[at.name].lead(at, branches)
+            if branch.columns:
+                branch.lead(attributes, branches)
 
-    def holding(
-        self, attributes: Attributes, places: list[AttributePlace]
-    ) -> Iterator[HeldCondition[H]]:
+    def holding(self, attributes: Attributes) -> Iterator[HeldCondition[H]]:
         """All that are true of the event, one by one; alternatives of one filter each by itself."""
         branches = [self._root]
         while branches:
             branch = branches.pop()
             yield from [entry for entry in branch.entries if entry.holds(attributes)]
-            for at in places:
-                if at.name in branch.columns:
-                    branch.columns[at.name].lead(at, branches)
+            if branch.columns:
+                branch.lead(attributes, branches)
 
 
 class _Branch(Generic[H]):
@@ -199,6 +170,18 @@ class _Branch(Generic[H]):
         self.entries: dict[HeldCondition[H], None] = {}
         # Of all below, too.
         self.size = 0
+
+    def lead(self, attributes: Attributes, branches: list[_Branch[H]]) -> None:
+        """Add the branches that an event with these attributes comes to from here."""
+        columns = self.columns
+        if len(attributes) < len(columns):
+            for name, value in attributes.items():
+                if name in columns:
+                    columns[name].lead(value, branches)
+            return
+        for name, column in columns.items():
+            if name in attributes:
+                column.lead(attributes[name], branches)
 
     def add(self, entry: HeldCondition[H]) -> None:
         self.size += 1
@@ -254,12 +237,15 @@ class _Branch(Generic[H]):
             twig = branch.parent
 
 
-class _Twig(NamedTuple, Generic[H]):
+class _Twig(Generic[H]):
     """Where a branch grows: at one key of a column."""
 
-    column: _Column[H]
-    access: _Access
-    key: Place
+    __slots__ = ("access", "column", "key")
+
+    def __init__(self, column: _Column[H], access: _Access, key: Place) -> None:
+        self.column = column
+        self.access = access
+        self.key = key
 
 
 class _Column(Generic[H]):
@@ -282,18 +268,19 @@ class _Column(Generic[H]):
             self._values or self._cells or self._beginnings or self._bounds or self._present
         )
 
-    def lead(self, at: AttributePlace, branches: list[_Branch[H]]) -> None:
-        """Add the branches that an event with this attribute comes to."""
-        place = at.place
+    def lead(self, value: Value, branches: list[_Branch[H]]) -> None:
+        """Add the branches that an event with this value comes to."""
+        place = place_of(value)
         if place in self._values:
             branches.append(self._values[place])
         if self._cells and place[0] == NUMBER_KIND:
+            number = _axis(place)
             for size, cells in self._cells.items():
-                cell = (at.number // size,)
+                cell = (number // size,)
                 if cell in cells:
                     branches.append(cells[cell])
         if self._beginnings and place[0] == TEXT_KIND:
-            text = str(place[1])
+            text = str(value)
             for length, beginnings in self._beginnings.items():
                 beginning = (text[:length],)
                 if beginning in beginnings:
@@ -303,7 +290,8 @@ class _Column(Generic[H]):
                 thresholds = self._bounds.get((side, place[0]))
                 if thresholds is not None:
                     branches += thresholds.passed_by(place, side)
-        branches += self._present.values()
+        if self._present:
+            branches += self._present.values()
 
     def crowd(self, access: _Access) -> int:
         """How many lie where this one would come to lie."""
