@@ -41,7 +41,7 @@ def measure_city(scenario: RandomScenario, rules: TableRules) -> Metrics:
     publications = _publications(scenario, publishers)
     for _, what in heapq.merge(moves, publications, key=lambda happening: happening[0]):
         if isinstance(what, CityPublisher):
-            deliveries += tree.publish(what.broker, what.topic)
+            deliveries += tree.publish(what.broker, what.topic).wanting
         elif what.broker is None:
             tree.give_up(where.pop(what.user), filters[what.user])
         else:

@@ -22,6 +22,14 @@ class TreeMessages:
     events: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class EventWay:
+    """Where an event went, and at how many brokers clients wanted it."""
+
+    hops: list[tuple[str, str]]
+    wanting: int
+
+
 class SubscriptionTree:
     def __init__(self, rules: TableRules, links: Iterable[tuple[str, str]]) -> None:
         """The first of a link is the parent of the second."""
@@ -57,8 +65,8 @@ class SubscriptionTree:
         self._tables[broker].advertise(HERE, advertised)
         self._tell(broker)
 
-    def publish(self, broker: str, topic: str) -> int:
-        """At how many brokers clients want it."""
+    def publish(self, broker: str, topic: str) -> EventWay:
+        hops: list[tuple[str, str]] = []
         wanting = 0
         waiting: deque[tuple[str, str | None]] = deque([(broker, None)])
         while waiting:
@@ -66,9 +74,10 @@ class SubscriptionTree:
             takers = self._tables[name].takers(topic, {}, came_from)
             wanting += HERE in takers
             onward = [taker for taker in takers if taker != HERE]
-            self.sent.events += len(onward)
+            hops += [(name, taker) for taker in onward]
             waiting.extend((taker, name) for taker in onward)
-        return wanting
+        self.sent.events += len(hops)
+        return EventWay(hops, wanting)
 
     def told(self, broker: str, neighbour: str) -> list[str]:
         """What the broker wants of its neighbour, in order."""
