@@ -46,7 +46,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.rights.access.Access._claiming
         broker_agent.core.selection.advice.SelectionAdvice.clients
         broker_agent.core.selection.advice.SelectionAdvice.topics
-        broker_agent.core.routing.delivery._Selection._attributes
         broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
         broker_agent.core.keeping.journal.Stored.cursors
@@ -303,6 +302,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tables._Told._unsaid
     """,
     "Filters of sessions here and of neighbours, who bound them.": """
+        broker_agent.core.routing.session_conditions.SessionConditions.filters
         dynatops.kit.filters.condition_index.HeldCondition.branches
         dynatops.kit.filters.condition_index._Branch.columns
         dynatops.kit.filters.condition_index._Branch.entries

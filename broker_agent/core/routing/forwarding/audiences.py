@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from broker_agent.core.routing.delivery import Condition
+from broker_agent.core.routing.session_conditions import Condition, SessionConditions
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.filters import Filter, FilterTrie
@@ -19,7 +19,7 @@ class Audience:
 
     # As `SessionDelivery` has them; nobody begins in the middle here.
     members: dict[Session, int]
-    conditions: Mapping[Session, Condition]
+    conditions: SessionConditions
 
     def plain(self) -> Iterable[Session]:
         """Those that get an event without attributes."""
@@ -32,7 +32,7 @@ class Audience:
         ]
 
     def _filters(self, session: Session) -> Iterable[Filter]:
-        return self.conditions.get(session, _EVERYTHING)
+        return self.conditions.filters.get(session, _EVERYTHING)
 
 
 class Audiences:
@@ -62,9 +62,9 @@ class Audiences:
 
     def _find(self, topic: str) -> Audience:
         members: dict[Session, int] = dict.fromkeys(self._sessions.match(topic), 0)
-        conditions: dict[Session, Condition] = {}
+        conditions = SessionConditions()
         for session in members:
             filters = session.filters_on(topic)
             if all(f.predicate is not None for f in filters):
-                conditions[session] = tuple(filters)
+                conditions.put(session, filters)
         return Audience(members, conditions)
