@@ -26,6 +26,11 @@ def stream_id(broker_id: str, incarnation: int) -> int:
     return incarnation << _HASH_BITS | tag
 
 
+def is_stream_of(stream: int, broker_id: str) -> bool:
+    """Whether it may be one of this broker's: of all others hardly ever."""
+    return (stream ^ stream_id(broker_id, 0)) & ((1 << _HASH_BITS) - 1) == 0
+
+
 def next_stream_id(latest: int) -> int:
     """Of the same broker, after one that should have been older."""
     return latest + (1 << _HASH_BITS)
@@ -39,10 +44,16 @@ class KnownStream:
     begin: int
     # V.
     number: int
+    # How many had been known before it.
+    ordinal: int = 0
     # The last number, of a stream that has ended.
     end: int | None = None
     # Since when nobody in the topology holds it.
     orphan_since_s: float | None = None
+    # The log has all that came of it after this.
+    log_floor: int = 0
+    # It has ended, and nobody knows with which number.
+    is_doubtful: bool = False
 
 
 class KnownStreams:
@@ -51,12 +62,15 @@ class KnownStreams:
             settings.streams_max, counters, "streams_dropped"
         )
         self.get = self._by_id.get
+        self.ever_known = 0
 
     def __iter__(self) -> Iterator[KnownStream]:
         return iter(list(self._by_id.values()))
 
     def add(self, stream: int, holder: str, number: int, begin: int | None = None) -> KnownStream:
-        known = KnownStream(stream, holder, number if begin is None else begin, number)
+        begin = number if begin is None else begin
+        known = KnownStream(stream, holder, begin, number, self.ever_known)
+        self.ever_known += 1
         self._by_id[stream] = known
         return known
 

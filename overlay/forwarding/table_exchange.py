@@ -26,7 +26,7 @@ from overlay.forwarding.fetches import Fetches
 from overlay.forwarding.forwarding_effects import FilterInPlace
 from overlay.forwarding.held_filters import HERE
 from overlay.forwarding.neighbours import ServingState, TreeNeighbour
-from overlay.forwarding.tables import TableChange
+from overlay.forwarding.tables import EVERYTHING, TableChange
 from overlay.forwarding.tree_context import TreeContext
 
 # Filters in one message of a whole table.
@@ -96,6 +96,8 @@ class TableExchange:
         whole = self._context.tables.whole(neighbour.broker_id)
         told, ads = whole.add, whole.advertise
         neighbour.told_version = 1
+        sends_all = self._context.tables.sends_all(neighbour.broker_id)
+        neighbour.standing.begin_session([EVERYTHING] if sends_all else told)
         starts = range(0, max(len(told), len(ads), 1), _FILTERS_AT_ONCE)
         for start in starts:
             end = start + _FILTERS_AT_ONCE
@@ -110,6 +112,7 @@ class TableExchange:
             neighbour = self._context.neighbours.get(broker_id)
             if neighbour is not None and neighbour.is_open:
                 neighbour.told_version += 1
+                neighbour.standing.tell(neighbour.told_version, news.add, news.remove)
                 _say_change(neighbour, news)
 
     def on_table_change(
@@ -174,6 +177,8 @@ class TableExchange:
         self, neighbour: TreeNeighbour, message: TableConfirmed, now_s: float
     ) -> None:
         neighbour.confirmed_version = max(neighbour.confirmed_version, message.version)
+        places = partial(self._context.places_from, neighbour.broker_id)
+        neighbour.standing.confirm(message.version, places)
 
     def await_in_place(self, wanted: Filter) -> None:
         done = partial(self._filter_in_place, wanted, self._wanted[wanted])
