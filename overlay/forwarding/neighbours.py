@@ -70,6 +70,8 @@ class TreeNeighbour:
     told_version: int = 0
     confirmed_version: int = 0
     heard_version: int = 0
+    # The version of it that takes into account what the neighbour said first in this session.
+    answer_version: int = 0
     standing: StandingFilters = field(default_factory=StandingFilters)
     # The neighbour's table here, while it comes in pieces.
     incoming: list[Filter] = field(default_factory=list)
@@ -98,6 +100,6 @@ class TreeNeighbour:
         self.owed = None
         self.told_version = self.confirmed_version = self.heard_version = 0
         self.has_positions = False
-        self.table_version = self.ready_version = self.said_version = 0
+        self.table_version = self.ready_version = self.said_version = self.answer_version = 0
         self.incoming, self.incoming_ads = [], []
         self.moved.clear()

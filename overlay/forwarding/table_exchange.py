@@ -40,7 +40,7 @@ class TableExchange:
         settings, counters = context.settings, context.counters
         waiting_max, patience_s = settings.waiting_confirmations_max, settings.start_patience_s
         self._confirmations = Confirmations(
-            waiting_max, counters, patience_s, lambda n: n.confirmed_version
+            waiting_max, counters, patience_s, self._confirmed_by
         )
         # Of advertisements: whether what is wanted because of them is known.
         self.hearings = Confirmations(waiting_max, counters, patience_s, lambda n: n.heard_version)
@@ -54,6 +54,13 @@ class TableExchange:
         # What is wanted here, and which time: a filter may be given up and wanted again.
         self._wanted: dict[Filter, int] = {}
         self._wants = 0
+
+    def _confirmed_by(self, neighbour: TreeNeighbour) -> int:
+        """With advertisements it is only asked for something once it has said what it has."""
+        is_answered = neighbour.confirmed_version >= neighbour.answer_version > 0
+        if self._context.topology.advertisements and not is_answered:
+            return 0
+        return neighbour.confirmed_version
 
     def want(self, wanted: Filter) -> None:
         self._wants += 1
@@ -145,6 +152,7 @@ class TableExchange:
                 neighbour.is_kept, neighbour.is_outdated = False, True
             tables.change(broker_id, change)
         self.tell_tables()
+        neighbour.answer_version = neighbour.answer_version or neighbour.told_version
         self._confirmations.wait(
             broker_id,
             self._context.neighbours.values(),

@@ -343,6 +343,30 @@ def test_filters_of_a_fetch_are_in_an_order_of_their_own() -> None:
     assert FilterSet(filters).filters == FilterSet(reversed(filters)).filters
 
 
+def test_with_advertisements_a_filter_waits_for_what_is_advertised() -> None:
+    """The neighbour's table had not come: nothing was asked of it, and that was soon confirmed."""
+    net = net_of(chain(5, advertisements=True))
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1])
+    net.run(5.0)
+    net.crash("b4")
+    net.start("b4")
+    neighbour = net.nodes["b4"]._context.neighbours["b3"]
+    for _ in range(100):
+        if neighbour.is_open:
+            break
+        net.run(0.1)
+    assert not neighbour.table_version
+    got = net.subscribe("b4", "x")
+    for _ in range(100):
+        if got.confirmed_s is not None:
+            break
+        net.run(0.1)
+    net.publish(publisher, "x", [2])
+    net.run(3.0)
+    assert len(got.got) == 1
+
+
 # ---- what is wrong -------------------------------------------------------------------------------
 
 
