@@ -28,7 +28,7 @@ from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, TreeFetch, TreeFetched
 from overlay.forwarding.filter_set import FilterSet
 from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.known_streams import is_stream_of, place_message
+from overlay.forwarding.known_streams import ALL_READ, is_stream_of, place_message
 from overlay.forwarding.portions import Portion, newer_part, portions_of, put_portion, size_of
 from overlay.forwarding.stream_log import LogEntry
 from overlay.forwarding.stretches import ENTRIES_AT_ONCE, Stretches, StretchReading
@@ -232,7 +232,8 @@ class Fetches:
                 is_past = known is None or (
                     self._context.is_orphan(known.holder) and number < known.number
                 )
-                if is_past and stream not in fetch.answered:
+                is_told = stream in fetch.answered or number >= ALL_READ
+                if is_past and not is_told:
                     part.losses.add(stream=stream, after=number)
         return part
 
@@ -294,7 +295,8 @@ class Fetches:
             if is_mine and stream not in own.highs:
                 # A former life's. If all neighbours have been asked, no more of it was replicated.
                 place = StreamPlace(stream=stream, number=number, holder=context.my_id)
-                if self.is_doubtful or own.begins_after(stream):
+                is_doubtful = self.is_doubtful or own.begins_after(stream)
+                if is_doubtful and number < ALL_READ:
                     part.losses.add(stream=stream, after=number)
                 else:
                     place.closed, place.end = True, number
@@ -322,7 +324,7 @@ class Fetches:
                 put_portion(part.events.add(), wanted)
         if number >= own.highs[stream]:
             fetch.own_todo.popleft()
-            if stream in own.doubtful:
+            if stream in own.doubtful and number < ALL_READ:
                 part.losses.add(stream=stream, after=number)
         fetch.places[stream] = (number, holder)
         part.ends.add(stream=stream, number=number, holder=holder)

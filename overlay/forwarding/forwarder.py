@@ -62,6 +62,7 @@ from overlay.forwarding.forwarding_effects import (
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.held_filters import HERE
 from overlay.forwarding.known_streams import (
+    is_stream_of,
     next_stream_id,
     stream_id,
 )
@@ -129,6 +130,8 @@ class Forwarder:
         )
         # Credits of neighbours' fetches: parts that may be sent.
         self._credits: dict[tuple[str, int], list[int]] = {}
+        # What sessions here fetch: as they call it, and as it is called among fetches.
+        self._session_fetches: dict[int, int] = {}
         self._sessions = session_numbers(incarnation)
         self._progress_due_s = now_s
         # Neighbours whose past does not concern this life: those that it began with.
@@ -230,9 +233,19 @@ class Forwarder:
             lambda: True,
             unnamed=True,
         )
-        if self._fetches.begin(fetch, now_s) is None:
+        begun = self._fetches.begin(fetch, now_s)
+        if begun is not None:
+            self._session_fetches[fetch_id] = begun
+        else:
             losses = [LossRange(s, number, None) for s, number in positions.items()]
             self._effects.append(FetchedPart(fetch_id, (), losses, {}, True))
+        return self._settle(now_s)
+
+    def give_up_fetch(self, fetch_id: int, now_s: float) -> list[ForwardingEffect]:
+        """Nobody waits for its answer any more."""
+        begun = self._session_fetches.pop(fetch_id, None)
+        if begun is not None:
+            self._fetches.cancel(begun)
         return self._settle(now_s)
 
     def set_topology(self, topology: Topology, now_s: float) -> list[ForwardingEffect]:
@@ -258,6 +271,11 @@ class Forwarder:
     @property
     def keeper(self) -> str | None:
         return self._sending.keeper
+
+    def has_ended(self, stream: int) -> bool:
+        """Whether whatever is missing of it will not come any more."""
+        origins = (b for b in self.topology.addresses if is_stream_of(stream, b))
+        return self._streams.has_ended(stream) or not any(origins)
 
     def positions(self) -> dict[int, int]:
         """V: how far each stream has come here."""
@@ -535,6 +553,8 @@ class Forwarder:
             self._credits.pop((neighbour.broker_id, fetch_id), None)
 
     def _take_for_session(self, fetch_id: int, part: TreeFetched) -> None:
+        if part.done:
+            self._session_fetches.pop(fetch_id, None)
         self._effects.append(
             FetchedPart(
                 fetch_id,

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 from dynatops.kit.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import StreamPlace
+from overlay.base.identifiers import NUMBER_MAX
 from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 
 _HASH_BITS = 22
+# The place of whoever need not read on in a stream: it has ended, and what nobody knows of is told.
+ALL_READ = NUMBER_MAX - 1
 
 
 def stream_id(broker_id: str, incarnation: int) -> int:
@@ -28,7 +31,12 @@ def stream_id(broker_id: str, incarnation: int) -> int:
 
 def is_stream_of(stream: int, broker_id: str) -> bool:
     """Whether it may be one of this broker's: of all others hardly ever."""
-    return (stream ^ stream_id(broker_id, 0)) & ((1 << _HASH_BITS) - 1) == 0
+    return is_same_origin(stream, stream_id(broker_id, 0))
+
+
+def is_same_origin(one: int, other: int) -> bool:
+    """Whether both may be of one broker."""
+    return (one ^ other) & ((1 << _HASH_BITS) - 1) == 0
 
 
 def next_stream_id(latest: int) -> int:
@@ -76,6 +84,13 @@ class KnownStreams:
 
     def forget(self, stream: int) -> None:
         self._by_id.pop(stream, None)
+
+    def has_ended(self, stream: int) -> bool:
+        """Whether its origin has begun another life since, as far as is known here."""
+        known = self._by_id.get(stream)
+        if known is not None:
+            return known.end is not None
+        return any(other > stream and is_same_origin(other, stream) for other in self._by_id)
 
     def positions(self) -> dict[int, int]:
         return {known.stream: known.number for known in self._by_id.values()}

@@ -23,7 +23,7 @@ from itertools import islice
 from dynatops.v1.overlay_pb2 import StreamLoss, TreeFetched
 from overlay.forwarding.copies import CopyKeeping
 from overlay.forwarding.filter_set import FilterSet
-from overlay.forwarding.known_streams import KnownStream, place_message
+from overlay.forwarding.known_streams import ALL_READ, KnownStream, place_message
 from overlay.forwarding.portions import Portion, newer_part, put_portion, size_of
 from overlay.forwarding.stream_log import LogEntry
 from overlay.forwarding.tree_context import TreeContext
@@ -152,7 +152,7 @@ class Stretches:
         for known in self._known(reading.logged):
             before, _ = places.get(known.stream, (0, ""))
             _say_end(part, known, max(before, known.number), places)
-            if known.is_doubtful:
+            if known.is_doubtful and before < ALL_READ:
                 part.losses.add(stream=known.stream, after=known.number)
         reading.answered |= reading.logged
         reading.logged.clear()

@@ -39,9 +39,7 @@ class TableExchange:
         self._fetches = fetches
         settings, counters = context.settings, context.counters
         waiting_max, patience_s = settings.waiting_confirmations_max, settings.start_patience_s
-        self._confirmations = Confirmations(
-            waiting_max, counters, patience_s, self._confirmed_by
-        )
+        self._confirmations = Confirmations(waiting_max, counters, patience_s, self._confirmed_by)
         # Of advertisements: whether what is wanted because of them is known.
         self.hearings = Confirmations(waiting_max, counters, patience_s, lambda n: n.heard_version)
         # Topics published on here, whether their advertisement is in place.

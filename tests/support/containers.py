@@ -85,6 +85,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "core.connections_max."
     ): """
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._catching_up
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._groups
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._fetches
         dynatops.kit.serving.accepting.Acceptor._tasks
         dynatops.kit.serving.accepting.ConnectionTable._asking
@@ -277,6 +278,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.fetches.OpenFetch.subs
         overlay.forwarding.fetches.OpenFetch.waiting
         overlay.forwarding.forwarder.Forwarder._credits
+        overlay.forwarding.forwarder.Forwarder._session_fetches
         overlay.forwarding.serving.NeighbourServing._resuming
         overlay.forwarding.tree_context.TreeContext.neighbours
     """,
@@ -284,6 +286,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.neighbours.TreeNeighbour.dropped
         overlay.forwarding.neighbours.TreeNeighbour.moved
         overlay.forwarding.neighbours.TreeNeighbour.sent
+        broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup.ended
         overlay.forwarding.copies.Recovery.doubtful
         overlay.forwarding.fetches.OpenFetch.answered
         overlay.forwarding.fetches._Sub.answered

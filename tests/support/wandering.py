@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup
+from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, attributes_of
 from dynatops.kit.run_events import events_of
@@ -43,7 +45,10 @@ class Wanderer:
 
     def come(self, broker: str) -> None:
         self.broker, self.is_awaited = broker, True
-        self.group = CatchUpGroup({}, dict(self.cursor)) if self.confirmed_s is not None else None
+        session = Session("", "", 0, CoreSettings())
+        session.filters[self.wanted.pattern] = (self.wanted,)
+        group = CatchUpGroup({session: None}, dict(self.cursor))
+        self.group = group if self.confirmed_s is not None else None
 
     def leave(self) -> None:
         self.broker, self.group, self.is_awaited, self.fetch_id = None, None, False, 0
