@@ -3,13 +3,19 @@
 The origin sends its keeper every event, marked as a copy where it does not want it; the keeper says
 how far it has them without a gap, and what is acknowledged as `replicated` waits for that. An
 origin that begins a new life asks all its neighbours what copies of its former lives they have,
-takes them back, and serves nobody before. If a neighbour is silent for long, or has not known the
-former life, there may be events that nobody knows of: `is_doubtful`.
+takes them back, and serves nobody before.
+
+What if a keeper has lost its memory, too? A neighbour *vouches* for an origin if in its own life
+the keeper, it or another one, has had all copies: it sees that itself, or the origin says so. If
+all neighbours vouch, no copy is lost: of the keepers that they know of, the last one's life goes
+on, or it would have been told later itself. If one does not, or is silent for long, there may be
+events that nobody knows of: `is_doubtful`. Doubts about a stream go with its copies, from life to
+life.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dynatops.kit.bounded import BoundedQueue
@@ -18,6 +24,7 @@ from dynatops.v1.overlay_pb2 import (
     CopiesReturned,
     CopiesWanted,
     KeepCopies,
+    StreamLoss,
     StreamPlaces,
 )
 from overlay.forwarding.neighbours import TreeNeighbour
@@ -43,27 +50,44 @@ class CopyKeeping:
         self._stores: dict[str, OwnedStreams] = {}
         # Whose copies have grown since that was said.
         self._grown: dict[str, set[int]] = {}
+        # Where copies must have got to before they are all there are, by neighbour and stream.
+        self._due: dict[str, dict[int, int]] = {}
+        self._vouched: set[str] = set()
 
     def holders(self) -> list[str]:
         return list(self._stores)
 
+    def topology_changed(self) -> None:
+        """Who was told by keepers that are neighbours no more knows nothing of those that are."""
+        self._due.clear()
+        self._vouched.clear()
+
     def take_over(self, holder: str) -> OwnedStreams:
-        return self._stores.pop(holder)
+        """The copies are this broker's own from now on."""
+        store = self._stores.pop(holder)
+        if holder not in self._vouched:
+            store.doubtful.update(store.highs)
+        return store
 
     def say_held(self, neighbour: TreeNeighbour) -> None:
-        message = CopiesHeld(
-            knew_receiver=neighbour.first_incarnation < neighbour.incarnation,
-        )
+        message = CopiesHeld(vouched=neighbour.broker_id in self._vouched)
         store = self._stores.get(neighbour.broker_id)
         if store is not None:
             for stream, high in store.highs.items():
-                message.ranges.add(stream=stream, floor=store.floors[stream], high=high)
+                message.ranges.add(
+                    stream=stream,
+                    floor=store.floors[stream],
+                    high=high,
+                    doubtful=stream in store.doubtful,
+                )
         neighbour.link.message().copies_held.CopyFrom(message)
 
     def on_keep(self, neighbour: TreeNeighbour, message: KeepCopies) -> None:
         holder = neighbour.broker_id
         if not message.keep:
             self._stores.pop(holder, None)
+            self._due.pop(holder, None)
+            self._vouched.add(holder)
             return
         store = self._stores.get(holder)
         if store is None:
@@ -75,7 +99,18 @@ class CopyKeeping:
             if store.highs.get(place.stream, -1) < place.number:
                 store.begin(place.stream)
                 store.highs[place.stream] = store.floors[place.stream] = place.number
+            if place.doubtful:
+                store.doubtful.add(place.stream)
         self._grown.setdefault(holder, set()).update(p.stream for p in message.streams)
+        due = self._due.setdefault(holder, {})
+        due.update((place.stream, place.end) for place in message.streams)
+        self._review_due(holder, store)
+
+    def _review_due(self, holder: str, store: OwnedStreams) -> None:
+        due = self._due.get(holder)
+        if due is not None and all(store.highs.get(s, 0) >= end for s, end in due.items()):
+            del self._due[holder]
+            self._vouched.add(holder)
 
     def _dropped(self, entry: LogEntry) -> None:
         self._context.counters.tree_log_trimmed += 1
@@ -90,7 +125,36 @@ class CopyKeeping:
         newer = newer_part(portion, high)
         if newer is not None and first_of(newer) == high + 1 and is_gapless(newer):
             store.append(newer)
+            if self._due:
+                self._review_due(holder, store)
         self._grown.setdefault(holder, set()).add(stream)
+
+    def reach(self, holder: str, stream: int, number: int) -> int:
+        """Up to where the copies have everything after this place."""
+        store = self._stores.get(holder)
+        if store is None or store.floors.get(stream, number + 1) > number:
+            return number
+        return max(number, store.highs[stream])
+
+    def entries(self, holder: str, stream: int, number: int) -> Iterator[LogEntry]:
+        """What the copies have of the stream after this place."""
+        store = self._stores.get(holder)
+        if store is None or stream not in store.highs:
+            return
+        for place in range(store.place_after(stream, number), store.log.end_place):
+            entry = store.log[place]
+            if entry.stream != stream:
+                return
+            yield entry
+
+    def continuing(self, holder: str, stream: int, number: int) -> Iterator[Portion]:
+        """What the copies have after this place, if nothing is missing between."""
+        if self.reach(holder, stream, number) <= number:
+            return
+        for entry in self.entries(holder, stream, number):
+            newer = None if isinstance(entry.item, StreamLoss) else newer_part(entry.item, number)
+            if newer is not None:
+                yield newer
 
     def flush(self) -> None:
         """Tell origins how far their copies reach."""
@@ -139,7 +203,10 @@ class CopySending:
     def __init__(self, context: TreeContext) -> None:
         self._context = context
         self.keeper: str | None = None
-        self._former: str | None = None
+        # Where the keeper must have got to so as to have all copies; None: it has. And who has been
+        # told so.
+        self._due: int | None = 0
+        self._told_off: set[str] = set()
         # Where in the own log the next copy is, and up to where they are confirmed.
         self.place = 0
         self._confirmed = 0
@@ -170,14 +237,17 @@ class CopySending:
 
     def on_held(self, neighbour: TreeNeighbour, message: CopiesHeld) -> None:
         self._held[neighbour.broker_id] = {each.stream: each.high for each in message.ranges}
+        self._tell_others()
 
     def closed(self, broker_id: str, now_s: float) -> None:
         self._held.pop(broker_id, None)
+        self._told_off.discard(broker_id)
         if broker_id == self.keeper:
             self._lost_since_s = now_s
 
     def topology_changed(self) -> None:
         self._held.clear()
+        self._told_off.clear()
         if self.keeper not in self._context.neighbours:
             self.keeper = None
         self._lost_since_s = self._context.started_s
@@ -199,7 +269,6 @@ class CopySending:
         parent = context.topology.parent(context.my_id)
         candidates = sorted(self._held, key=lambda broker_id: (broker_id != parent, broker_id))
         if candidates:
-            self._former = self.keeper
             self._appoint(candidates[0])
 
     def _appoint(self, broker_id: str) -> None:
@@ -215,7 +284,10 @@ class CopySending:
             if not is_behind:
                 self.place = self._confirmed = own.place_after(stream, number)
                 is_behind = number < high
-            message.streams.add(stream=stream, number=number)
+            is_doubtful = stream in own.doubtful
+            message.streams.add(stream=stream, number=number, end=high, doubtful=is_doubtful)
+        self._due = own.log.end_place
+        self._told_off.discard(broker_id)
         context.neighbours[broker_id].link.message().keep_copies.CopyFrom(message)
 
     def add_stream(self, stream: int) -> None:
@@ -235,17 +307,20 @@ class CopySending:
                 if confirmed <= self.place:
                     self._confirmed = max(self._confirmed, confirmed)
         self.release()
-        self._dismiss_former()
+        if self._due is not None and self._confirmed >= self._due:
+            self._due = None
+            self._tell_others()
 
-    def _dismiss_former(self) -> None:
-        """Once the new keeper has everything."""
-        former = self._former
-        if former is None or self._confirmed < self._context.own.log.end_place:
+    def _tell_others(self) -> None:
+        """The keeper has all copies: nobody else need have any."""
+        if self._due is not None or self.keeper not in self._held:
             return
-        neighbour = self._context.neighbours.get(former)
-        if neighbour is not None and neighbour.is_open and former != self.keeper:
-            neighbour.link.message().keep_copies.keep = False
-        self._former = None
+        for broker_id in self._held:
+            if broker_id != self.keeper and broker_id not in self._told_off:
+                self._told_off.add(broker_id)
+                self._held[broker_id] = {}
+                neighbour = self._context.neighbours[broker_id]
+                neighbour.link.message().keep_copies.keep = False
 
     def pump(self, until: int | None = None) -> None:
         """Send the keeper what it was not sent along with other events."""
@@ -272,7 +347,9 @@ class Recovery:
         self.is_doubtful = False
         # What neighbours have said: stream -> (floor, high).
         self._answers: dict[str, dict[int, tuple[int, int]]] = {}
-        self._knew: dict[str, bool] = {}
+        self._vouched: dict[str, bool] = {}
+        # Streams that former lives had doubts of.
+        self.doubtful: set[int] = set()
         self._asked: tuple[str, int] | None = None
         self._todo: list[int] | None = None
 
@@ -282,7 +359,8 @@ class Recovery:
         self._answers[neighbour.broker_id] = {
             each.stream: (each.floor, each.high) for each in message.ranges
         }
-        self._knew[neighbour.broker_id] = message.knew_receiver
+        self._vouched[neighbour.broker_id] = message.vouched
+        self.doubtful.update(each.stream for each in message.ranges if each.doubtful)
 
     def closed(self, broker_id: str) -> None:
         self._answers.pop(broker_id, None)
@@ -322,7 +400,7 @@ class Recovery:
             return False
         self.is_done = True
         self.is_doubtful = not all(
-            self._knew.get(broker_id, False) and broker_id in self._answers
+            self._vouched.get(broker_id, False) and broker_id in self._answers
             for broker_id in context.neighbours
         )
         return True

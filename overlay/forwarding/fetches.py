@@ -1,65 +1,38 @@
 """Repair: what meets some filters, of all streams on this side, from given places on.
 
+    a neighbour asked --its last part--> answered
+       |     ^
+    link down, link up
+       v     |
+    read here (`stretches.py`) --all of it--> answered
+             |
+             '--not all, and no link for long--> given up: the rest is told as lost
+
 Whoever holds a stream answers for it from its log; a broker in between asks all its other
 neighbours and passes on what comes, a part at a time, asked for when the one before is out of its
-hands. An answer ends where the holder stands by then, and what is published later comes live,
-because tables go before fetches on every link. It serves neighbours that begin a session,
-neighbours that ask for others, and sessions of this broker. What lies behind a link that stays
-down, or is no longer retained, is told as lost.
+hands. An answer ends where the holder stands by then, or, if it is not from the holder, where
+whoever answers stands; what is published later comes live, because tables go before fetches on
+every link. It serves neighbours that begin a session, neighbours that ask for others, and sessions
+of this broker. Of every stream that was asked for there is an answer: what lies behind a link that
+stays down, is no longer retained, or what nobody has a word of, is told as lost.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dynatops.kit.bounded import BoundedTable, Past
-from dynatops.kit.bundles import Bundle
-from dynatops.kit.filters import Filter, FilterTrie
+from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, TreeFetch, TreeFetched
+from overlay.forwarding.filter_set import FilterSet
 from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.known_streams import place_message
-from overlay.forwarding.portions import (
-    Portion,
-    RunSelection,
-    newer_part,
-    plain_event_meets,
-    portions_of,
-    put_portion,
-    size_of,
-)
+from overlay.forwarding.known_streams import ALL_READ, is_stream_of, place_message
+from overlay.forwarding.portions import Portion, newer_part, portions_of, put_portion, size_of
 from overlay.forwarding.stream_log import LogEntry
+from overlay.forwarding.stretches import ENTRIES_AT_ONCE, Stretches, StretchReading
 from overlay.forwarding.tree_context import TreeContext
-
-# Entries looked at for one part, however little of them is wanted.
-_ENTRIES_AT_ONCE = 5_000
-
-
-class FilterSet:
-    """Filters of one fetch, as a question to portions."""
-
-    def __init__(self, filters: Iterable[Filter]) -> None:
-        # In an order of their own: sets have another one in each process.
-        self.filters = tuple(sorted(set(filters), key=str))
-        self._trie: FilterTrie[Filter] = FilterTrie()
-        for each in self.filters:
-            self._trie.add(each.pattern, each)
-
-    def part_of(self, portion: Portion) -> Portion | None:
-        """What of it is wanted."""
-        if isinstance(portion, Bundle):
-            places = [p for p, topic in enumerate(portion.topics) if self._meets_plain(topic)]
-            return portion.pick(places) if places else None
-        found = self._trie.match(portion.topic)
-        if not found:
-            return None
-        if any(each.predicate is None for each in found):
-            return portion
-        return RunSelection(portion).of(tuple(found))
-
-    def _meets_plain(self, topic: str) -> bool:
-        return plain_event_meets(tuple(self._trie.match(topic)))
 
 
 @dataclass(slots=True)
@@ -69,6 +42,10 @@ class _Sub:
     fetch_id: int
     is_asked: bool
     since_s: float
+    # Streams that it has said something of, since it was asked.
+    answered: set[int] = field(default_factory=set)
+    # What is read here in its place.
+    reading: StretchReading | None = None
 
 
 class OpenFetch:
@@ -102,6 +79,10 @@ class OpenFetch:
         self.waiting: deque[tuple[str, TreeFetched]] = deque()
         self.is_done = False
         self.may_end = may_end
+        # What is heard of first after this comes live, from its beginning.
+        self.streams_before = 0
+        # Streams of which all has been said.
+        self.answered: set[int] = set()
 
     def renew_filters(self) -> None:
         more = set(self._also()) - set(self.wanted.filters)
@@ -110,8 +91,9 @@ class OpenFetch:
 
 
 class Fetches:
-    def __init__(self, context: TreeContext) -> None:
+    def __init__(self, context: TreeContext, stretches: Stretches) -> None:
         self._context = context
+        self._stretches = stretches
         self._open: BoundedTable[int, OpenFetch] = BoundedTable(
             context.settings.fetches_max,
             context.counters,
@@ -124,7 +106,6 @@ class Fetches:
         # Whether this broker knows what it holds; and whether there may be more that nobody knows.
         self.may_read_own = False
         self.is_doubtful = False
-        self.doubtful_streams: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -139,6 +120,7 @@ class Fetches:
         if not self._open.put(fetch_id, fetch):
             return None
         context.counters.tree_fetches += 1
+        fetch.streams_before = context.streams.ever_known
         for broker_id in context.neighbours:
             if broker_id != fetch.asker:
                 fetch.subs[broker_id] = _Sub(0, False, now_s)
@@ -169,6 +151,7 @@ class Fetches:
             if sub is not None and sub.is_asked:
                 self._of_sub.pop((broker_id, sub.fetch_id), None)
                 sub.is_asked, sub.since_s = False, now_s
+                sub.answered, sub.reading = set(), None
 
     def opened(self, broker_id: str, now_s: float) -> None:
         for fetch_id, fetch in self._open.items():
@@ -192,6 +175,7 @@ class Fetches:
         fetch.renew_filters()
         self._next_id += 1
         sub.fetch_id, sub.is_asked, sub.since_s = self._next_id, True, now_s
+        sub.answered, sub.reading = set(), None
         self._of_sub[broker_id, sub.fetch_id] = fetch_id
         message = TreeFetch(id=sub.fetch_id, unnamed=fetch.unnamed)
         for each in fetch.wanted.filters:
@@ -211,6 +195,7 @@ class Fetches:
         for place in (*part.streams, *part.ends):
             had, _ = fetch.places.get(place.stream, (0, ""))
             fetch.places[place.stream] = (max(had, place.number), place.holder)
+        fetch.subs[broker_id].answered.update(streams_in(part))
         fetch.waiting.append((broker_id, part))
 
     def pump(self, now_s: float) -> None:
@@ -226,26 +211,66 @@ class Fetches:
                 fetch.take(self._begin_own(fetch))
             elif fetch.own_todo:
                 fetch.take(self._read_own(fetch))
+            elif (read := self._read_stretch(fetch)) is not None:
+                fetch.take(read)
             else:
                 break
         is_complete = fetch.is_own_begun and not (fetch.own_todo or fetch.waiting or fetch.subs)
         if is_complete and fetch.may_end():
             self._open.pop(fetch_id, None)
             fetch.is_done = True
-            fetch.take(TreeFetched(done=True))
+            last = self._unheard_of(fetch)
+            last.done = True
+            fetch.take(last)
+
+    def _unheard_of(self, fetch: OpenFetch) -> TreeFetched:
+        """Nobody knows anything of these. Brokers in between leave it to who began to ask."""
+        part = TreeFetched()
+        if fetch.asker == HERE:
+            for stream, (number, _) in fetch.places.items():
+                known = self._context.streams.get(stream)
+                is_past = known is None or (
+                    self._context.is_orphan(known.holder) and number < known.number
+                )
+                is_told = stream in fetch.answered or number >= ALL_READ
+                if is_past and not is_told:
+                    part.losses.add(stream=stream, after=number)
+        return part
+
+    def _read_stretch(self, fetch: OpenFetch) -> TreeFetched | None:
+        """Of what lies behind links that are down, what is to be had here."""
+        for broker_id, sub in list(fetch.subs.items()):
+            if sub.is_asked or self._context.neighbours[broker_id].is_open:
+                continue
+            if sub.reading is None:
+                fetch.renew_filters()
+                sub.reading = self._stretches.begin(
+                    broker_id, fetch.wanted, fetch.places, unnamed=fetch.unnamed
+                )
+            reading, part = sub.reading, None
+            if not reading.is_over:
+                part = self._stretches.read(reading, fetch.places, fetch.wanted)
+            if reading.is_over:
+                sub.answered |= reading.answered
+            if reading.is_over and reading.is_all:
+                fetch.answered |= fetch.subs.pop(broker_id).answered
+            if part is not None:
+                return part
+        return None
 
     def _pass_on(self, fetch: OpenFetch, broker_id: str, part: TreeFetched) -> None:
         sub = fetch.subs.get(broker_id)
-        if sub is not None and sub.is_asked and sub.fetch_id == part.id:
-            if part.done:
-                self._of_sub.pop((broker_id, part.id), None)
-                del fetch.subs[broker_id]
-            else:
-                more = self._context.neighbours[broker_id].link.message().tree_fetch_more
-                more.id = part.id
         passed = TreeFetched()
         passed.CopyFrom(part)
         passed.id, passed.done = 0, False
+        if sub is not None and sub.is_asked and sub.fetch_id == part.id:
+            if part.done:
+                self._of_sub.pop((broker_id, part.id), None)
+                fetch.answered |= sub.answered
+                self._give_up(fetch, broker_id, passed)
+            else:
+                more = self._context.neighbours[broker_id].link.message().tree_fetch_more
+                more.id = part.id
         fetch.take(passed)
 
     # ---- own streams ----------------------------------------------------------------------------
@@ -265,15 +290,18 @@ class Fetches:
             known = context.streams.get(stream)
             if known is not None:
                 part.streams.append(place_message(known, number))
-        for stream, (number, holder) in fetch.places.items():
-            if holder == context.my_id and stream not in own.highs:
+        for stream, (number, holder) in list(fetch.places.items()):
+            is_mine = holder == context.my_id or is_stream_of(stream, context.my_id)
+            if is_mine and stream not in own.highs:
                 # A former life's. If all neighbours have been asked, no more of it was replicated.
-                place = StreamPlace(stream=stream, number=number, holder=holder)
-                if self.is_doubtful:
+                place = StreamPlace(stream=stream, number=number, holder=context.my_id)
+                is_doubtful = self.is_doubtful or own.begins_after(stream)
+                if is_doubtful and number < ALL_READ:
                     part.losses.add(stream=stream, after=number)
                 else:
                     place.closed, place.end = True, number
                 part.streams.append(place)
+        fetch.answered |= streams_in(part)
         return part
 
     def _read_own(self, fetch: OpenFetch) -> TreeFetched:
@@ -285,7 +313,7 @@ class Fetches:
             part.losses.add(stream=stream, after=number, upto=own.floors[stream])
             number = own.floors[stream]
         place = own.place_after(stream, number)
-        for at in range(place, min(place + _ENTRIES_AT_ONCE, own.log.end_place)):
+        for at in range(place, min(place + ENTRIES_AT_ONCE, own.log.end_place)):
             entry = own.log[at]
             if entry.stream != stream or nbytes >= settings.fetch_part_bytes:
                 break
@@ -296,7 +324,7 @@ class Fetches:
                 put_portion(part.events.add(), wanted)
         if number >= own.highs[stream]:
             fetch.own_todo.popleft()
-            if stream in self.doubtful_streams:
+            if stream in own.doubtful and number < ALL_READ:
                 part.losses.add(stream=stream, after=number)
         fetch.places[stream] = (number, holder)
         part.ends.add(stream=stream, number=number, holder=holder)
@@ -311,32 +339,41 @@ class Fetches:
     # ---- time -----------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """What lies behind links that stay down is given up."""
+        """What lies behind links that stay down is given up, once all is read that is here."""
         patience_s = self._context.settings.fetch_patience_s
         for fetch in self._open.values():
             for broker_id, sub in list(fetch.subs.items()):
-                if not sub.is_asked and now_s - sub.since_s >= patience_s:
-                    del fetch.subs[broker_id]
-                    fetch.waiting.append((broker_id, self._given_up(fetch, broker_id)))
+                is_away = not sub.is_asked and not self._context.neighbours[broker_id].is_open
+                is_read = sub.reading is not None and sub.reading.is_over
+                if is_away and is_read and now_s - sub.since_s >= patience_s:
+                    part = TreeFetched()
+                    fetch.answered |= sub.answered
+                    self._give_up(fetch, broker_id, part)
+                    fetch.waiting.append((broker_id, part))
 
-    def _given_up(self, fetch: OpenFetch, broker_id: str) -> TreeFetched:
-        """What this broker itself has had is told as lost; where it has had less, the neighbour
-        will say from where on it goes on."""
-        context, part = self._context, TreeFetched()
+    def _give_up(self, fetch: OpenFetch, broker_id: str, part: TreeFetched) -> None:
+        """Nothing more comes from there. Of what it has said nothing of, as much as this broker
+        itself has had is told as lost; where this broker has had less, the neighbour will say
+        from where on it goes on."""
+        context = self._context
+        answered = fetch.subs.pop(broker_id).answered
         for known in context.streams:
-            if context.direction(known.holder) != broker_id:
+            if context.direction(known.holder) != broker_id or known.stream in answered:
                 continue
-            if known.stream not in fetch.places and not fetch.unnamed:
+            is_past = fetch.unnamed and known.ordinal < fetch.streams_before
+            if known.stream not in fetch.places and not is_past:
                 continue
             number, _ = fetch.places.get(known.stream, (0, ""))
+            fetch.answered.add(known.stream)
             if known.number > number:
                 part.streams.append(place_message(known, number))
                 part.losses.add(stream=known.stream, after=number, upto=known.number)
-        if fetch.asker == HERE:
-            unknown = [s for s in fetch.places if context.streams.get(s) is None]
-            for stream in unknown:
-                part.losses.add(stream=stream, after=fetch.places[stream][0])
-        return part
+
+
+def streams_in(part: TreeFetched) -> set[int]:
+    """Those that it says something of."""
+    places = {place.stream for places in (part.streams, part.ends) for place in places}
+    return places | {loss.stream for loss in part.losses}
 
 
 def portions_in(part: TreeFetched) -> list[Portion]:

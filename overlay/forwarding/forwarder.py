@@ -62,6 +62,7 @@ from overlay.forwarding.forwarding_effects import (
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.held_filters import HERE
 from overlay.forwarding.known_streams import (
+    is_stream_of,
     next_stream_id,
     stream_id,
 )
@@ -79,8 +80,10 @@ from overlay.forwarding.portions import (
     stream_of,
 )
 from overlay.forwarding.serving import NeighbourServing
+from overlay.forwarding.standing import StandingFilters
 from overlay.forwarding.stream_log import LogEntry
 from overlay.forwarding.stream_news import StreamNews
+from overlay.forwarding.stretches import Stretches
 from overlay.forwarding.table_exchange import TableExchange, from_wire
 from overlay.forwarding.tables import SubscriptionTables, TableRules
 from overlay.forwarding.topology import Topology, TopologyError
@@ -111,8 +114,8 @@ class Forwarder:
         self._settings = settings
         self._effects = context.effects
         self._streams = context.streams
-        self._fetches = Fetches(context)
         self._keeping = CopyKeeping(context)
+        self._fetches = Fetches(context, Stretches(context, self._keeping))
         self._sending = CopySending(context)
         self._recovery = Recovery(context)
         # Before it is, nobody has been asked for what its former lives published.
@@ -127,6 +130,8 @@ class Forwarder:
         )
         # Credits of neighbours' fetches: parts that may be sent.
         self._credits: dict[tuple[str, int], list[int]] = {}
+        # What sessions here fetch: as they call it, and as it is called among fetches.
+        self._session_fetches: dict[int, int] = {}
         self._sessions = session_numbers(incarnation)
         self._progress_due_s = now_s
         # Neighbours whose past does not concern this life: those that it began with.
@@ -228,9 +233,19 @@ class Forwarder:
             lambda: True,
             unnamed=True,
         )
-        if self._fetches.begin(fetch, now_s) is None:
+        begun = self._fetches.begin(fetch, now_s)
+        if begun is not None:
+            self._session_fetches[fetch_id] = begun
+        else:
             losses = [LossRange(s, number, None) for s, number in positions.items()]
             self._effects.append(FetchedPart(fetch_id, (), losses, {}, True))
+        return self._settle(now_s)
+
+    def give_up_fetch(self, fetch_id: int, now_s: float) -> list[ForwardingEffect]:
+        """Nobody waits for its answer any more."""
+        begun = self._session_fetches.pop(fetch_id, None)
+        if begun is not None:
+            self._fetches.cancel(begun)
         return self._settle(now_s)
 
     def set_topology(self, topology: Topology, now_s: float) -> list[ForwardingEffect]:
@@ -256,6 +271,11 @@ class Forwarder:
     @property
     def keeper(self) -> str | None:
         return self._sending.keeper
+
+    def has_ended(self, stream: int) -> bool:
+        """Whether whatever is missing of it will not come any more."""
+        origins = (b for b in self.topology.addresses if is_stream_of(stream, b))
+        return self._streams.has_ended(stream) or not any(origins)
 
     def positions(self) -> dict[int, int]:
         """V: how far each stream has come here."""
@@ -327,10 +347,6 @@ class Forwarder:
         if greeting.digest != topology.digest:
             self._effects.append(TopologyConflict(sender.broker_id, topology.version))
             return
-        if neighbour.incarnation != sender.incarnation:
-            if not neighbour.first_incarnation:
-                neighbour.first_incarnation = sender.incarnation
-            neighbour.incarnation = sender.incarnation
         neighbour.link.hear_greeting(greeting, now_s)
         self._note_sessions(now_s)
 
@@ -376,6 +392,7 @@ class Forwarder:
     def _close(self, neighbour: TreeNeighbour, now_s: float) -> None:
         broker_id = neighbour.broker_id
         neighbour.close()
+        self._pass_copies_on(neighbour)
         self._serving.forget(broker_id)
         self._fetches.cancel_of(broker_id)
         for key in [key for key in self._credits if key[0] == broker_id]:
@@ -431,6 +448,16 @@ class Forwarder:
         self._news.advance(known, last, neighbour)
         self._route(newer, neighbour.broker_id)
 
+    def _pass_copies_on(self, neighbour: TreeNeighbour) -> None:
+        """Copies may have come before it was the turn of their events: now these come no more."""
+        holder = neighbour.broker_id
+        for known in self._streams:
+            if known.holder != holder:
+                continue
+            for portion in self._keeping.continuing(holder, known.stream, known.number):
+                self._news.advance(known, last_of(portion), neighbour)
+                self._route(portion, holder)
+
     def _on_copied(self, neighbour: TreeNeighbour, message: Runs, now_s: float) -> None:
         for portion in portions_of(message):
             self._keeping.keep(neighbour.broker_id, portion)
@@ -444,15 +471,20 @@ class Forwarder:
         self._route(portion, HERE, own_place)
 
     def _route(self, portion: Portion, source: str, own_place: int = -1) -> None:
-        """Matched once, for all; it waits in the log until each neighbour is sent it."""
+        """Matched once, for all; it waits in the log until each neighbour is sent it. Whoever is
+        between others may be asked for what only its own clients wanted."""
         found: Match = match_portion(self._context.tables, portion, source)
         counters = self.counters
         counters.tree_events_unreadable += not found.is_readable
-        if found.targets:
+        is_asked_for = source != HERE and len(self._context.neighbours) > 1
+        if found.targets or (found.is_wanted_here and is_asked_for):
             entry = self._context.log.append(portion)
             entry.targets, entry.parts, entry.own_place = found.targets, found.parts, own_place
         else:
             counters.tree_events_filtered += events_in(portion)
+            known = self._streams.get(stream_of(portion))
+            if known is not None:
+                known.log_floor = last_of(portion)
         if found.is_wanted_here:
             counters.tree_events_local += events_in(portion)
             if isinstance(portion, Bundle):
@@ -521,6 +553,8 @@ class Forwarder:
             self._credits.pop((neighbour.broker_id, fetch_id), None)
 
     def _take_for_session(self, fetch_id: int, part: TreeFetched) -> None:
+        if part.done:
+            self._session_fetches.pop(fetch_id, None)
         self._effects.append(
             FetchedPart(
                 fetch_id,
@@ -542,8 +576,8 @@ class Forwarder:
         context = self._context
         for stream, high in context.own.highs.items():
             known = self._streams.add(stream, context.my_id, high, begin=0)
-            if self._recovery.is_doubtful:
-                self._fetches.doubtful_streams |= {stream}
+            if self._recovery.is_doubtful or stream in self._recovery.doubtful:
+                context.own.doubtful.add(stream)
             else:
                 known.end = high
         self._origin.remember()
@@ -591,6 +625,7 @@ class Forwarder:
             neighbour.is_kept = False
             # It is waited for like one that has not been heard of.
             neighbour.session = 0
+            neighbour.standing = StandingFilters()
             neighbour.link.set_topology(topology.version, topology.digest, now_s)
         neighbours = frozenset(topology.neighbours(context.my_id))
         self._first_neighbours &= neighbours
@@ -607,6 +642,7 @@ class Forwarder:
         for holder in self._keeping.holders():
             if holder not in topology and self._recovery.is_done:
                 self._adopt(holder)
+        self._keeping.topology_changed()
         if self._recovery.is_done:
             self._advertise_own()
 
@@ -621,6 +657,8 @@ class Forwarder:
             if stream in context.own.highs:
                 continue
             context.own.begin(stream, store.floors[stream])
+            if stream in store.doubtful:
+                context.own.doubtful.add(stream)
             known = self._streams.get(stream)
             if known is None:
                 known = self._streams.add(stream, context.my_id, high, begin=0)

@@ -18,6 +18,7 @@ from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import LinkPositions
 from overlay.base.peers import Peer
 from overlay.forwarding.link import Link
+from overlay.forwarding.standing import StandingFilters
 
 
 class ServingState(Enum):
@@ -44,9 +45,6 @@ class TreeNeighbour:
     state: ServingState = ServingState.CLOSED
     # The session of the link that this is about; 0 before there was one.
     session: int = 0
-    incarnation: int = 0
-    # The first life of it that this broker's life has heard of.
-    first_incarnation: int = 0
     # Whether the log has had, since it was live, all that it wants; and the batch that it must have
     # confirmed first: what it was sent from elsewhere is in no log.
     is_kept: bool = False
@@ -72,6 +70,9 @@ class TreeNeighbour:
     told_version: int = 0
     confirmed_version: int = 0
     heard_version: int = 0
+    # The version of it that takes into account what the neighbour said first in this session.
+    answer_version: int = 0
+    standing: StandingFilters = field(default_factory=StandingFilters)
     # The neighbour's table here, while it comes in pieces.
     incoming: list[Filter] = field(default_factory=list)
     incoming_ads: list[Filter] = field(default_factory=list)
@@ -99,6 +100,6 @@ class TreeNeighbour:
         self.owed = None
         self.told_version = self.confirmed_version = self.heard_version = 0
         self.has_positions = False
-        self.table_version = self.ready_version = self.said_version = 0
+        self.table_version = self.ready_version = self.said_version = self.answer_version = 0
         self.incoming, self.incoming_ads = [], []
         self.moved.clear()

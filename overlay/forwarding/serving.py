@@ -11,7 +11,8 @@ from functools import partial
 from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import LinkPositions, StreamLoss, StreamPlace, TreeFetched
 from overlay.forwarding.copies import CopySending, Recovery
-from overlay.forwarding.fetches import Fetches, FilterSet, OpenFetch, portions_in
+from overlay.forwarding.fetches import Fetches, OpenFetch, portions_in
+from overlay.forwarding.filter_set import FilterSet
 from overlay.forwarding.known_streams import place_message
 from overlay.forwarding.neighbours import OwedConfirmation, ServingState, TreeNeighbour
 from overlay.forwarding.portions import Portion, events_in, last_of, newer_part, size_of, stream_of
@@ -93,7 +94,7 @@ class NeighbourServing:
         for place in places:
             if place.holder != self._context.my_id or place.stream in self._context.own.highs:
                 continue
-            if self._recovery.is_doubtful:
+            if self._recovery.is_doubtful or self._context.own.begins_after(place.stream):
                 loss = StreamLoss(stream=place.stream, after=place.number)
                 neighbour.link.message().loss.CopyFrom(loss)
                 continue
@@ -184,7 +185,7 @@ class NeighbourServing:
         if places:
             neighbour.link.message().streams.places.extend(places)
         neighbour.moved.update(p.stream for p in places)
-        for stream in self._fetches.doubtful_streams:
+        for stream in sorted(self._context.own.doubtful):
             # Of former lives there may have been more.
             loss = StreamLoss(stream=stream, after=self._context.own.highs[stream])
             neighbour.link.message().loss.CopyFrom(loss)

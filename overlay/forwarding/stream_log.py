@@ -109,6 +109,8 @@ class OwnedStreams:
         # Complete after `floors[stream]` and up to `highs[stream]`; in the order of their lives.
         self.floors: dict[int, int] = {}
         self.highs: dict[int, int] = {}
+        # Streams that may have gone on beyond that.
+        self.doubtful: set[int] = set()
         self._ordinals: dict[int, int] = {}
         self._begun = 0
 
@@ -123,12 +125,17 @@ class OwnedStreams:
         oldest = next(iter(self.highs))
         for table in (self.highs, self.floors, self._ordinals):
             del table[oldest]
+        self.doubtful.discard(oldest)
 
     def append(self, portion: Portion) -> LogEntry:
         """It must be the next of its stream, which must be the last that was begun."""
         entry = self.log.append(portion)
         self.highs[entry.stream] = entry.last
         return entry
+
+    def begins_after(self, stream: int) -> bool:
+        """Whether it is older than all lives that anything is known of."""
+        return stream < min(self.highs, default=stream)
 
     def place_after(self, stream: int, number: int) -> int:
         """Where events of the stream with higher numbers, and streams after it, begin."""

@@ -93,7 +93,7 @@ class StreamNews:
         if told.upto:
             self.advance(known, told.upto, source)
         else:
-            known.end = known.number
+            known.end, known.is_doubtful = known.number, True
 
     def review_streams(self, now_s: float) -> None:
         """What nobody holds any more is lost, and in the end forgotten."""

@@ -26,7 +26,7 @@ from overlay.forwarding.fetches import Fetches
 from overlay.forwarding.forwarding_effects import FilterInPlace
 from overlay.forwarding.held_filters import HERE
 from overlay.forwarding.neighbours import ServingState, TreeNeighbour
-from overlay.forwarding.tables import TableChange
+from overlay.forwarding.tables import EVERYTHING, TableChange
 from overlay.forwarding.tree_context import TreeContext
 
 # Filters in one message of a whole table.
@@ -39,9 +39,7 @@ class TableExchange:
         self._fetches = fetches
         settings, counters = context.settings, context.counters
         waiting_max, patience_s = settings.waiting_confirmations_max, settings.start_patience_s
-        self._confirmations = Confirmations(
-            waiting_max, counters, patience_s, lambda n: n.confirmed_version
-        )
+        self._confirmations = Confirmations(waiting_max, counters, patience_s, self._confirmed_by)
         # Of advertisements: whether what is wanted because of them is known.
         self.hearings = Confirmations(waiting_max, counters, patience_s, lambda n: n.heard_version)
         # Topics published on here, whether their advertisement is in place.
@@ -54,6 +52,13 @@ class TableExchange:
         # What is wanted here, and which time: a filter may be given up and wanted again.
         self._wanted: dict[Filter, int] = {}
         self._wants = 0
+
+    def _confirmed_by(self, neighbour: TreeNeighbour) -> int:
+        """With advertisements it is only asked for something once it has said what it has."""
+        is_answered = neighbour.confirmed_version >= neighbour.answer_version > 0
+        if self._context.topology.advertisements and not is_answered:
+            return 0
+        return neighbour.confirmed_version
 
     def want(self, wanted: Filter) -> None:
         self._wants += 1
@@ -96,6 +101,8 @@ class TableExchange:
         whole = self._context.tables.whole(neighbour.broker_id)
         told, ads = whole.add, whole.advertise
         neighbour.told_version = 1
+        sends_all = self._context.tables.sends_all(neighbour.broker_id)
+        neighbour.standing.begin_session([EVERYTHING] if sends_all else told)
         starts = range(0, max(len(told), len(ads), 1), _FILTERS_AT_ONCE)
         for start in starts:
             end = start + _FILTERS_AT_ONCE
@@ -110,6 +117,7 @@ class TableExchange:
             neighbour = self._context.neighbours.get(broker_id)
             if neighbour is not None and neighbour.is_open:
                 neighbour.told_version += 1
+                neighbour.standing.tell(neighbour.told_version, news.add, news.remove)
                 _say_change(neighbour, news)
 
     def on_table_change(
@@ -142,6 +150,7 @@ class TableExchange:
                 neighbour.is_kept, neighbour.is_outdated = False, True
             tables.change(broker_id, change)
         self.tell_tables()
+        neighbour.answer_version = neighbour.answer_version or neighbour.told_version
         self._confirmations.wait(
             broker_id,
             self._context.neighbours.values(),
@@ -174,6 +183,8 @@ class TableExchange:
         self, neighbour: TreeNeighbour, message: TableConfirmed, now_s: float
     ) -> None:
         neighbour.confirmed_version = max(neighbour.confirmed_version, message.version)
+        places = partial(self._context.places_from, neighbour.broker_id)
+        neighbour.standing.confirm(message.version, places)
 
     def await_in_place(self, wanted: Filter) -> None:
         done = partial(self._filter_in_place, wanted, self._wanted[wanted])

@@ -207,7 +207,7 @@ class SubscriptionTables:
 
     def _passage(self, held: HeldFilter, neighbour: BrokerId) -> Passage:
         is_down = self._rules.mode is TreeMode.HIERARCHICAL and neighbour != self._parent
-        if is_down and not self._rules.advertisements:
+        if self.sends_all(neighbour):
             return _PASSAGES[PassageVerdict.DOWNWARDS]
         if not held.counts_towards(neighbour):
             return _PASSAGES[PassageVerdict.UNWANTED]
@@ -289,6 +289,11 @@ class SubscriptionTables:
         """The parent, unless it is asked for what it wants."""
         is_told = self._rules.mode is TreeMode.PEER or self._rules.advertisements
         return None if is_told else self._parent
+
+    def sends_all(self, neighbour: BrokerId) -> bool:
+        """Whether it sends everything, and is not told what is wanted."""
+        is_down = self._rules.mode is TreeMode.HIERARCHICAL and neighbour != self._parent
+        return is_down and not self._rules.advertisements
 
     def wanted_by(self, holder: BrokerId) -> list[Filter]:
         return self._wants.of(holder)

@@ -44,6 +44,9 @@ class TreeContext:
 
     def _dropped(self, entry: LogEntry) -> None:
         self.counters.tree_log_trimmed += 1
+        known = self.streams.get(entry.stream)
+        if known is not None:
+            known.log_floor = max(known.log_floor, entry.last)
         for target in entry.targets:
             neighbour = self.neighbours.get(target)
             if neighbour is not None:
@@ -75,6 +78,14 @@ class TreeContext:
         for known in self.streams:
             if self.is_orphan(known.holder) or self.direction(known.holder) != neighbour:
                 yield known
+
+    def places_from(self, neighbour: str) -> dict[int, int]:
+        """Where the streams are that come by it."""
+        return {
+            known.stream: known.number
+            for known in self.streams
+            if self.direction(known.holder) == neighbour
+        }
 
     def places_beyond(self, neighbour: str) -> Iterator[StreamPlace]:
         """This broker's positions in the streams that it gets from there."""

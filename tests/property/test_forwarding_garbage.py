@@ -45,7 +45,7 @@ def fill(rng: Random, message: object, depth: int = 0) -> None:
 class UnreadNet(TreeNet):
     """Subscribers do not look at what they are given."""
 
-    def _deliver(self, broker: str, run: Run) -> None:
+    def _deliver_run(self, broker: str, run: Run) -> None:
         return
 
 

@@ -84,6 +84,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "core.connections_max."
     ): """
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._catching_up
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._groups
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._fetches
         dynatops.kit.serving.accepting.Acceptor._tasks
         dynatops.kit.serving.accepting.ConnectionTable._asking
@@ -263,16 +264,20 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "a part of each neighbour's answer."
     ): """
         overlay.forwarding.confirmations.Confirmations._waiting
+        overlay.forwarding.copies.CopyKeeping._due
         overlay.forwarding.copies.CopyKeeping._stores
+        overlay.forwarding.copies.CopyKeeping._vouched
         overlay.forwarding.copies.CopySending._held
+        overlay.forwarding.copies.CopySending._told_off
         overlay.forwarding.copies.Recovery._answers
-        overlay.forwarding.copies.Recovery._knew
+        overlay.forwarding.copies.Recovery._vouched
         overlay.forwarding.fetches.Fetches._of_sub
         overlay.forwarding.fetches.OpenFetch.own_todo
         overlay.forwarding.fetches.OpenFetch.places
         overlay.forwarding.fetches.OpenFetch.subs
         overlay.forwarding.fetches.OpenFetch.waiting
         overlay.forwarding.forwarder.Forwarder._credits
+        overlay.forwarding.forwarder.Forwarder._session_fetches
         overlay.forwarding.serving.NeighbourServing._resuming
         overlay.forwarding.tree_context.TreeContext.neighbours
     """,
@@ -280,9 +285,21 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.neighbours.TreeNeighbour.dropped
         overlay.forwarding.neighbours.TreeNeighbour.moved
         overlay.forwarding.neighbours.TreeNeighbour.sent
+        broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup.ended
+        overlay.forwarding.copies.Recovery.doubtful
+        overlay.forwarding.fetches.OpenFetch.answered
+        overlay.forwarding.fetches._Sub.answered
+        overlay.forwarding.stretches.StretchReading.answered
+        overlay.forwarding.stretches.StretchReading.copied
+        overlay.forwarding.stretches.StretchReading.logged
         overlay.forwarding.stream_log.OwnedStreams._ordinals
+        overlay.forwarding.stream_log.OwnedStreams.doubtful
         overlay.forwarding.stream_log.OwnedStreams.floors
         overlay.forwarding.stream_log.OwnedStreams.highs
+    """,
+    "Moments are forgotten past a constant number of them; each has an entry for each stream.": """
+        overlay.forwarding.standing.StandingFilters._moments
+        overlay.forwarding.standing.StandingFilters._places
     """,
     "Filters and advertisements of each neighbour and of clients: TableRules.filters_max.": """
         overlay.forwarding.held_filters.HeldFilter.coverers
@@ -298,6 +315,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tables.SubscriptionTables._neighbours
         overlay.forwarding.tables.TablesStatus.held
         overlay.forwarding.tables.TablesStatus.told
+        overlay.forwarding.standing.StandingFilters._since
+        overlay.forwarding.standing.StandingFilters._told
         overlay.forwarding.tables._Told._told
         overlay.forwarding.tables._Told._unsaid
     """,

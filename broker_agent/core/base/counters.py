@@ -42,6 +42,10 @@ class BrokerCounters:
         "Times a publisher was not read from because all that its events go to had enough to read."
     )
     connections_unread: int = counter("Connections ended because too many answers waited on them.")
+    catch_ups_put_off: int = counter(
+        "Times a client in a tree that had got what it missed waited before it got that again."
+    )
+    rests_forgotten: int = counter("Clients that need not wait so, for lack of room.")
     places_untold: int = counter(
         "Times a session was not told where a topic begins, for lack of room in its queue."
     )

@@ -1,4 +1,5 @@
-"""Which sessions here want an event, by topic: looked up once, until filters change."""
+"""Which sessions here want an event, by topic: looked up once, until a filter that matches it
+changes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from broker_agent.core.routing.session_conditions import Condition, SessionConditions
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bounded import BoundedTable
-from dynatops.kit.filters import Filter, FilterTrie
+from dynatops.kit.filters import Filter, FilterTrie, PatternTree, is_wildcard
 
 _EVERYTHING: Condition = (Filter.parse("#"),)
 
@@ -38,26 +39,35 @@ class Audience:
 class Audiences:
     def __init__(self, topics_max: int, counters: object) -> None:
         self._sessions: FilterTrie[Session] = FilterTrie()
+        # The topics that have been looked up, as patterns that a wildcard covers.
+        self._topics: PatternTree[str] = PatternTree()
         self._by_topic: BoundedTable[str, Audience] = BoundedTable(
-            topics_max, counters, "audiences_forgotten"
+            topics_max,
+            counters,
+            "audiences_forgotten",
+            on_drop=lambda topic, _: self._topics.remove(topic),
         )
 
     def add(self, session: Session, pattern: str) -> None:
         self._sessions.add(pattern, session)
-        self._by_topic.clear()
+        self.changed(pattern)
 
     def remove(self, session: Session, pattern: str) -> None:
         self._sessions.remove(pattern, session)
-        self._by_topic.clear()
+        self.changed(pattern)
 
-    def changed(self) -> None:
-        """Some session has other conditions on a pattern that it has."""
-        self._by_topic.clear()
+    def changed(self, pattern: str) -> None:
+        """Some session wants it, or not any more, or on other conditions."""
+        topics = list(self._topics.covered(pattern)) if is_wildcard(pattern) else [pattern]
+        for topic in topics:
+            if self._by_topic.pop(topic, None) is not None:
+                self._topics.remove(topic)
 
     def of(self, topic: str) -> Audience:
         found = self._by_topic.get(topic)
         if found is None:
             found = self._by_topic[topic] = self._find(topic)
+            self._topics.put(topic, topic)
         return found
 
     def _find(self, topic: str) -> Audience:

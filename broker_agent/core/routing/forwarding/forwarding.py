@@ -99,6 +99,7 @@ class Forwarding:
 
     def tick(self, now_s: float) -> None:
         self._tree.from_forwarder(self.forwarder.tick(now_s))
+        self.subscriptions.tick(now_s)
         self.publishing.tick(now_s)
 
     def unreachable(self, address: str, now_s: float) -> None:

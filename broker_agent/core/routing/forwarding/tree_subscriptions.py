@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from broker_agent.core.routing.confirming import UnconfirmedRequest
 from broker_agent.core.routing.delivery import SessionDelivery
 from broker_agent.core.routing.forwarding.audiences import Audience, Audiences
-from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup
+from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
 from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.routing import Reached, RestoredSession, SystemConsumer
@@ -29,7 +29,8 @@ from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.base.identifiers import NUMBER_MAX
-from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, StreamLost
+from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, LossRange, StreamLost
+from overlay.forwarding.known_streams import ALL_READ
 from overlay.forwarding.portions import Portion
 
 # A session that has more patterns is told of a loss once for all of them.
@@ -72,9 +73,12 @@ class TreeSubscriptions:
         # Sessions that have not got what they missed; the fetches that are under way for them; and
         # what their clients have asked for since.
         self._catching_up: dict[Session, CatchUpGroup] = {}
+        self._groups: dict[CatchUpGroup, None] = {}
         self._fetches: dict[int, CatchUpGroup] = {}
         self._fetches_begun = 0
         self._behind: dict[Session, list[tuple[FiltersRequest, list[Filter]]]] = {}
+        self._counters = context.counters
+        self._rests = Rests(context.settings.sessions_max, context.counters)
 
     def __len__(self) -> int:
         return len(self.patterns())
@@ -103,15 +107,21 @@ class TreeSubscriptions:
         request = FiltersRequest(session, number, problems, session.connection)
         if cursors is not None:
             request.goes_on = True
-            request.group = CatchUpGroup({session: None}, _places_in(cursors))
-        if session in self._catching_up:
-            # Its place is one for all of its filters: they begin when it has caught up.
+            request.group = CatchUpGroup({session: None}, _places_in(cursors), now_s)
+        # Its place is one for all of its filters: they begin when it has caught up.
+        must_wait = session in self._catching_up or session in self._behind
+        if must_wait or self._must_rest(request, now_s):
             self._put_behind(request, list(filters))
         else:
             self._bring_in(request, filters, now_s)
 
+    def _must_rest(self, request: FiltersRequest, now_s: float) -> bool:
+        if request.group is None:
+            return False
+        return self._rests.is_resting(request.session.client_id, now_s)
+
     def _put_behind(self, request: FiltersRequest, filters: list[Filter]) -> None:
-        behind = self._behind.setdefault(request.session, [])
+        behind = self._behind.get(request.session, [])
         if sum(1 + len(waiting) for _, waiting in behind) + len(filters) > _BEHIND_MAX:
             code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
             request.problems += [
@@ -120,8 +130,26 @@ class TreeSubscriptions:
             if self._confirming.complete(request):
                 self._outbox.touched[request.session] = None
             return
-        behind.append((request, filters))
+        self._behind.setdefault(request.session, []).append((request, filters))
+        self._counters.catch_ups_put_off += request.group is not None
         self._confirming.note_open(request)
+
+    def tick(self, now_s: float) -> None:
+        for session in list(self._behind):
+            self._bring_in_behind(session, now_s)
+
+    def _bring_in_behind(self, session: Session, now_s: float) -> None:
+        """What it has asked for since, in order, until it catches up again."""
+        behind = self._behind.get(session, [])
+        while behind and session not in self._catching_up:
+            if self._must_rest(behind[0][0], now_s):
+                return
+            request, filters = behind.pop(0)
+            if request.group is not None:
+                request.group.began_s = now_s
+            self._bring_in(request, filters, now_s)
+        if not behind:
+            self._behind.pop(session, None)
 
     def restore(
         self, sessions: Sequence[RestoredSession], cursors: Mapping[str, Cursor], now_s: float
@@ -144,6 +172,7 @@ class TreeSubscriptions:
         self._unsaved.session(session)
         if request.group is not None:
             self._catching_up[session] = request.group
+            self._groups[request.group] = None
             request.group.awaited += 1
         is_claimed = False
         for wanted in filters:
@@ -207,7 +236,7 @@ class TreeSubscriptions:
                 follows_less = True
                 self._audiences.remove(session, unwanted.pattern)
             else:
-                self._audiences.changed()
+                self._audiences.changed(unwanted.pattern)
             self._let_go(session, unwanted, now_s)
         for _, behind in self._behind.get(session, ()):
             behind[:] = [f for f in behind if f not in unwanted_filters]
@@ -238,8 +267,11 @@ class TreeSubscriptions:
         group = self._catching_up.pop(session, None)
         if group is not None:
             group.members.pop(session, None)
+            self._rests.note(session.client_id, group.began_s, now_s)
             group.awaited -= sum(request.group is group for request in forgotten)
-            if forgotten:
+            if not group.members:
+                self._give_up(group, now_s)
+            elif forgotten:
                 self._begin_fetch(group, now_s)
         for unwanted in gone:
             self._let_go(session, unwanted, now_s)
@@ -255,9 +287,10 @@ class TreeSubscriptions:
 
     # ---- where clients stand --------------------------------------------------------------------
 
-    def _tell_places(self, session: Session, now_s: float) -> None:
-        """Behind what waits for it."""
-        for stream, number in self._forwarder.positions().items():
+    def _tell_places(self, session: Session, now_s: float, ended: Iterable[int] = ()) -> None:
+        """Behind what waits for it. What has ended and is lost need not be asked for again."""
+        places = {**self._forwarder.positions(), **dict.fromkeys(ended, ALL_READ)}
+        for stream, number in places.items():
             place = Content(Run(topic=STREAMS, term=stream, first_seq=number + 1))
             self._delivery.tell_position(session, STREAMS, place, now_s)
 
@@ -303,20 +336,33 @@ class TreeSubscriptions:
             self._forwarder.fetch(self._fetches_begun, filters, group.reached, now_s)
         )
 
+    def _give_up(self, group: CatchUpGroup, now_s: float) -> None:
+        """Nobody waits for it any more."""
+        self._groups.pop(group, None)
+        for fetch_id in [f for f, fetched in self._fetches.items() if fetched is group]:
+            del self._fetches[fetch_id]
+            self._tree.from_forwarder(self._forwarder.give_up_fetch(fetch_id, now_s))
+
     def on_fetched(self, part: FetchedPart, now_s: float) -> None:
         group = self._fetches.get(part.fetch_id)
         if group is None:
             return
         for portion in group.advance(part.portions):
             self._deliver(portion, now_s, group)
-        if part.losses:
+        ended = {loss.stream for loss in part.losses if self._is_over(loss)}
+        if any(loss.stream not in ended for loss in part.losses):
             self._tell_lost(group.members, now_s)
             group.reach({loss.stream: loss.upto for loss in part.losses if loss.upto})
         group.reach(part.ends)
+        group.end(ended)
         self._unsaved.topic(STREAMS)
         if part.done:
             del self._fetches[part.fetch_id]
             self._fetched(group, now_s)
+
+    def _is_over(self, loss: LossRange) -> bool:
+        """Whether it is of a life that is over: of all of these is told at once, at the end."""
+        return loss.upto is None and self._forwarder.has_ended(loss.stream)
 
     def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:
@@ -325,13 +371,15 @@ class TreeSubscriptions:
             return
         for portion in group.advance(group.take_held()):
             self._deliver(portion, now_s, group)
-        members = list(group.members)
-        for session in members:
+        if group.ended:
+            self._tell_lost(group.members, now_s)
+        self._groups.pop(group, None)
+        for session in group.members:
             self._catching_up.pop(session, None)
-        for session in members:
-            self._tell_places(session, now_s)
-            for request, filters in self._behind.pop(session, ()):
-                self._bring_in(request, filters, now_s)
+            self._rests.note(session.client_id, group.began_s, now_s)
+        for session in list(group.members):
+            self._tell_places(session, now_s, group.ended)
+            self._bring_in_behind(session, now_s)
 
     # ---- what comes -----------------------------------------------------------------------------
 
@@ -341,7 +389,7 @@ class TreeSubscriptions:
             self._system[portion.topic](portion, now_s)
             return
         self._unsaved.topic(STREAMS)
-        for group in dict.fromkeys(self._catching_up.values()):
+        for group in self._groups:
             group.hold(portion)
         self._deliver(portion, now_s, None)
 
@@ -383,7 +431,7 @@ class TreeSubscriptions:
     def on_lost(self, effect: StreamLost, now_s: float) -> None:
         """Nobody knows whom it concerned."""
         sessions = {s: None for holders in self._holders.values() for s in holders}
-        self._tell_lost([s for s in sessions if s not in self._catching_up], now_s)
+        self._tell_lost(sessions, now_s)
 
     def _tell_lost(self, sessions: Iterable[Session], now_s: float) -> None:
         for session in sessions:
