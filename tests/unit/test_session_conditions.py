@@ -26,7 +26,7 @@ class Somebody:
 @pytest.mark.parametrize("sessions", [2, 12])
 def test_they_are_those_that_meet_a_filter(sessions: int) -> None:
     rng = Random(sessions)
-    those = [cast(Session, Somebody()) for _ in range(sessions)]
+    those = [cast("Session", Somebody()) for _ in range(sessions)]
     conditions = SessionConditions()
     held: dict[Session, list[Filter]] = {}
     for _ in range(300):
@@ -55,5 +55,5 @@ def test_they_are_those_that_meet_a_filter(sessions: int) -> None:
 
 def test_to_drop_who_is_not_there_changes_nothing() -> None:
     conditions = SessionConditions()
-    conditions.drop(cast(Session, Somebody()))
+    conditions.drop(cast("Session", Somebody()))
     assert not conditions

@@ -18,11 +18,15 @@ _FEW = 8
 
 
 class SessionConditions:
-    __slots__ = ("_index", "filters")
+    __slots__ = ("_count", "_index", "_is_shared", "filters")
 
-    def __init__(self) -> None:
+    def __init__(self, shared: FilterIndex[Session] | None = None) -> None:
+        """`shared`: an index that somebody else keeps, with these sessions' filters in it."""
         self.filters: dict[Session, Condition] = {}
-        self._index: FilterIndex[Session] | None = None
+        self._index = shared
+        self._is_shared = shared is not None
+        # Of filters.
+        self._count = 0
 
     def __len__(self) -> int:
         return len(self.filters)
@@ -31,10 +35,9 @@ class SessionConditions:
         """Each with a condition, and a pattern that matches the topic."""
         before = self.filters.get(session, ())
         condition = self.filters[session] = tuple(filters)
-        if self._index is not None:
-            self._index_anew(session, before, condition)
-        elif sum(map(len, self.filters.values())) > _FEW:
-            self._index = FilterIndex()
+        self._index_anew(session, before, condition)
+        if self._index is None and self._count > _FEW:
+            self._count, self._index = 0, FilterIndex()
             for one, of_one in self.filters.items():
                 self._index_anew(one, (), of_one)
 
@@ -42,8 +45,9 @@ class SessionConditions:
         self._index_anew(session, self.filters.pop(session, ()), ())
 
     def _index_anew(self, session: Session, before: Condition, after: Condition) -> None:
+        self._count += len(after) - len(before)
         index = self._index
-        if index is None:
+        if index is None or self._is_shared:
             return
         new = set(after)
         for wanted in set(before) - new:
@@ -54,7 +58,7 @@ class SessionConditions:
     def places(self, topic: str, events: Sequence[Attributes]) -> Mapping[Session, Sequence[int]]:
         """Which of these events each session wants, of those that want any."""
         index = self._index
-        if index is None:
+        if index is None or self._count <= _FEW:
             return self._asked_one_by_one(events)
         found: dict[Session, list[int]] = {}
         known = index.of_topic(topic)

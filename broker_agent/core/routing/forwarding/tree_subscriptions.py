@@ -181,7 +181,7 @@ class TreeSubscriptions:
             elif session.claim(wanted):
                 is_claimed = True
             self._filters.add(session, wanted, now_s)
-            self._audiences.add(session, wanted.pattern)
+            self._audiences.add(session, wanted)
             holders = self._holders.setdefault(wanted, {})
             if not holders:
                 self._tree.from_forwarder(self._forwarder.want(wanted, now_s))
@@ -232,11 +232,10 @@ class TreeSubscriptions:
         follows_less = False
         unwanted_filters = dict.fromkeys(filters)
         for unwanted in unwanted_filters:
-            if self._filters.remove(session, unwanted, now_s):
-                follows_less = True
-                self._audiences.remove(session, unwanted.pattern)
-            else:
-                self._audiences.changed(unwanted.pattern)
+            had_it = unwanted in session.filters.get(unwanted.pattern, ())
+            follows_less |= self._filters.remove(session, unwanted, now_s)
+            if had_it:
+                self._audiences.remove(session, unwanted)
             self._let_go(session, unwanted, now_s)
         for _, behind in self._behind.get(session, ()):
             behind[:] = [f for f in behind if f not in unwanted_filters]
@@ -256,10 +255,9 @@ class TreeSubscriptions:
             self._tree.from_forwarder(self._forwarder.unwant(unwanted, now_s))
 
     def end(self, session: Session, now_s: float) -> None:
-        for pattern in session.filters:
-            self._audiences.remove(session, pattern)
         gone = [f for filters in session.filters.values() for f in filters]
         self._filters.remove_all(session, now_s)
+        self._audiences.forget(session, gone)
         self._behind.pop(session, None)
         forgotten = dict.fromkeys(
             request for wanted in gone for request in self._take_requests(session, wanted)
