@@ -18,7 +18,7 @@ from typing import Any
 from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import NodeReady, Stopped
-from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
+from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext, PlacesDue
 from broker_agent.core.routing.forwarding.tree_brokers import TreeBrokers
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.forwarding.tree_plans import TreePlans
@@ -71,6 +71,7 @@ class Forwarding:
             FilterInPlace: self.subscriptions.on_in_place,
             FetchedPart: self.subscriptions.on_fetched,
             StreamLost: self.subscriptions.on_lost,
+            PlacesDue: self.subscriptions.on_places_due,
             Ready: self.on_ready,
             **dict.fromkeys(
                 (TopologyLearned, NeighbourUp, NeighbourDown, TopologyConflict), self.on_notice
