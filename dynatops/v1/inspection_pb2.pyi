@@ -115,12 +115,15 @@ class ForwarderReport(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     KEEPER_FIELD_NUMBER: _builtins.int
     LINKS_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_DIGEST_FIELD_NUMBER: _builtins.int
     topology_version: _builtins.int
     mode: _builtins.str
     ready: _builtins.bool
     """Whether it knows what its former lives published, and takes publications."""
     keeper: _builtins.str
     """The neighbour that has copies of its events; empty while there is none."""
+    topology_digest: _builtins.int
+    """Differs where topologies do."""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkReport]: ...
     def __init__(
@@ -131,10 +134,11 @@ class ForwarderReport(_message.Message):
         ready: _builtins.bool = ...,
         keeper: _builtins.str = ...,
         links: _abc.Iterable[Global___LinkReport] | None = ...,
+        topology_digest: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "links", b"links", "mode", b"mode", "ready", b"ready", "topology_version", b"topology_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "links", b"links", "mode", b"mode", "ready", b"ready", "topology_digest", b"topology_digest", "topology_version", b"topology_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -170,6 +174,44 @@ class LinkReport(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LinkReport: _TypeAlias = LinkReport  # noqa: Y015
+
+@_typing.final
+class DescribeTopologyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTopologyRequest: _TypeAlias = DescribeTopologyRequest  # noqa: Y015
+
+@_typing.final
+class TopologyReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPOLOGY_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    topology: _builtins.str
+    """What it uses: JSON, with the keys of the file that operators write. Empty on a ring."""
+    digest: _builtins.int
+    def __init__(
+        self,
+        *,
+        topology: _builtins.str = ...,
+        digest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "topology", b"topology"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopologyReport: _TypeAlias = TopologyReport  # noqa: Y015
 
 @_typing.final
 class NodeReport(_message.Message):
