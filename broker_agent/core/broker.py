@@ -72,6 +72,7 @@ from dynatops.v1.inspection_pb2 import (
 )
 from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame, Run
+from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.topology import Topology
 
 _LAKE = "lake"
@@ -423,6 +424,10 @@ class Broker:
 
     def describe_topology(self) -> TopologyReport:
         return self.routing.describe_topology()
+
+    def table_entries(self) -> TableEntries | None:
+        """Subscription tables, as they are now; nothing changes what was given. None on a ring."""
+        return self.routing.table_entries()
 
     def topology_problem(self, topology: Topology) -> str:
         """Why this broker cannot use it in place of what it has; empty if it can."""

@@ -21,12 +21,14 @@ from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
     DescribeSessionRequest,
+    DescribeTablesRequest,
     DescribeTreeRequest,
     ListSessionsRequest,
     ListTopicsRequest,
     NodeReport,
     SessionDetails,
     SessionReport,
+    TablesReport,
     TopicReport,
     TreeReport,
 )
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from dynatops.v1.inspection_pb2_grpc import InspectionAsyncStub
 
 TIMEOUT_S = 5.0
+# Of 100,000 filters each for many neighbours.
+_TABLES_TIMEOUT_S = 60.0
 _HOPS_MAX = 64
 _AT_ONCE = 32
 
@@ -209,6 +213,24 @@ class Inspector:
                     request, timeout=TIMEOUT_S, metadata=self.metadata
                 )
         except grpc.aio.AioRpcError as error:
+            raise _failure(address, error) from None
+
+    async def tables(
+        self, address: str, pattern: str = "", where: str = "", limit: int = 0
+    ) -> TablesReport:
+        """What the broker's neighbours and clients want, and it wants of them; if a pattern is
+        given, what meets that. Raises InspectionError."""
+        request = DescribeTablesRequest(limit=limit)
+        if pattern:
+            request.about.pattern, request.about.where = pattern, where
+        try:
+            async with self._gate:
+                return await self._stub(address).DescribeTables(
+                    request, timeout=_TABLES_TIMEOUT_S, metadata=self.metadata
+                )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                raise InspectionError(error.details() or "") from None
             raise _failure(address, error) from None
 
     async def tree(self, topic: str) -> TreeNode:

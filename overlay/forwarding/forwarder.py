@@ -83,6 +83,7 @@ from overlay.forwarding.serving import NeighbourServing
 from overlay.forwarding.stream_log import LogEntry
 from overlay.forwarding.stream_news import StreamNews
 from overlay.forwarding.table_exchange import TableExchange, from_wire
+from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
 
@@ -264,6 +265,20 @@ class Forwarder:
 
     def neighbour_states(self) -> dict[str, ServingState]:
         return {n.broker_id: n.state for n in self._context.neighbours.values()}
+
+    def table_entries(self) -> TableEntries:
+        """The tables as they are now."""
+        topology, tables, names = self.topology, self.tables, list(self._context.neighbours)
+        return TableEntries(
+            mode=topology.mode,
+            parent=topology.parent(self.me.broker_id),
+            covering=topology.covering,
+            advertisements=topology.advertisements,
+            own=tables.wanted_by(HERE),
+            wanted={name: tables.wanted_by(name) for name in names},
+            told={name: tables.told(name) for name in names},
+            advertisements_told={name: len(tables.ads_told(name)) for name in names},
+        )
 
     def wanted_by_neighbours(self, topic: str) -> list[Peer]:
         """Those that get events of the topic, or some of them."""

@@ -28,6 +28,7 @@ from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TopologyRepor
 from dynatops.v1.manager_pb2 import Registration, Step
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, Publication, Run
 from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.topology import Topology
 from overlay.history.reigns import TopicTally
 from overlay.status.node_status import NodeStatus
@@ -297,6 +298,9 @@ class Routing(Protocol):
 
     def describe_topology(self) -> TopologyReport:
         """Empty of a routing that has none."""
+
+    def table_entries(self) -> TableEntries | None:
+        """Who wants what of whom, as it is now; None of a routing without such tables."""
 
     def topology_problem(self, topology: Topology) -> str:
         """Why it cannot be used in place of the one in use; empty if it can."""

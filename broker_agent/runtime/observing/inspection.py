@@ -14,27 +14,32 @@ from broker_agent.core.rights.access import Refusal, RefusalReason
 from broker_agent.runtime.observing.bearer import token_in
 from broker_agent.runtime.observing.counter_sets import present_counters
 from broker_agent.runtime.observing.readings import readings_of
+from dynatops.kit.filters import Filter, FilterError
 from dynatops.kit.serving.first_reads import FirstReads, host_of
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
     DescribeSessionRequest,
+    DescribeTablesRequest,
     DescribeTopologyRequest,
     DescribeTreeRequest,
     ListSessionsRequest,
     ListTopicsRequest,
     SessionDetails,
     SessionsReport,
+    TablesReport,
     TopicsReport,
     TopologyReport,
     TreeReport,
 )
 from dynatops.v1.inspection_pb2_grpc import InspectionServicer
 from dynatops.version import VERSION
+from overlay.forwarding.table_reports import describe_tables
 
 if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent
 
+_NO_TABLES = "this broker is on a ring: brokers in a tree have subscription tables"
 _INSPECTION = "/dynatops.v1.Inspection/"
 _ADMINISTRATION = "/dynatops.v1.Administration/"
 
@@ -100,6 +105,8 @@ def _refusing(refusal: Refusal) -> grpc.RpcMethodHandler[Any, Any]:
 class InspectionService(InspectionServicer):
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        # Looking through large tables takes a processor for a second: one at a time.
+        self._tables_gate = asyncio.Lock()
 
     async def DescribeBroker(self, request: DescribeBrokerRequest, context: Any) -> BrokerReport:
         agent, readings = self._agent, readings_of(self._agent)
@@ -121,6 +128,22 @@ class InspectionService(InspectionServicer):
         self, request: DescribeTopologyRequest, context: Any
     ) -> TopologyReport:
         return self._agent.core.describe_topology()
+
+    async def DescribeTables(self, request: DescribeTablesRequest, context: Any) -> TablesReport:
+        about = None
+        try:
+            if request.HasField("about"):
+                about = Filter.from_wire(request.about)
+        except FilterError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no filter: {error}")
+        async with self._tables_gate:
+            entries = self._agent.core.table_entries()
+            if entries is None:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _NO_TABLES)
+                raise AssertionError("unreachable")
+            report = await asyncio.to_thread(describe_tables, entries, about, request.limit)
+        report.broker_id = self._agent.broker_id
+        return report
 
     async def ListSessions(self, request: ListSessionsRequest, context: Any) -> SessionsReport:
         return self._agent.core.list_sessions(request)

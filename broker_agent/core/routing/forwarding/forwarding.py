@@ -55,6 +55,7 @@ from overlay.forwarding.forwarding_effects import (
     TopologyLearned,
 )
 from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.topology import Topology
 from overlay.forwarding.topology_changes import why_not_after
 from overlay.status.node_status import NodeStatus
@@ -228,6 +229,9 @@ class Forwarding:
     def describe_topology(self) -> TopologyReport:
         topology = self.forwarder.topology
         return TopologyReport(topology=topology.to_text(), digest=topology.digest)
+
+    def table_entries(self) -> TableEntries:
+        return self.forwarder.table_entries()
 
     def topology_problem(self, topology: Topology) -> str:
         me = self.forwarder.me

@@ -279,6 +279,9 @@ class Rendezvous:
     def describe_topology(self) -> TopologyReport:
         return TopologyReport()
 
+    def table_entries(self) -> None:
+        return None
+
     def topology_problem(self, topology: Topology) -> str:
         return (
             "this broker is on a ring, which has no topology: brokers that are started with "
