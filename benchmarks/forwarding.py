@@ -12,29 +12,7 @@ own could forward so many.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import sys
-import tempfile
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
-from typing import Any
-
-import dynatops
-from dynatops.local.bench.processes import (
-    STANDSTILL_S,
-    BenchWindow,
-    BenchWorker,
-    processor_s,
-    say,
-    us_per_event,
-    workers,
-)
-from dynatops.local.child_process import free_port
 
 TOPIC = "plant/hall"
 PAYLOAD = bytes(100)

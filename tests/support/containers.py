@@ -35,7 +35,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
         broker_agent.core.routing.forwarding.forwarding.Forwarding._handlers
+        overlay.forwarding.table_reports._Lists._relations
         broker_agent.core.routing.forwarding.forwarding.Forwarding._others
+        broker_agent.core.routing.forwarding.forwarding.Forwarding._contested
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._system
         dynatops.kit.observing.log_operations.DeclaredOperations._by_name
         dynatops.kit.background.Supervisor._tasks
