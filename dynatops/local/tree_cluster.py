@@ -63,7 +63,7 @@ def placed_tree(path: str, port: int | None = None) -> Iterator[PlacedTree]:
         yield PlacedTree(topology, path)
         return
     names = list(topology.addresses)
-    ports = [port + index for index in range(len(names))] if port else _free_ports(len(names))
+    ports = [port + index for index in range(len(names))] if port else free_ports(len(names))
     placed = zip(names, (f"{HOST}:{each}" for each in ports), strict=True)
     with written_tree({**topology.to_mapping(), "brokers": dict(placed)}) as tree:
         yield tree
@@ -74,7 +74,7 @@ def star(leaves: int) -> Iterator[PlacedTree]:
     """A hub with leaves, on free ports; the hub is the second."""
     names = [f"leaf{number}" for number in range(1, leaves + 1)]
     names.insert(1, "hub")
-    addresses = (f"{HOST}:{port}" for port in _free_ports(len(names)))
+    addresses = (f"{HOST}:{port}" for port in free_ports(len(names)))
     mapping = {
         "root": "hub",
         "brokers": dict(zip(names, addresses, strict=True)),
@@ -94,7 +94,7 @@ def written_tree(mapping: dict[str, Any]) -> Iterator[PlacedTree]:
         yield PlacedTree(topology, str(path))
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Nobody else is given them at the same time."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
