@@ -30,10 +30,21 @@ from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from dynatops.kit.filters.conditions import AnyOf, Attributes, Condition, Value
+from dynatops.kit.filters.conditions import (
+    AllOf,
+    AnyOf,
+    Attributes,
+    Condition,
+    NumberTest,
+    Operator,
+    TextTest,
+    TruthTest,
+    Value,
+    all_of,
+)
 from dynatops.kit.filters.filter import Filter
 from dynatops.kit.filters.necessary import necessary_values
-from dynatops.kit.filters.predicate import Predicate
+from dynatops.kit.filters.predicate import Check, Predicate
 from dynatops.kit.filters.value_sets import (
     NUMBER_KIND,
     NUMBERS,
@@ -54,6 +65,7 @@ VALUES_MAX = 8
 # Sizes of cells, as exponents of 2: what is beyond is found as being there at all.
 _EXPONENT_MIN, _EXPONENT_MAX = -1_000, 1_000
 
+_NONE: frozenset[str] = frozenset()
 H = TypeVar("H", bound=Hashable)
 
 
@@ -82,19 +94,27 @@ class _Access(NamedTuple):
 class HeldCondition(Generic[H]):
     """The condition of a filter, or one of its alternatives, and who holds the filter."""
 
-    __slots__ = ("_accesses", "branches", "filter", "holders", "holds")
+    __slots__ = ("_accesses", "_condition", "branches", "filter", "holders")
 
     def __init__(self, wanted: Filter, holders: dict[H, None], condition: Condition) -> None:
         self.filter = wanted
         self.holders = holders
         # Where it lies.
         self.branches: list[_Branch[H]] = []
-        self.holds = Predicate(condition).check
+        self._condition = condition
         self._accesses = _accesses(condition)
 
     @property
     def is_found_by_attributes(self) -> bool:
         return bool(self._accesses)
+
+    def check_where(self, known: frozenset[str]) -> Check:
+        """What is still to be asked where the values of these attributes are those that it must
+        have."""
+        condition = self._condition
+        parts = condition.parts if isinstance(condition, AllOf) else (condition,)
+        left = [part for part in parts if not _is_known(part, known)]
+        return Predicate(all_of(left)).check if left else _always
 
     def best_access(self, branch: _Branch[H]) -> _Access | None:
         """The one of a name not yet divided by that leads to where the fewest are."""
@@ -114,7 +134,7 @@ class ConditionIndex(Generic[H]):
     __slots__ = ("_root",)
 
     def __init__(self) -> None:
-        self._root: _Branch[H] = _Branch(frozenset(), None)
+        self._root: _Branch[H] = _Branch(_NONE, _NONE, None)
 
     def __bool__(self) -> bool:
         return self._root.size > 0
@@ -136,10 +156,10 @@ class ConditionIndex(Generic[H]):
         branches = [self._root]
         while branches:
             branch = branches.pop()
-            for entry in branch.entries:
+            for entry, holds in branch.entries.items():
                 if found and entry.holders.keys() <= found:
                     continue
-                if entry.holds(attributes):
+                if holds(attributes):
                     found.update(entry.holders)
                     if len(found) == holders_max:
                         return
@@ -151,7 +171,7 @@ class ConditionIndex(Generic[H]):
         branches = [self._root]
         while branches:
             branch = branches.pop()
-            yield from [entry for entry in branch.entries if entry.holds(attributes)]
+            yield from [entry for entry, holds in branch.entries.items() if holds(attributes)]
             if branch.columns:
                 branch.lead(attributes, branches)
 
@@ -159,15 +179,19 @@ class ConditionIndex(Generic[H]):
 class _Branch(Generic[H]):
     """Conditions that have something in common: what leads here."""
 
-    __slots__ = ("_is_divided", "columns", "entries", "names", "parent", "size")
+    __slots__ = ("_is_divided", "_known", "columns", "entries", "names", "parent", "size")
 
-    def __init__(self, names: frozenset[str], parent: _Twig[H] | None) -> None:
-        # What was divided by on the way here.
+    def __init__(
+        self, names: frozenset[str], known: frozenset[str], parent: _Twig[H] | None
+    ) -> None:
+        # What was divided by on the way here; and by value.
         self.names = names
+        self._known = known
         self.parent = parent
         self._is_divided = False
         self.columns: dict[str, _Column[H]] = {}
-        self.entries: dict[HeldCondition[H], None] = {}
+        # What is to be asked of each here.
+        self.entries: dict[HeldCondition[H], Check] = {}
         # Of all below, too.
         self.size = 0
 
@@ -183,6 +207,12 @@ class _Branch(Generic[H]):
             if name in attributes:
                 column.lead(attributes[name], branches)
 
+    def below(self, twig: _Twig[H]) -> _Branch[H]:
+        """A new one."""
+        name = {twig.access.name}
+        by_value = name if twig.access.kind is _Kind.VALUE else _NONE
+        return _Branch(self.names | name, self._known | by_value, twig)
+
     def add(self, entry: HeldCondition[H]) -> None:
         self.size += 1
         if self._is_divided:
@@ -197,7 +227,7 @@ class _Branch(Generic[H]):
                 self._hand_on(one)
 
     def _keep(self, entry: HeldCondition[H]) -> None:
-        self.entries[entry] = None
+        self.entries[entry] = entry.check_where(self._known)
         entry.branches.append(self)
 
     def _hand_on(self, entry: HeldCondition[H]) -> None:
@@ -313,8 +343,7 @@ class _Column(Generic[H]):
         places = self.places(access)
         found = places.get(key)
         if found is None:
-            names = self.owner.names | {access.name}
-            found = places[key] = _Branch(names, _Twig(self, access, key))
+            found = places[key] = self.owner.below(_Twig(self, access, key))
             if access.kind in (_Kind.LOWER, _Kind.UPPER):
                 insort(self._bounds[access.kind, key[0]].keys, key)
         return found
@@ -364,6 +393,20 @@ class _Thresholds(Generic[H]):
         keys = self.keys[:end] if side is _Kind.LOWER else self.keys[end:]
         branches = self.branches
         return [branches[key] for key in keys]
+
+
+def _always(attributes: Attributes) -> bool:
+    return True
+
+
+def _is_known(part: Condition, known: frozenset[str]) -> bool:
+    """Whether it asks for the one value that the attribute has."""
+    match part:
+        case NumberTest(name, Operator.EQUAL) | TextTest(name, Operator.EQUAL):
+            return name in known
+        case TruthTest(name):
+            return name in known
+    return False
 
 
 def held_conditions(wanted: Filter, holders: dict[H, None]) -> list[HeldCondition[H]]:
