@@ -156,6 +156,6 @@ def _conclusion(
         for name in spread.silent
     ]
     return lines + [
-        f"{name} is not in it any more: it sends its clients away, and may be ended"
+        f"{name} is not in it any more: if it runs, it sends its clients away, and may be ended"
         for name in change.removed
     ]
