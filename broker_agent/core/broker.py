@@ -366,7 +366,7 @@ class Broker:
             neighbours=len(selection.neighbours),
             is_advised=selection.is_advised(self.now_s),
             counters=self.counters,
-            tree_counters=self.routing.tree_counters(),
+            tree=self.routing.tree_status(),
             selection_counters=selection.counters,
             acknowledged_s=timings.acknowledged_s,
             queued_s=timings.queued_s,

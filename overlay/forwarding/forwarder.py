@@ -90,6 +90,7 @@ from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.tables import SubscriptionTables, TableRules
 from overlay.forwarding.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
+from overlay.forwarding.tree_status import TreeStatus
 
 
 class Forwarder:
@@ -286,6 +287,16 @@ class Forwarder:
 
     def neighbour_states(self) -> dict[str, ServingState]:
         return {n.broker_id: n.state for n in self._context.neighbours.values()}
+
+    def status(self) -> TreeStatus:
+        neighbours = self._context.neighbours.values()
+        return TreeStatus(
+            topology_version=self.topology.version,
+            is_ready=self.is_ready,
+            links=len(neighbours),
+            links_up=sum(neighbour.is_open for neighbour in neighbours),
+            counters=self.counters,
+        )
 
     def table_entries(self) -> TableEntries:
         """The tables as they are now."""

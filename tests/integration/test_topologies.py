@@ -21,6 +21,7 @@ from dynatops.kit.observing.log_lines import VALUES_OF_RECORD
 from overlay.forwarding.topology import Topology
 from tests.support.agent_trees import TIMEOUT_S, Tree, nothing_more, tree_of
 from tests.support.commands import run
+from tests.support.http import ask
 from tests.support.ports import free_addresses
 from tests.support.security import running, table
 from tests.support.waiting import until
@@ -338,3 +339,27 @@ def test_nobody_there(tmp_path: Path) -> None:
     outcome = run("topology", "show", "--broker", free_addresses(1)[0])
     assert outcome.returncode == 1
     assert grpc.StatusCode.UNAVAILABLE.name not in outcome.stderr
+
+
+def test_figures_of_a_tree(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with tree_of(tmp_path, 2, http={"listen": "127.0.0.1:0"}) as tree:
+            await change(tree, tree.write(tmp_path / "newer.yaml", 7, LEAVES[:2]))
+            http = tree.running["hub"].http
+            assert http is not None
+
+            async def shown() -> str:
+                _, text = await ask(http.address, "/metrics")
+                return text
+
+            async def says(*lines: str) -> bool:
+                text = await shown()
+                return all(f"dynatops_forwarding_{line}\n" in text for line in lines)
+
+            whole = ("topology_version 7", "links 2", "links_up 2", "ready 1")
+            await until(lambda: says(*whole))
+            await tree.kill("leaf1")
+            await until(lambda: says("links 2", "links_up 1"))
+            assert "dynatops_node_" not in await shown()
+
+    asyncio.run(scenario())

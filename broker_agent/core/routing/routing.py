@@ -27,9 +27,9 @@ from dynatops.v1.client_pb2 import Cursor, ErrorCode, TopicProblem
 from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TopologyReport, TreeReport
 from dynatops.v1.manager_pb2 import Registration, Step
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, Publication, Run
-from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree_status import TreeStatus
 from overlay.history.reigns import TopicTally
 from overlay.status.node_status import NodeStatus
 
@@ -282,7 +282,7 @@ class Routing(Protocol):
     def node_status(self) -> NodeStatus | None:
         """Of the node that is hosted here; None: routing has no nodes."""
 
-    def tree_counters(self) -> ForwardingCounters | None:
+    def tree_status(self) -> TreeStatus | None:
         """Of a broker in a tree; None on a ring."""
 
     def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:

@@ -63,7 +63,7 @@ COUNTER_SETS = (
     CounterSet(
         "Brokers in a tree",
         ForwardingCounters,
-        lambda r: r.status.tree_counters,
+        lambda r: r.status.tree.counters if r.status.tree is not None else None,
         "dynatops_forwarding_",
     ),
     CounterSet("Links", LinkCounters, lambda r: r.agent.links.counters),

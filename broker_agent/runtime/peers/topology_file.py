@@ -39,10 +39,12 @@ def topology_of(
         topology = read_topology(path)
     except TopologyError as error:
         raise StartError(f"topology {path}: {error}") from None
+    way_out = "or add it there"
     if learnt is not None and learnt.digest != topology.digest:
         reason = _why_learnt(topology, learnt, path, learnt_path)
         if reason:
             topology, path = learnt, learnt_path
+            way_out = "or give it a newer file that has it, as others have taken it out"
         else:
             reason = f"{path} is newer than version {learnt.version}, which was learnt before"
         TOPOLOGY_CHOSEN.log(
@@ -52,7 +54,18 @@ def topology_of(
             version=topology.version,
             reason=reason,
         )
-    _check_place(topology, path, broker_id, address)
+    written = topology.addresses.get(broker_id)
+    if written is None:
+        known = ", ".join(sorted(topology.addresses)[:10])
+        raise StartError(
+            f"topology {path} has no broker {broker_id!r}: give this one a name of those that it "
+            f"has (--broker-id), which are {known}, {way_out}"
+        )
+    if written != address:
+        raise StartError(
+            f"topology {path} has {broker_id} at {written}, and it is at {address}: change one of "
+            "them (--listen, --advertise)"
+        )
     return topology
 
 
@@ -69,18 +82,3 @@ def _why_learnt(written: Topology, learnt: Topology, path: str, learnt_path: str
             "that version: a change needs a higher one"
         )
     return ""
-
-
-def _check_place(topology: Topology, path: str, broker_id: str, address: str) -> None:
-    written = topology.addresses.get(broker_id)
-    if written is None:
-        known = ", ".join(sorted(topology.addresses)[:10])
-        raise StartError(
-            f"topology {path} has no broker {broker_id!r}: give this one a name of those that it "
-            f"has (--broker-id), which are {known}, or add it there"
-        )
-    if written != address:
-        raise StartError(
-            f"topology {path} has {broker_id} at {written}, and it is at {address}: change one of "
-            "them (--listen, --advertise)"
-        )

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from overlay.forwarding.topology import Topology
     from overlay.forwarding.topology_changes import TopologyDifference
 
-_LOOK_S = 0.2
+# Brokers are asked again after a pause, which grows: each answer is work for them.
+_PAUSE_MIN_S = 0.1
+_PAUSE_MAX_S = 1.0
 
 
 def run_apply(arguments: argparse.Namespace) -> int:
@@ -135,11 +137,13 @@ async def _wait(brokers: TreeAdministrator, topology: Topology, end_s: float) ->
     """Until all that answer have it, and their links are up, or the time is over."""
     from dynatops.cli.brokers.topology_spread import spread_of
 
+    pause_s = _PAUSE_MIN_S
     while True:
         spread = spread_of(topology, await brokers.reports(topology.addresses.values()))
         if not spread.missing() or time.monotonic() >= end_s:
             return spread
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
 
 def _conclusion(
@@ -152,6 +156,6 @@ def _conclusion(
         for name in spread.silent
     ]
     return lines + [
-        f"{name} is not in it any more: it sends its clients away, and may be ended"
+        f"{name} is not in it any more: if it runs, it sends its clients away, and may be ended"
         for name in change.removed
     ]

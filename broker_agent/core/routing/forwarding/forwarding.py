@@ -43,7 +43,6 @@ from dynatops.v1.inspection_pb2 import (
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Ready, Send
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.forwarding_counters import ForwardingCounters
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
     FilterInPlace,
@@ -58,6 +57,7 @@ from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.topology import Topology
 from overlay.forwarding.topology_changes import why_not_after
+from overlay.forwarding.tree_status import TreeStatus
 from overlay.status.node_status import NodeStatus
 
 
@@ -213,8 +213,8 @@ class Forwarding:
     def node_status(self) -> NodeStatus | None:
         return None
 
-    def tree_counters(self) -> ForwardingCounters:
-        return self.forwarder.counters
+    def tree_status(self) -> TreeStatus:
+        return self.forwarder.status()
 
     def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
         yield from ()

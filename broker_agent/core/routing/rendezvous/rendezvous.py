@@ -260,7 +260,7 @@ class Rendezvous:
     def node_status(self) -> NodeStatus:
         return self.node.status()
 
-    def tree_counters(self) -> None:
+    def tree_status(self) -> None:
         return None
 
     def count_in_steps(self, counts: BrokerCounts, at_once: int) -> Iterator[None]:
