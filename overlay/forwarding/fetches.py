@@ -247,6 +247,8 @@ class Fetches:
                 sub.reading = self._stretches.begin(
                     broker_id, fetch.wanted, fetch.places, unnamed=fetch.unnamed
                 )
+                is_something = bool(sub.reading.logged)
+                self._context.counters.tree_fetches_read_here += is_something
             reading, part = sub.reading, None
             if not reading.is_over:
                 part = self._stretches.read(reading, fetch.places, fetch.wanted)

@@ -11,6 +11,7 @@ import pytest
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, Run
 from overlay.base.effects import Send
+from overlay.forwarding.fetches import OpenFetch
 from overlay.forwarding.filter_set import FilterSet
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import FilterInPlace, LossRange, TopologyConflict
@@ -592,6 +593,23 @@ def test_of_a_stream_that_nobody_has_a_word_of_the_rest_is_lost() -> None:
     found = fetched_by(net, "b2", {unknown: 5, elsewhere: 7}, X)
     assert sorted(found.losses) == [(5, None), (7, None)]
     assert found.is_done
+
+
+def test_what_a_broker_on_the_way_has_no_room_to_fetch_is_lost() -> None:
+    net = net_of(chain(3), fetches_max=1)
+    got = net.subscribe("b2", "x")
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1, 2])
+    net.run(2.0)
+    stuck = OpenFetch("b9", [], {}, lambda part: None, lambda: False, unnamed=False)
+    net.nodes["b1"]._fetches._open.put(99, stuck)
+    assert fetched_by(net, "b2", {STREAM_OF["b0"]: 1}, X) == Fetched([], [(1, 2)], True)
+    del net.nodes["b1"]._fetches._open[99]
+    # The stream goes on.
+    net.publish(publisher, "x", [3])
+    net.run(2.0)
+    assert len(got.got) == 3
 
 
 def test_all_brokers_die_at_once_and_it_is_told() -> None:
