@@ -31,7 +31,8 @@ class ForwardingCounters:
     streams_dropped: int = counter("Streams forgotten because there were too many.")
     tree_fetches: int = counter("Repairs begun for neighbours and sessions.")
     tree_fetches_read_here: int = counter(
-        "Of these, answered from copies or the log in place of a neighbour whose link was down."
+        "Answered from copies or the log here, in place of a neighbour: if it had nothing more, or "
+        "its link was down."
     )
     tree_fetches_refused: int = counter("Repairs refused because too many were under way.")
     pending_acks_dropped: int = counter("Acknowledgements dropped because too many were waiting.")

@@ -18,6 +18,7 @@ from overlay.forwarding.forwarding_effects import FilterInPlace, LossRange, Topo
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.known_streams import stream_id
 from overlay.forwarding.neighbours import ServingState
+from overlay.forwarding.portions import events_in
 from overlay.forwarding.topology import Topology
 from tests.support.tree_net import TreeNet
 
@@ -540,6 +541,28 @@ def away(net: TreeNet, *, wanted_before: bool) -> Fetched:
 def test_a_broker_on_the_way_answers_if_its_log_has_all() -> None:
     net = net_of(chain(4))
     assert away(net, wanted_before=True) == Fetched([1, 2, 3], [], True)
+
+
+@pytest.mark.parametrize(("where", "asked"), [("", 0), ("v > 2", 1)])
+def test_origins_are_asked_only_if_nobody_on_the_way_has_all(where: str, asked: int) -> None:
+    """What was let by before a filter stood is not in the log, though nothing newer is known."""
+    net = net_of(chain(4))
+    net.subscribe("b3", "x", where)
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1, 2])
+    # Before it is said how far the stream is.
+    net.run(0.4)
+    origin = net.nodes["b0"].counters
+    before = origin.tree_fetches
+    net.perform("b2", net.nodes["b2"].want(X, net.now_s))
+    net.perform("b2", net.nodes["b2"].fetch(1, [X], {STREAM_OF["b0"]: 0}, net.now_s))
+    net.publish(publisher, "x", [3])
+    net.run(5.0)
+    assert origin.tree_fetches - before == asked
+    fetched = [run for part in net.fetched["b2"] for run in part.portions]
+    assert sum(events_in(each) for each in fetched) >= 2
+    assert net.fetched["b2"][-1].done
 
 
 def test_a_broker_on_the_way_does_not_answer_if_something_was_not_let_by() -> None:
