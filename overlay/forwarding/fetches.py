@@ -1,20 +1,21 @@
 """Repair: what meets some filters, of all streams on this side, from given places on.
 
-    a neighbour asked --its last part--> answered
+    all is here (`stretches.py`) --read--> answered
+       |
+    not all: the neighbour is asked --its last part--> answered
        |     ^
     link down, link up
        v     |
-    read here (`stretches.py`) --all of it--> answered
-             |
-             '--not all, and no link for long--> given up: the rest is told as lost
+    what is here is read --no link for long--> given up: the rest is told as lost
 
-Whoever holds a stream answers for it from its log; a broker in between asks all its other
-neighbours and passes on what comes, a part at a time, asked for when the one before is out of its
-hands. An answer ends where the holder stands by then, or, if it is not from the holder, where
-whoever answers stands; what is published later comes live, because tables go before fetches on
-every link. It serves neighbours that begin a session, neighbours that ask for others, and sessions
-of this broker. Of every stream that was asked for there is an answer: what lies behind a link that
-stays down, is no longer retained, or what nobody has a word of, is told as lost.
+Whoever holds a stream answers for it from its log; a broker in between answers in place of those
+neighbours that could have nothing more, asks all others, and passes on what comes, a part at a
+time, asked for when the one before is out of its hands. An answer ends where the holder stands by
+then, or, if it is not from the holder, where whoever answers stands; what is published later comes
+live, because tables go before fetches on every link. It serves neighbours that begin a session,
+neighbours that ask for others, and sessions of this broker. Of every stream that was asked for
+there is an answer: what lies behind a link that stays down, is no longer retained, or what nobody
+has a word of, is told as lost.
 """
 
 from __future__ import annotations
@@ -172,7 +173,9 @@ class Fetches:
         sub = fetch.subs[broker_id]
         if not neighbour.has_positions or sub.is_asked:
             return
-        fetch.renew_filters()
+        if self._reading_of(fetch, broker_id).is_all:
+            # That is done here, in its turn.
+            return
         self._next_id += 1
         sub.fetch_id, sub.is_asked, sub.since_s = self._next_id, True, now_s
         sub.answered, sub.reading = set(), None
@@ -201,9 +204,9 @@ class Fetches:
     def pump(self, now_s: float) -> None:
         """Pass on what there is room for."""
         for fetch_id, fetch in list(self._open.items()):
-            self._pump(fetch_id, fetch)
+            self._pump(fetch_id, fetch, now_s)
 
-    def _pump(self, fetch_id: int, fetch: OpenFetch) -> None:
+    def _pump(self, fetch_id: int, fetch: OpenFetch, now_s: float) -> None:
         while fetch.has_room():
             if fetch.waiting:
                 self._pass_on(fetch, *fetch.waiting.popleft())
@@ -211,7 +214,7 @@ class Fetches:
                 fetch.take(self._begin_own(fetch))
             elif fetch.own_todo:
                 fetch.take(self._read_own(fetch))
-            elif (read := self._read_stretch(fetch)) is not None:
+            elif (read := self._read_stretch(fetch_id, fetch, now_s)) is not None:
                 fetch.take(read)
             else:
                 break
@@ -237,23 +240,33 @@ class Fetches:
                     part.losses.add(stream=stream, after=number)
         return part
 
-    def _read_stretch(self, fetch: OpenFetch) -> TreeFetched | None:
-        """Of what lies behind links that are down, what is to be had here."""
+    def _reading_of(self, fetch: OpenFetch, broker_id: str) -> StretchReading:
+        """What is to be had here of what lies there."""
+        sub = fetch.subs[broker_id]
+        if sub.reading is None:
+            fetch.renew_filters()
+            sub.reading = self._stretches.begin(
+                broker_id, fetch.wanted, fetch.places, unnamed=fetch.unnamed
+            )
+            self._context.counters.tree_fetches_read_here += not sub.reading.is_over
+        return sub.reading
+
+    def _read_stretch(self, fetch_id: int, fetch: OpenFetch, now_s: float) -> TreeFetched | None:
+        """In place of neighbours that could have nothing more, or whose links are down."""
         for broker_id, sub in list(fetch.subs.items()):
-            if sub.is_asked or self._context.neighbours[broker_id].is_open:
+            is_open = self._context.neighbours[broker_id].is_open
+            if sub.is_asked or (is_open and sub.reading is None):
                 continue
-            if sub.reading is None:
-                fetch.renew_filters()
-                sub.reading = self._stretches.begin(
-                    broker_id, fetch.wanted, fetch.places, unnamed=fetch.unnamed
-                )
-            reading, part = sub.reading, None
+            reading, part = self._reading_of(fetch, broker_id), None
             if not reading.is_over:
                 part = self._stretches.read(reading, fetch.places, fetch.wanted)
             if reading.is_over:
                 sub.answered |= reading.answered
             if reading.is_over and reading.is_all:
                 fetch.answered |= fetch.subs.pop(broker_id).answered
+            elif is_open and not reading.is_all:
+                # The log has dropped what would have come next.
+                self._ask(fetch_id, fetch, broker_id, now_s)
             if part is not None:
                 return part
         return None

@@ -569,10 +569,9 @@ class Forwarder:
         )
         fetch_id = self._fetches.begin(fetch, now_s)
         if fetch_id is None:
+            # Who asks tells what it knows of as lost.
             answer = neighbour.link.message().tree_fetched
             answer.id, answer.done = message.id, True
-            for place in message.places:
-                answer.losses.add(stream=place.stream, after=place.number)
             return
         credit[1] = fetch_id
         self._credits[neighbour.broker_id, message.id] = credit

@@ -30,6 +30,10 @@ class ForwardingCounters:
     tree_losses: int = counter("Times something was found to be lost and told so.")
     streams_dropped: int = counter("Streams forgotten because there were too many.")
     tree_fetches: int = counter("Repairs begun for neighbours and sessions.")
+    tree_fetches_read_here: int = counter(
+        "Answered from copies or the log here, in place of a neighbour: if it had nothing more, or "
+        "its link was down."
+    )
     tree_fetches_refused: int = counter("Repairs refused because too many were under way.")
     pending_acks_dropped: int = counter("Acknowledgements dropped because too many were waiting.")
     topics_unremembered: int = counter("Topics whose publishers were forgotten for others.")

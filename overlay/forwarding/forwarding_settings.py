@@ -69,7 +69,9 @@ class ForwardingSettings:
         "former life; what was not found by then is told as lost.",
     )
     fetch_patience_s: float = setting(
-        6.0, "A repair waits so long for a link that is down; then what lies behind it is lost."
+        6.0,
+        "A repair waits so long for a link that is down; then what lies behind it, and is not all "
+        "to be had on this side, is told as lost.",
     )
     fetch_part_bytes: int = setting(256 << 10, "Events in one part of an answer to a repair.")
     fetches_max: int = setting(10_000, "Repairs that are under way here; further ones are refused.")

@@ -1,16 +1,17 @@
-"""What this broker itself can answer of streams whose holder is out of reach.
+"""What this broker itself can answer of streams that come by a neighbour.
 
     stretch of a stream:   asked from ----- copies -----> high ----- log -----> V
                                        all of it            what filters let by
 
-While the link to a stream's holder is down, a repair is answered here up to V, the place up to
-which all that was wanted here has come, and no farther: when the link is up again the holder goes
-on from V, with whatever is wanted then, so that what only it has comes afterwards, in order. It is
-answered here only if nothing can be missing:
+A repair is answered here up to V, the place up to which all that was wanted here has come, and no
+farther. What is newer comes along the link: while that is up, if all that is asked for has stood
+with the neighbour (`standing.py`); when it is up again, from V on, with whatever is wanted then. So
+what only the holder has comes afterwards, in order. It is answered here only if nothing can be
+missing:
 
 - from copies, which have every event, as far as they go without a gap;
-- from the log, if it has dropped nothing since, and if all that is asked for has stood with the
-  neighbour since (`standing.py`). What the neighbour itself has told as lost is told again.
+- from the log, if it has dropped nothing since, and if all that is asked for has stood since. What
+  the neighbour itself has told as lost is told again.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ Places = dict[int, tuple[int, str]]
 
 @dataclass(slots=True)
 class StretchReading:
-    """What is read here for one repair, in place of one neighbour."""
+    """What is read here for one repair, in place of one neighbour. What comes meanwhile is not a
+    part of it."""
 
-    # Streams whose copies are to be read; those to be read in the log, from which place on.
+    # Of the log.
+    place: int
+    end_place: int
+    # Streams whose copies are to be read; and those to be read in the log, up to their V.
     copied: deque[int] = field(default_factory=deque)
-    logged: set[int] = field(default_factory=set)
-    place: int = 0
+    logged: dict[int, int] = field(default_factory=dict)
     # Of which all has been said.
     answered: set[int] = field(default_factory=set)
     # Whether the asker has been told which streams these are.
@@ -64,7 +68,7 @@ class Stretches:
     ) -> StretchReading:
         """What can be answered in place of this neighbour."""
         context = self._context
-        reading = StretchReading(place=context.log.first_place)
+        reading = StretchReading(context.log.first_place, context.log.end_place)
         there = [
             known
             for known in context.streams
@@ -72,6 +76,8 @@ class Stretches:
         ]
         neighbour = context.neighbours[broker_id]
         since = neighbour.standing.since(wanted.filters)
+        if since is None and neighbour.is_open:
+            return reading
         for known in there:
             number, _ = places.get(known.stream, (0, ""))
             reach = self._keeping.reach(known.holder, known.stream, number)
@@ -79,7 +85,7 @@ class Stretches:
                 continue
             if number < reach:
                 reading.copied.append(known.stream)
-            reading.logged.add(known.stream)
+            reading.logged[known.stream] = known.number
         is_named = all(
             context.streams.get(stream) is not None or not context.is_beyond(broker_id, holder)
             for stream, (_, holder) in places.items()
@@ -133,9 +139,9 @@ class Stretches:
         log, nbytes = self._context.log, 0
         if reading.place < log.first_place:
             self._leave_dropped(reading, places)
-            reading.place = log.first_place
+            reading.place = min(log.first_place, reading.end_place)
         reached: dict[int, int] = {}
-        end = min(reading.place + ENTRIES_AT_ONCE, log.end_place)
+        end = min(reading.place + ENTRIES_AT_ONCE, reading.end_place)
         while reading.place < end and nbytes < self._context.settings.fetch_part_bytes:
             entry = log[reading.place]
             reading.place += 1
@@ -145,16 +151,16 @@ class Stretches:
                 reached[entry.stream] = entry.last
         for known in self._known(reached):
             _say_end(part, known, reached[known.stream], places)
-        if reading.place == log.end_place:
+        if reading.place == reading.end_place:
             self._end(part, reading, places)
 
     def _end(self, part: TreeFetched, reading: StretchReading, places: Places) -> None:
         for known in self._known(reading.logged):
             before, _ = places.get(known.stream, (0, ""))
-            _say_end(part, known, max(before, known.number), places)
+            _say_end(part, known, max(before, reading.logged[known.stream]), places)
             if known.is_doubtful and before < ALL_READ:
                 part.losses.add(stream=known.stream, after=known.number)
-        reading.answered |= reading.logged
+            reading.answered.add(known.stream)
         reading.logged.clear()
 
     def _leave_dropped(self, reading: StretchReading, places: Places) -> None:
@@ -162,7 +168,7 @@ class Stretches:
         for stream in sorted(reading.logged):
             known = self._context.streams.get(stream)
             if known is None or known.log_floor > places.get(stream, (0, ""))[0]:
-                reading.logged.discard(stream)
+                del reading.logged[stream]
                 reading.is_all = False
 
 

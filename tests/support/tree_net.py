@@ -148,8 +148,10 @@ class TreeNet:
 
     def wander(self, wanderer: Wanderer, broker: str) -> None:
         """It goes on at this broker; where it was it is given up."""
-        former = wanderer.broker
+        former, fetch_id = wanderer.broker, wanderer.fetch_id
         wanderer.leave()
+        if former is not None and fetch_id:
+            self.perform(former, self.nodes[former].give_up_fetch(fetch_id, self.now_s))
         if former is not None and not self._is_wanted(former, wanderer.wanted):
             self.perform(former, self.nodes[former].unwant(wanderer.wanted, self.now_s))
         wanderer.come(broker)

@@ -11,6 +11,7 @@ import pytest
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, Run
 from overlay.base.effects import Send
+from overlay.forwarding.fetches import OpenFetch
 from overlay.forwarding.filter_set import FilterSet
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
@@ -24,6 +25,7 @@ from overlay.forwarding.forwarding_effects import (
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.known_streams import stream_id
 from overlay.forwarding.neighbours import ServingState
+from overlay.forwarding.portions import events_in
 from overlay.forwarding.topology import Topology
 from tests.support.tree_net import TreeNet
 
@@ -548,6 +550,28 @@ def test_a_broker_on_the_way_answers_if_its_log_has_all() -> None:
     assert away(net, wanted_before=True) == Fetched([1, 2, 3], [], True)
 
 
+@pytest.mark.parametrize(("where", "asked"), [("", 0), ("v > 2", 1)])
+def test_origins_are_asked_only_if_nobody_on_the_way_has_all(where: str, asked: int) -> None:
+    """What was let by before a filter stood is not in the log, though nothing newer is known."""
+    net = net_of(chain(4))
+    net.subscribe("b3", "x", where)
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1, 2])
+    # Before it is said how far the stream is.
+    net.run(0.4)
+    origin = net.nodes["b0"].counters
+    before = origin.tree_fetches
+    net.perform("b2", net.nodes["b2"].want(X, net.now_s))
+    net.perform("b2", net.nodes["b2"].fetch(1, [X], {STREAM_OF["b0"]: 0}, net.now_s))
+    net.publish(publisher, "x", [3])
+    net.run(5.0)
+    assert origin.tree_fetches - before == asked
+    fetched = [run for part in net.fetched["b2"] for run in part.portions]
+    assert sum(events_in(each) for each in fetched) >= 2
+    assert net.fetched["b2"][-1].done
+
+
 def test_a_broker_on_the_way_does_not_answer_if_something_was_not_let_by() -> None:
     net = net_of(chain(4))
     found = away(net, wanted_before=False)
@@ -599,6 +623,23 @@ def test_of_a_stream_that_nobody_has_a_word_of_the_rest_is_lost() -> None:
     found = fetched_by(net, "b2", {unknown: 5, elsewhere: 7}, X)
     assert sorted(found.losses) == [(5, None), (7, None)]
     assert found.is_done
+
+
+def test_what_a_broker_on_the_way_has_no_room_to_fetch_is_lost() -> None:
+    net = net_of(chain(3), fetches_max=1)
+    got = net.subscribe("b2", "x")
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1, 2])
+    net.run(2.0)
+    stuck = OpenFetch("b9", [], {}, lambda part: None, lambda: False, unnamed=False)
+    net.nodes["b1"]._fetches._open.put(99, stuck)
+    assert fetched_by(net, "b2", {STREAM_OF["b0"]: 1}, X) == Fetched([], [(1, 2)], True)
+    del net.nodes["b1"]._fetches._open[99]
+    # The stream goes on.
+    net.publish(publisher, "x", [3])
+    net.run(2.0)
+    assert len(got.got) == 3
 
 
 def test_all_brokers_die_at_once_and_it_is_told() -> None:

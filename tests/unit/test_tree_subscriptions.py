@@ -12,6 +12,7 @@ from dynatops.kit.bundles import Bundle
 from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import Filter, Missed, Subscribe
 from dynatops.v1.overlay_pb2 import Run
+from overlay.forwarding.forwarding_effects import LossRange, StreamLost
 from tests.support.routings import ROUTINGS
 from tests.support.wired_brokers import WiredBrokers, WiredClient
 
@@ -148,6 +149,21 @@ def test_when_all_brokers_died_each_client_is_told_once() -> None:
     net.publish("another", "quake/ca", b"after")
     net.run(2.0)
     assert reader.payloads()[3:] == [b"after"]
+
+
+def test_a_loss_is_told_to_those_that_catch_up_too() -> None:
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.connect("ann", "b1")
+    net.crash("b2")
+    net.run(5.0)
+    reader.seen["$streams"] = {7: 1}
+    net.subscribe("ann", "quake/#", resume=True)
+    subscriptions = forwarding(net, "b1").subscriptions
+    assert subscriptions._catching_up
+    subscriptions.on_lost(StreamLost(LossRange(8, 1, 5)), net.now_s)
+    net.run(0.2)
+    assert len(missed(reader)) == 1
 
 
 def _resuming(client: WiredClient, pattern: str) -> Subscribe:
