@@ -65,7 +65,7 @@ def test_a_client_that_resumes_again_and_again_waits() -> None:
     net = tree()
     reader = reader_that_has_read(net, 3)
     reader.seen.clear()
-    counters = forwarding(net, "b1").tree_counters()
+    counters = forwarding(net, "b1").forwarder.counters
     net.connect("ann", "b1")
     before, began_s = counters.tree_fetches, net.now_s
     for _ in range(8):
