@@ -29,8 +29,8 @@ from random import Random
 from typing import Any
 
 from dynatops.kit.filters import Attributes, Filter, FilterIndex, Value
-from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import SubscriptionTables, TableRules
+from overlay.forwarding.tables.held_filters import HERE, BrokerId
+from overlay.forwarding.tables.subscription_tables import SubscriptionTables, TableRules
 
 SIZES = (1, 1_000, 10_000, 100_000)
 EVENTS = 300

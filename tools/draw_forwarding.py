@@ -6,8 +6,8 @@ from drawing import Drawing, Point, towards
 
 from dynatops.kit.filters import Filter
 from experiments.systems.subscription_tree import SubscriptionTree
-from overlay.forwarding.tables import TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.subscription_tables import TableRules
+from overlay.forwarding.tree.topology import TreeMode
 
 TOPIC = "quake/ca"
 SUBSCRIBERS = {"n2": ("quake/#", "green"), "s1": ("flood/#", "orange")}

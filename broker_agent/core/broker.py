@@ -72,8 +72,8 @@ from dynatops.v1.inspection_pb2 import (
 )
 from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame, Run
-from overlay.forwarding.table_reports import TableEntries
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tables.table_reports import TableEntries
+from overlay.forwarding.tree.topology import Topology
 
 _LAKE = "lake"
 

@@ -41,7 +41,7 @@ from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import LoadReport, Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.stimulus_pb2 import Stimulus
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 _US_PER_S = 1_000_000
 

@@ -31,8 +31,8 @@ from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
 from dynatops.version import VERSION
 from overlay.base.overlay_settings import OverlaySettings
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.topology import Topology, TopologyError
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.tree.topology import Topology, TopologyError
 
 FORMAT = 1
 

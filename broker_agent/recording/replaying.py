@@ -26,7 +26,7 @@ from broker_agent.recording.keyed_random import KeyedRandom
 from broker_agent.recording.log_format import StimulusLog
 from broker_agent.recording.records import LogError, access_in, advice_in, options_in, stored_in
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 _US_PER_S = 1_000_000
 # Who has seen so many has seen enough.

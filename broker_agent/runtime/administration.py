@@ -11,7 +11,7 @@ from broker_agent.runtime.observing.bearer import token_in
 from dynatops.kit.observing.log_operations import TOPOLOGY_COMMANDED
 from dynatops.v1.administration_pb2 import ChangeTopologyRequest, TopologyTaken
 from dynatops.v1.administration_pb2_grpc import AdministrationServicer
-from overlay.forwarding.topology import Topology, TopologyError
+from overlay.forwarding.tree.topology import Topology, TopologyError
 
 if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent

@@ -77,7 +77,7 @@ from dynatops.kit.serving.start_errors import JoinError, StartError
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 if TYPE_CHECKING:
     from broker_agent.runtime.analytics.lake_feed import LakeFeed

@@ -20,7 +20,7 @@ from broker_agent.recording.records import RecordedOptions
 from broker_agent.runtime.disk.learnt_topology import LearntTopology
 from broker_agent.runtime.disk.stimulus_file import StimulusFile
 from broker_agent.runtime.peers.topology_file import topology_of
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 
 def make_core(

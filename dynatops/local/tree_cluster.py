@@ -35,7 +35,7 @@ from dynatops.local.cluster import (
     folder_of,
     lake_options,
 )
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 _LOOK_S = 0.05
 _CLOSED = "closed"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from experiments.figures import location, mobility, placements, poisson
 from experiments.figures.figure import Claim, Figure, Parameter, Plot, RunSpec
 from experiments.figures.judging import changed, less_than, refine_claim
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tree.topology import TreeMode
 
 _OF_50 = partial(
     Figure,

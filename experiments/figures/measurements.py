@@ -22,8 +22,8 @@ from experiments.workloads.mobility import RandomScenario
 from experiments.workloads.patterns import Pattern
 from experiments.workloads.poisson import PoissonWorkload
 from experiments.workloads.workload import Workload
-from overlay.forwarding.tables import TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.subscription_tables import TableRules
+from overlay.forwarding.tree.topology import TreeMode
 from reconfig_manager.placement.problem import Objective, PlacementProblem, Task
 from reconfig_manager.solvers import SOLVERS
 

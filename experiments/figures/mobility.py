@@ -6,7 +6,7 @@ from itertools import product
 
 from experiments.figures.figure import Claim, FigureTable, Judgement, RunSpec
 from experiments.figures.judging import by, judge_count, judge_most, less_by, percent
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tree.topology import TreeMode
 
 USERS = (200, 400, 600, 800)
 HOURS = 8.0

@@ -21,7 +21,7 @@ from experiments.workloads.mobility import (
     RandomScenario,
     tree_links,
 )
-from overlay.forwarding.tables import TableRules
+from overlay.forwarding.tables.subscription_tables import TableRules
 
 # Who does something, and when.
 _Happening = tuple[float, CityMove | CityPublisher]

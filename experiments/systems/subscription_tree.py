@@ -11,8 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dynatops.kit.filters import Filter
-from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.tables import SubscriptionTables, TableChange, TableRules
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tables.subscription_tables import (
+    SubscriptionTables,
+    TableChange,
+    TableRules,
+)
 
 
 @dataclass(slots=True)

@@ -47,9 +47,11 @@ from dynatops.v1.overlay_pb2 import (
 from overlay.base.effects import Deliver, DeliverBundle, Ready, Send
 from overlay.base.identifiers import first_node_id
 from overlay.base.peers import Peer
-from overlay.forwarding.copies import CopyKeeping, CopySending, Recovery
-from overlay.forwarding.fetches import Fetches, OpenFetch, portions_in
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.exchange.serving import NeighbourServing
+from overlay.forwarding.exchange.stream_news import StreamNews
+from overlay.forwarding.exchange.table_exchange import TableExchange, from_wire
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
     ForwardingEffect,
@@ -60,18 +62,18 @@ from overlay.forwarding.forwarding_effects import (
     TopologyConflict,
     TopologyLearned,
 )
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.known_streams import (
+from overlay.forwarding.keeping.copies import CopyKeeping, CopySending, Recovery
+from overlay.forwarding.keeping.fetches import Fetches, OpenFetch, portions_in
+from overlay.forwarding.keeping.origin import StreamOrigin
+from overlay.forwarding.keeping.stretches import Stretches
+from overlay.forwarding.links.link import Link, session_numbers
+from overlay.forwarding.links.neighbours import ServingState, TreeNeighbour
+from overlay.forwarding.streams.known_streams import (
     is_stream_of,
     next_stream_id,
     stream_id,
 )
-from overlay.forwarding.link import Link, session_numbers
-from overlay.forwarding.matching import Match, match_portion
-from overlay.forwarding.neighbours import ServingState, TreeNeighbour
-from overlay.forwarding.origin import StreamOrigin
-from overlay.forwarding.portions import (
+from overlay.forwarding.streams.portions import (
     Portion,
     events_in,
     last_of,
@@ -80,15 +82,13 @@ from overlay.forwarding.portions import (
     size_of,
     stream_of,
 )
-from overlay.forwarding.serving import NeighbourServing
-from overlay.forwarding.standing import StandingFilters
-from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.stream_news import StreamNews
-from overlay.forwarding.stretches import Stretches
-from overlay.forwarding.table_exchange import TableExchange, from_wire
-from overlay.forwarding.table_reports import TableEntries
-from overlay.forwarding.tables import SubscriptionTables, TableRules
-from overlay.forwarding.topology import Topology, TopologyError
+from overlay.forwarding.streams.stream_log import LogEntry
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tables.matching import Match, match_portion
+from overlay.forwarding.tables.standing import StandingFilters
+from overlay.forwarding.tables.subscription_tables import SubscriptionTables, TableRules
+from overlay.forwarding.tables.table_reports import TableEntries
+from overlay.forwarding.tree.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
 from overlay.forwarding.tree_status import TreeStatus
 

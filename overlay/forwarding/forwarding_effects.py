@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from dynatops.kit.filters import Filter
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Ready, Send
-from overlay.forwarding.portions import Portion
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.streams.portions import Portion
+from overlay.forwarding.tree.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import StreamPlace
 from overlay.base.peers import Peer
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarding_effects import ForwardingEffect
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.known_streams import KnownStream, KnownStreams
-from overlay.forwarding.neighbours import TreeNeighbour
-from overlay.forwarding.stream_log import LogEntry, OwnedStreams, StreamLog
-from overlay.forwarding.tables import SubscriptionTables
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.links.neighbours import TreeNeighbour
+from overlay.forwarding.streams.known_streams import KnownStream, KnownStreams
+from overlay.forwarding.streams.stream_log import LogEntry, OwnedStreams, StreamLog
+from overlay.forwarding.tables.subscription_tables import SubscriptionTables
+from overlay.forwarding.tree.topology import Topology
 
 
 @dataclass(slots=True)

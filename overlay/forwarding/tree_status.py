@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from broker_agent.runtime.agent import StartError
 from dynatops.client.errors import AccessError
 from dynatops.client.tree_administration import CommandRefusedError, TreeAdministrator
 from dynatops.kit.observing.log_lines import VALUES_OF_RECORD
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 from tests.support.agent_trees import TIMEOUT_S, Tree, nothing_more, tree_of
 from tests.support.commands import run
 from tests.support.http import ask

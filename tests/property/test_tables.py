@@ -8,9 +8,13 @@ from random import Random
 import pytest
 
 from dynatops.kit.filters import Filter, Value, covers
-from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import PassageVerdict, SubscriptionTables, TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.held_filters import HERE, BrokerId
+from overlay.forwarding.tables.subscription_tables import (
+    PassageVerdict,
+    SubscriptionTables,
+    TableRules,
+)
+from overlay.forwarding.tree.topology import TreeMode
 from tests.support.table_net import TableNet, check_tables, minimal
 
 RULES = [
@@ -247,7 +251,7 @@ def test_of_filters_that_are_equal_one_is_told_whatever_is_settled(
     equal = [Filter.parse("t", where) for where in ("x < 1", "x < 1 or x < 0", "x < 1 or x < 0.5")]
     answers = dict(zip(permutations(equal, 2), settled, strict=True))
     monkeypatch.setattr(
-        "overlay.forwarding.held_filters.settled_covers", lambda a, b: answers[a, b]
+        "overlay.forwarding.tables.held_filters.settled_covers", lambda a, b: answers[a, b]
     )
     for order in permutations(equal):
         tables = SubscriptionTables(TableRules())

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dynatops.kit.filters import Filter
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.tree.topology import Topology
 from tests.support.tree_net import TreeNet, random_tree
 from tests.support.wandering import Wanderer
 

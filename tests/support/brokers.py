@@ -39,8 +39,8 @@ from dynatops.v1.client_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import Publication, Run
 from overlay.base.overlay_settings import OverlaySettings
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.tree.topology import Topology
 from simulator.disk import SimulatedDisk
 
 

@@ -20,7 +20,7 @@ from dynatops.v1.client_pb2 import Received, SlowPolicy
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.stimulus_pb2 import Stimulus
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication

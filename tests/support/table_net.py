@@ -14,9 +14,13 @@ from functools import cache
 
 from dynatops.kit.filters import Attributes, Filter, covers, intersects, pattern_covers
 from dynatops.kit.filters.examples import examples_of
-from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import SubscriptionTables, TableChange, TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.held_filters import HERE, BrokerId
+from overlay.forwarding.tables.subscription_tables import (
+    SubscriptionTables,
+    TableChange,
+    TableRules,
+)
+from overlay.forwarding.tree.topology import TreeMode
 
 Edge = tuple[BrokerId, BrokerId]
 

@@ -19,6 +19,7 @@ from dynatops.kit.filters import Filter, attributes_of, attributes_to_wire
 from dynatops.kit.run_events import events_of
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, PublishAck, Run
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Send
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
@@ -26,9 +27,8 @@ from overlay.forwarding.forwarding_effects import (
     ForwardingEffect,
     StreamLost,
 )
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.portions import Portion
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.streams.portions import Portion
+from overlay.forwarding.tree.topology import Topology
 from tests.support.wandering import Wanderer
 
 TICK_S = 0.1

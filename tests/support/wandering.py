@@ -18,7 +18,7 @@ from dynatops.kit.filters import Filter, attributes_of
 from dynatops.kit.run_events import events_of
 from dynatops.v1.overlay_pb2 import Run
 from overlay.forwarding.forwarding_effects import FetchedPart
-from overlay.forwarding.portions import Portion
+from overlay.forwarding.streams.portions import Portion
 
 EventKey = tuple[int, str, int]
 

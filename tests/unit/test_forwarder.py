@@ -11,8 +11,7 @@ import pytest
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, Run
 from overlay.base.effects import Send
-from overlay.forwarding.fetches import OpenFetch
-from overlay.forwarding.filter_set import FilterSet
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
     FilterInPlace,
@@ -22,11 +21,12 @@ from overlay.forwarding.forwarding_effects import (
     TopologyConflict,
     TopologyLearned,
 )
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.known_streams import stream_id
-from overlay.forwarding.neighbours import ServingState
-from overlay.forwarding.portions import events_in
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.keeping.fetches import OpenFetch
+from overlay.forwarding.links.neighbours import ServingState
+from overlay.forwarding.streams.filter_set import FilterSet
+from overlay.forwarding.streams.known_streams import stream_id
+from overlay.forwarding.streams.portions import events_in
+from overlay.forwarding.tree.topology import Topology
 from tests.support.tree_net import TreeNet
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker_agent.runtime.disk.learnt_topology import FILE_NAME, LearntTopology
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 
 def topology(version: int) -> Topology:

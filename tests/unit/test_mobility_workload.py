@@ -18,8 +18,8 @@ from experiments.workloads.mobility import (
     leaf_brokers,
     tree_links,
 )
-from overlay.forwarding.tables import TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.subscription_tables import TableRules
+from overlay.forwarding.tree.topology import TreeMode
 from tests.support.tree_net import TreeNet, random_tree
 
 MODES = list(product(TreeMode, (False, True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dynatops.kit.filters import Filter
-from overlay.forwarding.standing import StandingFilters
+from overlay.forwarding.tables.standing import StandingFilters
 
 X, Y, ALL = Filter.parse("x"), Filter.parse("y"), Filter.parse("#")
 STRONG = Filter.parse("x", "v > 5")

@@ -10,12 +10,12 @@ import pytest
 from dynatops.cli.brokers.tables import describe
 from dynatops.kit.filters import Filter
 from dynatops.v1.inspection_pb2 import FilterList, FilterRelation, TablesReport
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.table_reports import describe_tables, relation_of
-from overlay.forwarding.tables import TableChange
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tables.subscription_tables import TableChange
+from overlay.forwarding.tables.table_reports import describe_tables, relation_of
+from overlay.forwarding.tree.topology import Topology
 
 SAME, COVERS, COVERED, MEETS, APART = (
     FilterRelation.FILTER_RELATION_SAME,

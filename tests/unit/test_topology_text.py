@@ -11,8 +11,8 @@ from dynatops.cli.brokers.topology_spread import TopologySpread, spread_of
 from dynatops.cli.brokers.topology_text import as_yaml, change_lines, drawn, headline
 from dynatops.v1.inspection_pb2 import BrokerReport, ForwarderReport, LinkReport
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.forwarding.topology import Topology
-from overlay.forwarding.topology_changes import difference, why_not_after
+from overlay.forwarding.tree.topology import Topology
+from overlay.forwarding.tree.topology_changes import difference, why_not_after
 
 BROKERS = {"hub": "h:1", "a": "h:2", "b": "h:3"}
 STAR: dict[str, Any] = {

@@ -27,8 +27,8 @@ from dynatops.v1.client_pb2 import Cursor, ErrorCode, TopicProblem
 from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TopologyReport, TreeReport
 from dynatops.v1.manager_pb2 import Registration, Step
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, Publication, Run
-from overlay.forwarding.table_reports import TableEntries
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tables.table_reports import TableEntries
+from overlay.forwarding.tree.topology import Topology
 from overlay.forwarding.tree_status import TreeStatus
 from overlay.history.reigns import TopicTally
 from overlay.status.node_status import NodeStatus

@@ -12,7 +12,7 @@ import logging
 import os
 from pathlib import Path
 
-from overlay.forwarding.topology import Topology, TopologyError
+from overlay.forwarding.tree.topology import Topology, TopologyError
 
 FILE_NAME = "topology.json"
 

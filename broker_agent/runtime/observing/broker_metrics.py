@@ -33,7 +33,7 @@ from dynatops.lake.counters import LakeCounters
 from dynatops.version import VERSION, build_kind
 from overlay.base.counters import OverlayCounters
 from overlay.base.membership import Status
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 
 Figures = list[Metric[BrokerReadings]]
 

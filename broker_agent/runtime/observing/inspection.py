@@ -34,7 +34,7 @@ from dynatops.v1.inspection_pb2 import (
 )
 from dynatops.v1.inspection_pb2_grpc import InspectionServicer
 from dynatops.version import VERSION
-from overlay.forwarding.table_reports import describe_tables
+from overlay.forwarding.tables.table_reports import describe_tables
 
 if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent

@@ -13,7 +13,7 @@ import yaml
 
 from dynatops.kit.observing.log_operations import TOPOLOGY_CHOSEN
 from dynatops.kit.serving.start_errors import StartError
-from overlay.forwarding.topology import Topology, TopologyError
+from overlay.forwarding.tree.topology import Topology, TopologyError
 
 log = logging.getLogger(__name__)
 

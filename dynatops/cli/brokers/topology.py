@@ -21,7 +21,7 @@ from dynatops.cli.terminal import visible
 if TYPE_CHECKING:
     from dynatops.cli.brokers.topology_spread import TopologySpread
     from dynatops.v1.inspection_pb2 import BrokerReport
-    from overlay.forwarding.topology import Topology
+    from overlay.forwarding.tree.topology import Topology
 
 _TIMEOUT_S = 30.0
 

@@ -11,12 +11,12 @@ from dynatops.cli.errors import CommandError
 if TYPE_CHECKING:
     from dynatops.cli.brokers.topology_spread import TopologySpread
     from dynatops.client.tree_administration import TreeAdministrator
-    from overlay.forwarding.topology import Topology
+    from overlay.forwarding.tree.topology import Topology
 
 
 def topology_in(path: str) -> Topology:
     from broker_agent.runtime.peers.topology_file import read_topology
-    from overlay.forwarding.topology import TopologyError
+    from overlay.forwarding.tree.topology import TopologyError
 
     try:
         return read_topology(path)
@@ -32,7 +32,7 @@ def tree_administrator(arguments: argparse.Namespace) -> TreeAdministrator:
 
 async def topology_at(brokers: TreeAdministrator) -> tuple[str, Topology]:
     """And where the broker is that has it."""
-    from overlay.forwarding.topology import Topology, TopologyError
+    from overlay.forwarding.tree.topology import Topology, TopologyError
 
     address, report = await brokers.topology()
     if not report.topology:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dynatops.cli.brokers.topology_spread import TopologySpread
     from dynatops.client.tree_administration import TreeAdministrator
     from dynatops.v1.administration_pb2 import TopologyTaken
-    from overlay.forwarding.topology import Topology
-    from overlay.forwarding.topology_changes import TopologyDifference
+    from overlay.forwarding.tree.topology import Topology
+    from overlay.forwarding.tree.topology_changes import TopologyDifference
 
 # Brokers are asked again after a pause, which grows: each answer is work for them.
 _PAUSE_MIN_S = 0.1
@@ -39,7 +39,7 @@ def run_apply(arguments: argparse.Namespace) -> int:
 
 async def _apply(arguments: argparse.Namespace, topology: Topology) -> dict[str, Any]:
     """What came of it; it is said, too, as it comes."""
-    from overlay.forwarding.topology_changes import difference
+    from overlay.forwarding.tree.topology_changes import difference
 
     started_s = time.monotonic()
     async with tree_administrator(arguments) as brokers:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dynatops.v1.inspection_pb2 import BrokerReport
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 _CLOSED = "closed"
 

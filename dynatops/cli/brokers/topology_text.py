@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import yaml
 
-from overlay.forwarding.topology import Topology
-from overlay.forwarding.topology_changes import BrokerMove, TopologyDifference
+from overlay.forwarding.tree.topology import Topology
+from overlay.forwarding.tree.topology_changes import BrokerMove, TopologyDifference
 
 
 def headline(topology: Topology) -> str:

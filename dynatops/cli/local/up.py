@@ -116,7 +116,7 @@ def _check_size(brokers: int, port: int | None) -> None:
 
 def _run_tree(arguments: argparse.Namespace) -> int:
     from dynatops.local.tree_cluster import placed_tree
-    from overlay.forwarding.topology import TopologyError
+    from overlay.forwarding.tree.topology import TopologyError
 
     for option in ("brokers", "managers"):
         if getattr(arguments, option):

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.filters import Filter
-from overlay.forwarding.filter_set import FilterSet
-from overlay.forwarding.known_streams import ALL_READ
-from overlay.forwarding.portions import Portion, last_of, newer_part, size_of, stream_of
+from overlay.forwarding.streams.filter_set import FilterSet
+from overlay.forwarding.streams.known_streams import ALL_READ
+from overlay.forwarding.streams.portions import Portion, last_of, newer_part, size_of, stream_of
 
 HELD_BYTES_MAX = 16 << 20
 # What a portion takes beside its events.

@@ -42,6 +42,7 @@ from dynatops.v1.inspection_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Ready, Send
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
@@ -53,10 +54,9 @@ from overlay.forwarding.forwarding_effects import (
     TopologyConflict,
     TopologyLearned,
 )
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.table_reports import TableEntries
-from overlay.forwarding.topology import Topology
-from overlay.forwarding.topology_changes import why_not_after
+from overlay.forwarding.tables.table_reports import TableEntries
+from overlay.forwarding.tree.topology import Topology
+from overlay.forwarding.tree.topology_changes import why_not_after
 from overlay.forwarding.tree_status import TreeStatus
 from overlay.status.node_status import NodeStatus
 

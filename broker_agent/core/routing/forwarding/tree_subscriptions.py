@@ -31,8 +31,8 @@ from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicPr
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.base.identifiers import NUMBER_MAX
 from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, LossRange, StreamLost
-from overlay.forwarding.known_streams import ALL_READ
-from overlay.forwarding.portions import Portion
+from overlay.forwarding.streams.known_streams import ALL_READ
+from overlay.forwarding.streams.portions import Portion
 
 # A session that has more patterns is told of a loss once for all of them.
 _PATTERNS_TOLD_MAX = 100

@@ -53,7 +53,7 @@ from overlay.base.effects import (
 )
 from overlay.base.membership import Status
 from overlay.base.overlay_settings import OverlaySettings
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 from overlay.node import Node
 from overlay.status.node_status import NodeStatus
 

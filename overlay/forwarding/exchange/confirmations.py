@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from dynatops.kit.bounded import BoundedQueue
-from overlay.forwarding.neighbours import TreeNeighbour
+from overlay.forwarding.links.neighbours import TreeNeighbour
 
 
 @dataclass(frozen=True, slots=True)

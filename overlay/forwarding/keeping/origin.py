@@ -15,8 +15,8 @@ from dynatops.kit.bundles import Bundle
 from dynatops.kit.repeats import Publishers, part_of_events
 from dynatops.v1.overlay_pb2 import AckLevel, Publication, PublishAck, Run
 from overlay.base.effects import Accepted
-from overlay.forwarding.copies import CopySending
-from overlay.forwarding.portions import Portion
+from overlay.forwarding.keeping.copies import CopySending
+from overlay.forwarding.streams.portions import Portion
 from overlay.forwarding.tree_context import TreeContext
 
 

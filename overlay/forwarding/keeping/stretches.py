@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from dynatops.v1.overlay_pb2 import StreamLoss, TreeFetched
-from overlay.forwarding.copies import CopyKeeping
-from overlay.forwarding.filter_set import FilterSet
-from overlay.forwarding.known_streams import ALL_READ, KnownStream, place_message
-from overlay.forwarding.portions import Portion, newer_part, put_portion, size_of
-from overlay.forwarding.stream_log import LogEntry
+from overlay.forwarding.keeping.copies import CopyKeeping
+from overlay.forwarding.streams.filter_set import FilterSet
+from overlay.forwarding.streams.known_streams import ALL_READ, KnownStream, place_message
+from overlay.forwarding.streams.portions import Portion, newer_part, put_portion, size_of
+from overlay.forwarding.streams.stream_log import LogEntry
 from overlay.forwarding.tree_context import TreeContext
 
 # Entries looked at for one part, however little of them is wanted.

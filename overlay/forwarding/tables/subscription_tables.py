@@ -32,8 +32,8 @@ from dynatops.kit.filters import (
     intersects,
     pattern_matches,
 )
-from overlay.forwarding.held_filters import HERE, BrokerId, HeldFilter, HeldFilters
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.held_filters import HERE, BrokerId, HeldFilter, HeldFilters
+from overlay.forwarding.tree.topology import TreeMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from dynatops.v1.overlay_pb2 import (
     PeerFrame,
     Run,
 )
-from overlay.forwarding.forwarding_counters import ForwardingCounters
-from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 
 # Lives begin milliseconds apart; so many sessions of all links fit into each.
 _SESSION_BITS = 20

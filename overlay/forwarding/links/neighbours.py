@@ -17,8 +17,8 @@ from enum import Enum
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import LinkPositions
 from overlay.base.peers import Peer
-from overlay.forwarding.link import Link
-from overlay.forwarding.standing import StandingFilters
+from overlay.forwarding.links.link import Link
+from overlay.forwarding.tables.standing import StandingFilters
 
 
 class ServingState(Enum):

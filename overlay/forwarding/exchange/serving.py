@@ -10,14 +10,21 @@ from functools import partial
 
 from dynatops.kit.bundles import Bundle
 from dynatops.v1.overlay_pb2 import LinkPositions, StreamLoss, StreamPlace, TreeFetched
-from overlay.forwarding.copies import CopySending, Recovery
-from overlay.forwarding.fetches import Fetches, OpenFetch, portions_in
-from overlay.forwarding.filter_set import FilterSet
-from overlay.forwarding.known_streams import place_message
-from overlay.forwarding.neighbours import OwedConfirmation, ServingState, TreeNeighbour
-from overlay.forwarding.portions import Portion, events_in, last_of, newer_part, size_of, stream_of
-from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.table_exchange import TableExchange
+from overlay.forwarding.exchange.table_exchange import TableExchange
+from overlay.forwarding.keeping.copies import CopySending, Recovery
+from overlay.forwarding.keeping.fetches import Fetches, OpenFetch, portions_in
+from overlay.forwarding.links.neighbours import OwedConfirmation, ServingState, TreeNeighbour
+from overlay.forwarding.streams.filter_set import FilterSet
+from overlay.forwarding.streams.known_streams import place_message
+from overlay.forwarding.streams.portions import (
+    Portion,
+    events_in,
+    last_of,
+    newer_part,
+    size_of,
+    stream_of,
+)
+from overlay.forwarding.streams.stream_log import LogEntry
 from overlay.forwarding.tree_context import TreeContext
 
 

@@ -11,9 +11,9 @@ from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import TopicHolders, attributes_of
 from dynatops.kit.run_events import events_of
 from dynatops.v1.overlay_pb2 import Run
-from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.portions import Portion, selected_part
-from overlay.forwarding.tables import SubscriptionTables
+from overlay.forwarding.streams.portions import Portion, selected_part
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tables.subscription_tables import SubscriptionTables
 
 # Of each who gets some of the events, which ones.
 _Places = dict[str, list[int]]

@@ -27,12 +27,18 @@ from dataclasses import dataclass, field
 from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, TreeFetch, TreeFetched
-from overlay.forwarding.filter_set import FilterSet
-from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.known_streams import ALL_READ, is_stream_of, place_message
-from overlay.forwarding.portions import Portion, newer_part, portions_of, put_portion, size_of
-from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.stretches import ENTRIES_AT_ONCE, Stretches, StretchReading
+from overlay.forwarding.keeping.stretches import ENTRIES_AT_ONCE, Stretches, StretchReading
+from overlay.forwarding.streams.filter_set import FilterSet
+from overlay.forwarding.streams.known_streams import ALL_READ, is_stream_of, place_message
+from overlay.forwarding.streams.portions import (
+    Portion,
+    newer_part,
+    portions_of,
+    put_portion,
+    size_of,
+)
+from overlay.forwarding.streams.stream_log import LogEntry
+from overlay.forwarding.tables.held_filters import HERE
 from overlay.forwarding.tree_context import TreeContext
 
 

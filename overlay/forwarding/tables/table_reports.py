@@ -20,7 +20,7 @@ from dynatops.v1.inspection_pb2 import (
     ListedFilter,
     TablesReport,
 )
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tree.topology import TreeMode
 
 LISTED_MAX = 1_000
 # Of all lists together, so that a report stays far below what a message may have.

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dynatops.v1.overlay_pb2 import StreamLoss, StreamPlace, StreamPlaces
 from overlay.base.identifiers import NUMBER_MAX
 from overlay.forwarding.forwarding_effects import LossRange, StreamLost
-from overlay.forwarding.known_streams import KnownStream, place_message
-from overlay.forwarding.neighbours import ServingState, TreeNeighbour
+from overlay.forwarding.links.neighbours import ServingState, TreeNeighbour
+from overlay.forwarding.streams.known_streams import KnownStream, place_message
 from overlay.forwarding.tree_context import TreeContext
 
 

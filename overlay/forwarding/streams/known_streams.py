@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from dynatops.kit.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import StreamPlace
 from overlay.base.identifiers import NUMBER_MAX
-from overlay.forwarding.forwarding_counters import ForwardingCounters
-from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 
 _HASH_BITS = 22
 # The place of whoever need not read on in a stream: it has ended, and what nobody knows of is told.

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import StreamLoss
-from overlay.forwarding.portions import Portion, first_of, last_of, size_of, stream_of
+from overlay.forwarding.streams.portions import Portion, first_of, last_of, size_of, stream_of
 
 _ENTRY_BYTES = 200
 # Lives of one broker whose streams are kept.

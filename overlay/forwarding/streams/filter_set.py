@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterTrie
-from overlay.forwarding.portions import Portion, RunSelection, plain_event_meets
+from overlay.forwarding.streams.portions import Portion, RunSelection, plain_event_meets
 
 
 class FilterSet:

@@ -27,8 +27,8 @@ from dynatops.v1.overlay_pb2 import (
     StreamLoss,
     StreamPlaces,
 )
-from overlay.forwarding.neighbours import TreeNeighbour
-from overlay.forwarding.portions import (
+from overlay.forwarding.links.neighbours import TreeNeighbour
+from overlay.forwarding.streams.portions import (
     Portion,
     first_of,
     is_gapless,
@@ -38,7 +38,7 @@ from overlay.forwarding.portions import (
     size_of,
     stream_of,
 )
-from overlay.forwarding.stream_log import LogEntry, OwnedStreams
+from overlay.forwarding.streams.stream_log import LogEntry, OwnedStreams
 from overlay.forwarding.tree_context import TreeContext
 
 

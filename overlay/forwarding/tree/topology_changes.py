@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ from dynatops.v1.overlay_pb2 import (
     WantedFilter,
 )
 from overlay.base.catalogue import is_system
-from overlay.forwarding.confirmations import Confirmations
-from overlay.forwarding.fetches import Fetches
+from overlay.forwarding.exchange.confirmations import Confirmations
 from overlay.forwarding.forwarding_effects import FilterInPlace
-from overlay.forwarding.held_filters import HERE
-from overlay.forwarding.neighbours import ServingState, TreeNeighbour
-from overlay.forwarding.tables import EVERYTHING, TableChange
+from overlay.forwarding.keeping.fetches import Fetches
+from overlay.forwarding.links.neighbours import ServingState, TreeNeighbour
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tables.subscription_tables import EVERYTHING, TableChange
 from overlay.forwarding.tree_context import TreeContext
 
 # Filters in one message of a whole table.
