@@ -29,8 +29,8 @@ from random import Random
 from typing import Any
 
 from dynatops.kit.filters import Attributes, Filter, FilterIndex, Value
-from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import SubscriptionTables, TableRules
+from overlay.forwarding.tables.held_filters import HERE, BrokerId
+from overlay.forwarding.tables.subscription_tables import SubscriptionTables, TableRules
 
 SIZES = (1, 1_000, 10_000, 100_000)
 EVENTS = 300
@@ -182,7 +182,7 @@ def measure_tables(size: int) -> dict[str, Any]:
         tables.add_neighbour(name)
     started_s = time.process_time()
     for number in range(size):
-        tables.want([HERE, *names][number % (NEIGHBOURS + 1)], source.filter(), number)
+        tables.want([HERE, *names][number % (NEIGHBOURS + 1)], source.filter())
     filled_s = time.process_time() - started_s
     tables.changes()
     status = tables.status()
@@ -210,10 +210,10 @@ def _change_times(
     added, removed = [], []
     for number in range(CHANGES):
         holder, wanted = names[number % NEIGHBOURS], source.filter()
-        if holder in tables.holders(wanted):
+        if tables.is_wanted_by(holder, (wanted,)):
             continue
         started_s = time.process_time()
-        tables.want(holder, wanted, number)
+        tables.want(holder, wanted)
         tables.changes()
         between_s = time.process_time()
         tables.give_up(holder, wanted)

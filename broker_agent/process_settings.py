@@ -20,7 +20,7 @@ from broker_agent.security import SecuritySettings
 from dynatops.kit.addresses import split_address
 from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
-from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 
 DEFAULT_PORT = 7400
 _SUM = re.compile(r"(.+:)(\d+)\+(\d+)")
@@ -331,10 +331,6 @@ class BrokerSettings(BaseModel):
         if self.manager.addresses:
             raise ValueError(
                 "a manager moves brokers on a ring: leave out topology, or manager.addresses"
-            )
-        if self.record.dir:
-            raise ValueError(
-                "brokers in a tree cannot be recorded: leave out topology, or record.dir"
             )
         return self
 

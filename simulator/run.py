@@ -13,7 +13,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from dynatops.client.core.reading import FilterKey
 from overlay.base.overlay_settings import OverlaySettings
-from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from simulator.actors import plan_actors
 from simulator.checkers import check_brokers, check_deliveries
 from simulator.clients import OUTSIDE, PublishedEvent, SimulatedClient

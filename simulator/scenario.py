@@ -18,7 +18,7 @@ from random import Random
 from types import MappingProxyType
 
 from dynatops.client.core.publications import Ack
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 from simulator.network import Weather
 
 START_S = 8.0

@@ -2572,6 +2572,7 @@ class StreamPlace(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
+    DOUBTFUL_FIELD_NUMBER: _builtins.int
     stream: _builtins.int
     number: _builtins.int
     holder: _builtins.str
@@ -2579,6 +2580,8 @@ class StreamPlace(_message.Message):
     closed: _builtins.bool
     """The stream has ended, with event `end`."""
     end: _builtins.int
+    doubtful: _builtins.bool
+    """The stream has ended, and nobody knows with which event."""
     def __init__(
         self,
         *,
@@ -2587,10 +2590,11 @@ class StreamPlace(_message.Message):
         holder: _builtins.str = ...,
         closed: _builtins.bool = ...,
         end: _builtins.int = ...,
+        doubtful: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "end", b"end", "holder", b"holder", "number", b"number", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "doubtful", b"doubtful", "end", b"end", "holder", b"holder", "number", b"number", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2758,11 +2762,8 @@ class TreeFetched(_message.Message):
     LOSSES_FIELD_NUMBER: _builtins.int
     ENDS_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
-    INCOMPLETE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     done: _builtins.bool
-    incomplete: _builtins.bool
-    """Somebody who may know more could not be reached, and was not waited for any longer."""
     @_builtins.property
     def streams(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamPlace]: ...
     @_builtins.property
@@ -2780,11 +2781,10 @@ class TreeFetched(_message.Message):
         losses: _abc.Iterable[Global___StreamLoss] | None = ...,
         ends: _abc.Iterable[Global___StreamPlace] | None = ...,
         done: _builtins.bool = ...,
-        incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "ends", b"ends", "events", b"events", "id", b"id", "incomplete", b"incomplete", "losses", b"losses", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "ends", b"ends", "events", b"events", "id", b"id", "losses", b"losses", "streams", b"streams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2792,7 +2792,9 @@ Global___TreeFetched: _TypeAlias = TreeFetched  # noqa: Y015
 
 @_typing.final
 class KeepCopies(_message.Message):
-    """From an origin to its keeper, or to one that is its keeper no more."""
+    """From an origin to its keeper: copies begin after these places, and are all there are once they have
+    reached `end`. Without `keep`, to others: all copies are at the keeper.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2822,20 +2824,20 @@ class CopiesHeld(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RANGES_FIELD_NUMBER: _builtins.int
-    KNEW_RECEIVER_FIELD_NUMBER: _builtins.int
-    knew_receiver: _builtins.bool
-    """The sender has known the receiver's former life, or knows that it had none."""
+    VOUCHED_FIELD_NUMBER: _builtins.int
+    vouched: _builtins.bool
+    """In the sender's life, a life of the receiver had all its copies, with the sender or elsewhere."""
     @_builtins.property
     def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___CopyRange]: ...
     def __init__(
         self,
         *,
         ranges: _abc.Iterable[Global___CopyRange] | None = ...,
-        knew_receiver: _builtins.bool = ...,
+        vouched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["knew_receiver", b"knew_receiver", "ranges", b"ranges"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranges", b"ranges", "vouched", b"vouched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2848,19 +2850,23 @@ class CopyRange(_message.Message):
     STREAM_FIELD_NUMBER: _builtins.int
     FLOOR_FIELD_NUMBER: _builtins.int
     HIGH_FIELD_NUMBER: _builtins.int
+    DOUBTFUL_FIELD_NUMBER: _builtins.int
     stream: _builtins.int
     floor: _builtins.int
     high: _builtins.int
+    doubtful: _builtins.bool
+    """There may have been more that nobody knows of."""
     def __init__(
         self,
         *,
         stream: _builtins.int = ...,
         floor: _builtins.int = ...,
         high: _builtins.int = ...,
+        doubtful: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["floor", b"floor", "high", b"high", "stream", b"stream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["doubtful", b"doubtful", "floor", b"floor", "high", b"high", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

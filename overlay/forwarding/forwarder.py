@@ -47,29 +47,33 @@ from dynatops.v1.overlay_pb2 import (
 from overlay.base.effects import Deliver, DeliverBundle, Ready, Send
 from overlay.base.identifiers import first_node_id
 from overlay.base.peers import Peer
-from overlay.forwarding.copies import CopyKeeping, CopySending, Recovery
-from overlay.forwarding.fetches import Fetches, OpenFetch, portions_in
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.exchange.serving import NeighbourServing
+from overlay.forwarding.exchange.stream_news import StreamNews
+from overlay.forwarding.exchange.table_exchange import TableExchange, from_wire
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
     ForwardingEffect,
     LossRange,
     NeighbourDown,
     NeighbourUp,
+    TakenOut,
     TopologyConflict,
     TopologyLearned,
 )
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.known_streams import (
+from overlay.forwarding.keeping.copies import CopyKeeping, CopySending, Recovery
+from overlay.forwarding.keeping.fetches import Fetches, OpenFetch, portions_in
+from overlay.forwarding.keeping.origin import StreamOrigin
+from overlay.forwarding.keeping.stretches import Stretches
+from overlay.forwarding.links.link import Link, session_numbers
+from overlay.forwarding.links.neighbours import ServingState, TreeNeighbour
+from overlay.forwarding.streams.known_streams import (
+    is_stream_of,
     next_stream_id,
     stream_id,
 )
-from overlay.forwarding.link import Link, session_numbers
-from overlay.forwarding.matching import Match, match_portion
-from overlay.forwarding.neighbours import ServingState, TreeNeighbour
-from overlay.forwarding.origin import StreamOrigin
-from overlay.forwarding.plain_tables import HERE, PlainTables
-from overlay.forwarding.portions import (
+from overlay.forwarding.streams.portions import (
     Portion,
     events_in,
     last_of,
@@ -78,12 +82,15 @@ from overlay.forwarding.portions import (
     size_of,
     stream_of,
 )
-from overlay.forwarding.serving import NeighbourServing
-from overlay.forwarding.stream_log import LogEntry
-from overlay.forwarding.stream_news import StreamNews
-from overlay.forwarding.table_exchange import TableExchange, from_wire
-from overlay.forwarding.topology import Topology, TopologyError
+from overlay.forwarding.streams.stream_log import LogEntry
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tables.matching import Match, match_portion
+from overlay.forwarding.tables.standing import StandingFilters
+from overlay.forwarding.tables.subscription_tables import SubscriptionTables, TableRules
+from overlay.forwarding.tables.table_reports import TableEntries
+from overlay.forwarding.tree.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
+from overlay.forwarding.tree_status import TreeStatus
 
 
 class Forwarder:
@@ -110,8 +117,8 @@ class Forwarder:
         self._settings = settings
         self._effects = context.effects
         self._streams = context.streams
-        self._fetches = Fetches(context)
         self._keeping = CopyKeeping(context)
+        self._fetches = Fetches(context, Stretches(context, self._keeping))
         self._sending = CopySending(context)
         self._recovery = Recovery(context)
         # Before it is, nobody has been asked for what its former lives published.
@@ -126,11 +133,15 @@ class Forwarder:
         )
         # Credits of neighbours' fetches: parts that may be sent.
         self._credits: dict[tuple[str, int], list[int]] = {}
+        # What sessions here fetch: as they call it, and as it is called among fetches.
+        self._session_fetches: dict[int, int] = {}
         self._sessions = session_numbers(incarnation)
         self._progress_due_s = now_s
         # Neighbours whose past does not concern this life: those that it began with.
         self._first_neighbours = frozenset(topology.neighbours(broker_id))
         self._has_met = False
+        # The newest topology that has no place for this broker.
+        self._passed_on_version = 0
         self._topology_since_s = now_s
         self._handlers: dict[str, Callable[[TreeNeighbour, Any, float], None]] = {
             "table_change": self._exchange.on_table_change,
@@ -173,7 +184,7 @@ class Forwarder:
             elif kind == "link_greeting":
                 self._take_greeting(frame, message.link_greeting, now_s)
             elif kind == "topology_offer":
-                self._take_offer(message.topology_offer, now_s)
+                self._take_offer(message.topology_offer, frame.sender.broker_id, now_s)
             else:
                 self.counters.link_frames_strange += 1
         return self._settle(now_s)
@@ -201,7 +212,7 @@ class Forwarder:
 
     def advertise(self, pattern: Filter, now_s: float) -> list[ForwardingEffect]:
         """Publishers here may publish on these topics."""
-        self._context.tables.change(HERE, advertise=[pattern])
+        self._context.tables.advertise(HERE, pattern)
         return self._settle(now_s)
 
     def publish(self, publications: Iterable[Publication], now_s: float) -> list[ForwardingEffect]:
@@ -229,15 +240,24 @@ class Forwarder:
             lambda: True,
             unnamed=True,
         )
-        if self._fetches.begin(fetch, now_s) is None:
+        begun = self._fetches.begin(fetch, now_s)
+        if begun is not None:
+            self._session_fetches[fetch_id] = begun
+        else:
             losses = [LossRange(s, number, None) for s, number in positions.items()]
             self._effects.append(FetchedPart(fetch_id, (), losses, {}, True))
         return self._settle(now_s)
 
+    def give_up_fetch(self, fetch_id: int, now_s: float) -> list[ForwardingEffect]:
+        """Nobody waits for its answer any more."""
+        begun = self._session_fetches.pop(fetch_id, None)
+        if begun is not None:
+            self._fetches.cancel(begun)
+        return self._settle(now_s)
+
     def set_topology(self, topology: Topology, now_s: float) -> list[ForwardingEffect]:
         """Use it from now on, if it is newer than what there is."""
-        if topology.version > self._context.topology.version:
-            self._change_topology(topology, now_s)
+        self._take_topology(topology, "", now_s)
         return self._settle(now_s)
 
     # ---- what others may know -------------------------------------------------------------------
@@ -247,17 +267,12 @@ class Forwarder:
         return self._context.topology
 
     @property
-    def tables(self) -> PlainTables:
+    def tables(self) -> SubscriptionTables:
         return self._context.tables
 
     @property
     def is_ready(self) -> bool:
         return self._recovery.is_done
-
-    @property
-    def is_out(self) -> bool:
-        """Whether the topology has no place for this broker."""
-        return self._context.is_out
 
     @property
     def keeper(self) -> str | None:
@@ -268,25 +283,45 @@ class Forwarder:
         """What its publishers' events are numbered in; 0 before it is ready."""
         return self._origin.stream
 
+    def has_ended(self, stream: int) -> bool:
+        """Whether whatever is missing of it will not come any more."""
+        origins = (b for b in self.topology.addresses if is_stream_of(stream, b))
+        return self._streams.has_ended(stream) or not any(origins)
+
     def positions(self) -> dict[int, int]:
         """V: how far each stream has come here."""
         return self._streams.positions()
 
-    def is_over(self, stream: int) -> bool:
-        """Whether its broker has said that nothing more is published in it."""
-        known = self._streams.get(stream)
-        if known is None or self._context.is_orphan(known.holder):
-            return False
-        is_former = known.holder == self._context.my_id and stream != self._origin.stream
-        return known.end is not None or is_former
-
     def neighbour_states(self) -> dict[str, ServingState]:
         return {n.broker_id: n.state for n in self._context.neighbours.values()}
 
+    def status(self) -> TreeStatus:
+        neighbours = self._context.neighbours.values()
+        return TreeStatus(
+            topology_version=self.topology.version,
+            is_ready=self.is_ready,
+            links=len(neighbours),
+            links_up=sum(neighbour.is_open for neighbour in neighbours),
+            counters=self.counters,
+        )
+
+    def table_entries(self) -> TableEntries:
+        """The tables as they are now."""
+        topology, tables, names = self.topology, self.tables, list(self._context.neighbours)
+        return TableEntries(
+            mode=topology.mode,
+            parent=topology.parent(self.me.broker_id),
+            covering=topology.covering,
+            advertisements=topology.advertisements,
+            own=tables.wanted_by(HERE),
+            wanted={name: tables.sent_to(name) for name in names},
+            told={name: tables.told(name) for name in names},
+            advertisements_told={name: len(tables.advertised_to(name)) for name in names},
+        )
+
     def wanted_by_neighbours(self, topic: str) -> list[Peer]:
         """Those that get events of the topic, or some of them."""
-        found = self._context.tables.match(topic)
-        wanting = {*found.whole, *found.conditional}
+        wanting = self._context.tables.may_take(topic)
         return [n.peer for n in self._context.neighbours.values() if n.broker_id in wanting]
 
     @property
@@ -310,12 +345,17 @@ class Forwarder:
     def _meet_neighbours(self, now_s: float) -> None:
         context = self._context
         wanted = context.topology.neighbours(context.my_id)
-        for gone in set(context.neighbours) - set(wanted):
-            del context.neighbours[gone]
+        for gone in sorted(set(context.neighbours) - set(wanted)):
+            self._offer_topology(context.neighbours.pop(gone).peer)
         for broker_id in wanted:
-            if broker_id in context.neighbours:
-                continue
             address = context.topology.addresses[broker_id]
+            known = context.neighbours.get(broker_id)
+            if known is not None and known.peer.address != address:
+                # Whoever is left there is to know that it is looked for elsewhere.
+                self._offer_topology(known.peer)
+                known.peer = Peer(first_node_id(broker_id), broker_id, address)
+            if known is not None:
+                continue
             link = Link(
                 self.me.ref,
                 self._settings,
@@ -332,9 +372,7 @@ class Forwarder:
         topology = self._context.topology
         sender = frame.sender
         if greeting.version < topology.version:
-            offer = PeerFrame(sender=self.me.ref)
-            offer.messages.add().topology_offer.topology = topology.to_text()
-            self._effects.append(Send(Peer.from_ref(sender), offer))
+            self._offer_topology(Peer.from_ref(sender))
             return
         neighbour = self._context.neighbours.get(sender.broker_id)
         if greeting.version > topology.version:
@@ -347,12 +385,22 @@ class Forwarder:
         if greeting.digest != topology.digest:
             self._effects.append(TopologyConflict(sender.broker_id, topology.version))
             return
-        if neighbour.incarnation != sender.incarnation:
-            if not neighbour.first_incarnation:
-                neighbour.first_incarnation = sender.incarnation
-            neighbour.incarnation = sender.incarnation
         neighbour.link.hear_greeting(greeting, now_s)
         self._note_sessions(now_s)
+
+    def _pass_on(self, topology: Topology) -> None:
+        """It is not used here. Those who were behind this broker may have no place in it, too, and
+        hear of it from nobody else."""
+        if topology.version > self._passed_on_version:
+            self._passed_on_version = topology.version
+            for neighbour in self._context.neighbours.values():
+                self._offer_topology(neighbour.peer, topology)
+
+    def _offer_topology(self, to: Peer, topology: Topology | None = None) -> None:
+        offer = PeerFrame(sender=self.me.ref)
+        text = (topology or self._context.topology).to_text()
+        offer.messages.add().topology_offer.topology = text
+        self._effects.append(Send(to, offer))
 
     def _greet_stranger(self, broker_id: str, frame: PeerFrame) -> None:
         topology = self._context.topology
@@ -361,15 +409,23 @@ class Forwarder:
         greeting.version, greeting.digest = topology.version, topology.digest
         self._effects.append(Send(Peer.from_ref(frame.sender), answer))
 
-    def _take_offer(self, offer: TopologyOffer, now_s: float) -> None:
+    def _take_offer(self, offer: TopologyOffer, source: str, now_s: float) -> None:
         try:
             topology = Topology.from_text(offer.topology)
         except TopologyError:
             self.counters.link_frames_strange += 1
             return
-        if topology.version > self._context.topology.version:
-            self._change_topology(topology, now_s)
-            self._effects.append(TopologyLearned(topology))
+        self._take_topology(topology, source, now_s)
+
+    def _take_topology(self, topology: Topology, source: str, now_s: float) -> None:
+        if topology.version <= self._context.topology.version:
+            return
+        if topology.addresses.get(self.me.broker_id) != self.me.address:
+            self._pass_on(topology)
+            self._effects.append(TakenOut(topology))
+            return
+        self._change_topology(topology, now_s)
+        self._effects.append(TopologyLearned(topology, source))
 
     def _take_batch(self, neighbour: TreeNeighbour, batch: LinkBatch, now_s: float) -> None:
         for ready in neighbour.link.hear_batch(batch, now_s):
@@ -396,6 +452,7 @@ class Forwarder:
     def _close(self, neighbour: TreeNeighbour, now_s: float) -> None:
         broker_id = neighbour.broker_id
         neighbour.close()
+        self._pass_copies_on(neighbour)
         self._serving.forget(broker_id)
         self._fetches.cancel_of(broker_id)
         for key in [key for key in self._credits if key[0] == broker_id]:
@@ -451,6 +508,16 @@ class Forwarder:
         self._news.advance(known, last, neighbour)
         self._route(newer, neighbour.broker_id)
 
+    def _pass_copies_on(self, neighbour: TreeNeighbour) -> None:
+        """Copies may have come before it was the turn of their events: now these come no more."""
+        holder = neighbour.broker_id
+        for known in self._streams:
+            if known.holder != holder:
+                continue
+            for portion in self._keeping.continuing(holder, known.stream, known.number):
+                self._news.advance(known, last_of(portion), neighbour)
+                self._route(portion, holder)
+
     def _on_copied(self, neighbour: TreeNeighbour, message: Runs, now_s: float) -> None:
         for portion in portions_of(message):
             self._keeping.keep(neighbour.broker_id, portion)
@@ -464,15 +531,20 @@ class Forwarder:
         self._route(portion, HERE, own_place)
 
     def _route(self, portion: Portion, source: str, own_place: int = -1) -> None:
-        """Matched once, for all; it waits in the log until each neighbour is sent it."""
+        """Matched once, for all; it waits in the log until each neighbour is sent it. Whoever is
+        between others may be asked for what only its own clients wanted."""
         found: Match = match_portion(self._context.tables, portion, source)
         counters = self.counters
         counters.tree_events_unreadable += not found.is_readable
-        if found.targets:
+        is_asked_for = source != HERE and len(self._context.neighbours) > 1
+        if found.targets or (found.is_wanted_here and is_asked_for):
             entry = self._context.log.append(portion)
             entry.targets, entry.parts, entry.own_place = found.targets, found.parts, own_place
         else:
             counters.tree_events_filtered += events_in(portion)
+            known = self._streams.get(stream_of(portion))
+            if known is not None:
+                known.log_floor = last_of(portion)
         if found.is_wanted_here:
             counters.tree_events_local += events_in(portion)
             if isinstance(portion, Bundle):
@@ -504,10 +576,9 @@ class Forwarder:
         )
         fetch_id = self._fetches.begin(fetch, now_s)
         if fetch_id is None:
+            # Who asks tells what it knows of as lost.
             answer = neighbour.link.message().tree_fetched
             answer.id, answer.done = message.id, True
-            for place in message.places:
-                answer.losses.add(stream=place.stream, after=place.number)
             return
         credit[1] = fetch_id
         self._credits[neighbour.broker_id, message.id] = credit
@@ -516,7 +587,7 @@ class Forwarder:
         """With advertisements, filters may have come after the fetch that they concern."""
         if not self._context.topology.advertisements:
             return ()
-        return self._context.tables.wanted_by(broker_id)
+        return self._context.tables.sent_to(broker_id)
 
     def _on_fetch_more(
         self, neighbour: TreeNeighbour, message: TreeFetchMore, now_s: float
@@ -541,6 +612,8 @@ class Forwarder:
             self._credits.pop((neighbour.broker_id, fetch_id), None)
 
     def _take_for_session(self, fetch_id: int, part: TreeFetched) -> None:
+        if part.done:
+            self._session_fetches.pop(fetch_id, None)
         self._effects.append(
             FetchedPart(
                 fetch_id,
@@ -562,8 +635,8 @@ class Forwarder:
         context = self._context
         for stream, high in context.own.highs.items():
             known = self._streams.add(stream, context.my_id, high, begin=0)
-            if self._recovery.is_doubtful:
-                self._fetches.doubtful_streams |= {stream}
+            if self._recovery.is_doubtful or stream in self._recovery.doubtful:
+                context.own.doubtful.add(stream)
             else:
                 known.end = high
         self._origin.remember()
@@ -611,6 +684,7 @@ class Forwarder:
             neighbour.is_kept = False
             # It is waited for like one that has not been heard of.
             neighbour.session = 0
+            neighbour.standing = StandingFilters()
             neighbour.link.set_topology(topology.version, topology.digest, now_s)
         neighbours = frozenset(topology.neighbours(context.my_id))
         self._first_neighbours &= neighbours
@@ -627,6 +701,7 @@ class Forwarder:
         for holder in self._keeping.holders():
             if holder not in topology and self._recovery.is_done:
                 self._adopt(holder)
+        self._keeping.topology_changed()
         if self._recovery.is_done:
             self._advertise_own()
 
@@ -641,6 +716,8 @@ class Forwarder:
             if stream in context.own.highs:
                 continue
             context.own.begin(stream, store.floors[stream])
+            if stream in store.doubtful:
+                context.own.doubtful.add(stream)
             known = self._streams.get(stream)
             if known is None:
                 known = self._streams.add(stream, context.my_id, high, begin=0)
@@ -699,11 +776,12 @@ class Forwarder:
         return effects
 
 
-def _tables_of(broker_id: str, topology: Topology) -> PlainTables:
-    return PlainTables(
-        topology.neighbours(broker_id),
-        mode=topology.mode,
-        parent=topology.parent(broker_id),
-        advertisements=topology.advertisements,
-        covering=topology.covering,
+def _tables_of(broker_id: str, topology: Topology) -> SubscriptionTables:
+    rules = TableRules(
+        topology.mode, advertisements=topology.advertisements, covering=topology.covering
     )
+    tables = SubscriptionTables(rules)
+    parent = topology.parent(broker_id)
+    for neighbour in topology.neighbours(broker_id):
+        tables.add_neighbour(neighbour, is_parent=neighbour == parent)
+    return tables

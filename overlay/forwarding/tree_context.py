@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from dynatops.v1.overlay_pb2 import StreamPlace
 from overlay.base.peers import Peer
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarding_effects import ForwardingEffect
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.known_streams import KnownStream, KnownStreams
-from overlay.forwarding.neighbours import TreeNeighbour
-from overlay.forwarding.plain_tables import PlainTables
-from overlay.forwarding.stream_log import LogEntry, OwnedStreams, StreamLog
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.links.neighbours import TreeNeighbour
+from overlay.forwarding.streams.known_streams import KnownStream, KnownStreams
+from overlay.forwarding.streams.stream_log import LogEntry, OwnedStreams, StreamLog
+from overlay.forwarding.tables.subscription_tables import SubscriptionTables
+from overlay.forwarding.tree.topology import Topology
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class TreeContext:
     counters: ForwardingCounters
     topology: Topology
     started_s: float
-    tables: PlainTables
+    tables: SubscriptionTables
     streams: KnownStreams = field(init=False)
     # All that came by; and the streams that this broker holds.
     log: StreamLog = field(init=False)
@@ -44,6 +44,9 @@ class TreeContext:
 
     def _dropped(self, entry: LogEntry) -> None:
         self.counters.tree_log_trimmed += 1
+        known = self.streams.get(entry.stream)
+        if known is not None:
+            known.log_floor = max(known.log_floor, entry.last)
         for target in entry.targets:
             neighbour = self.neighbours.get(target)
             if neighbour is not None:
@@ -57,16 +60,6 @@ class TreeContext:
     @property
     def my_id(self) -> str:
         return self.me.broker_id
-
-    @property
-    def is_out(self) -> bool:
-        """Whether this broker has been taken out of the topology: it must not promise anything."""
-        return self.my_id not in self.topology
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether it is the only broker of its topology."""
-        return not self.neighbours and not self.is_out
 
     def direction(self, holder: str) -> str | None:
         """The neighbour that the holder's streams come by; None of this broker, or of one that is
@@ -85,6 +78,14 @@ class TreeContext:
         for known in self.streams:
             if self.is_orphan(known.holder) or self.direction(known.holder) != neighbour:
                 yield known
+
+    def places_from(self, neighbour: str) -> dict[int, int]:
+        """Where the streams are that come by it."""
+        return {
+            known.stream: known.number
+            for known in self.streams
+            if self.direction(known.holder) == neighbour
+        }
 
     def places_beyond(self, neighbour: str) -> Iterator[StreamPlace]:
         """This broker's positions in the streams that it gets from there."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from broker_agent.core.routing.forwarding.forwarding import in_tree, tree_of
 from broker_agent.core.routing.routing import RoutingFactory
 from dynatops.client.core.publications import Ack
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.tree.topology import Topology
 from simulator.clients import PublishedEvent
 from simulator.scenario import Fault
 from simulator.tree.tree_checkers import Positions, check_tree, is_quiet, own_positions

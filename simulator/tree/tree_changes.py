@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 DEGREE_MAX = 3
 # Fewer brokers are left as they are.

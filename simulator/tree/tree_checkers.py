@@ -13,9 +13,9 @@ from broker_agent.core.routing.forwarding.forwarding import tree_of
 from dynatops.kit.filters import Filter, covers, intersects
 from overlay.base.catalogue import is_system
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.neighbours import ServingState
-from overlay.forwarding.plain_tables import HERE
-from overlay.forwarding.topology import Topology, TreeMode
+from overlay.forwarding.links.neighbours import ServingState
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tree.topology import Topology, TreeMode
 from simulator.world import SimulatedBroker
 
 # Positions in streams, by broker.
@@ -144,7 +144,7 @@ def _check_tables(
 ) -> Iterator[str]:
     wanted = {name: _wanted_at(broker) for name, broker in brokers.items()}
     for name, forwarder in forwarders.items():
-        here = forwarder.tables.asked_by(HERE)
+        here = forwarder.tables.wanted_by(HERE)
         own = {each for each in here if not is_system(each.pattern)}
         if own != wanted[name]:
             yield f"{name} wants {_show(own)}, and its sessions {_show(wanted[name])}"
@@ -159,11 +159,11 @@ def _check_tables(
                 f"{name} tells {other}", tables.told(other), expected.told(name, other)
             )
             yield from _differences(
-                f"{other} has heard of {name}", heard.asked_by(name), expected.told(name, other)
+                f"{other} has heard of {name}", heard.wanted_by(name), expected.told(name, other)
             )
             yield from _differences(
                 f"{name} advertises to {other}",
-                tables.ads_told(other),
+                tables.advertised_to(other),
                 expected.advertised(name, other),
             )
 

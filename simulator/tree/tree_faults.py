@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 from simulator.faults import Strike, crash_all, kill, partition, start_again, stop_all
 from simulator.scenario import Fault, Planned
 from simulator.tree.tree_changes import (

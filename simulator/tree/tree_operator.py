@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 if TYPE_CHECKING:
     from simulator.run import SimulatedRun

@@ -12,7 +12,7 @@ from random import Random
 from types import MappingProxyType
 
 from dynatops.client.core.publications import Ack
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tree.topology import TreeMode
 from simulator.scenario import (
     QUIET_S,
     REPAIR_MAX_S,

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 
 if TYPE_CHECKING:
     from simulator.run import SimulatedRun

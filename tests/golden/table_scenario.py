@@ -22,9 +22,9 @@ import re
 from collections.abc import Callable, Iterable
 
 from dynatops.kit.filters import Filter, Value
-from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import TableChange, TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.held_filters import HERE, BrokerId
+from overlay.forwarding.tables.subscription_tables import TableChange, TableRules
+from overlay.forwarding.tree.topology import TreeMode
 from tests.support.table_net import TableMessage, TableNet, check_tables
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynatops.v1.overlay_pb2 import LinkMessage, Run
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 from tests.support.tree_net import TreeNet
 
 BODIES = [field.name for field in LinkMessage.DESCRIPTOR.oneofs_by_name["body"].fields]
@@ -45,7 +45,7 @@ def fill(rng: Random, message: object, depth: int = 0) -> None:
 class UnreadNet(TreeNet):
     """Subscribers do not look at what they are given."""
 
-    def _deliver(self, broker: str, run: Run) -> None:
+    def _deliver_run(self, broker: str, run: Run) -> None:
         return
 
 

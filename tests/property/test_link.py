@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dynatops.v1.overlay_pb2 import LinkBatch, NodeRef, PeerFrame, TableConfirmed
-from overlay.forwarding.forwarding_counters import ForwardingCounters
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.link import Link, session_numbers
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.links.link import Link, session_numbers
 
 SETTINGS = ForwardingSettings()
 

@@ -8,9 +8,13 @@ from random import Random
 import pytest
 
 from dynatops.kit.filters import Filter, Value, covers
-from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import PassageVerdict, SubscriptionTables, TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.held_filters import HERE, BrokerId
+from overlay.forwarding.tables.subscription_tables import (
+    PassageVerdict,
+    SubscriptionTables,
+    TableRules,
+)
+from overlay.forwarding.tree.topology import TreeMode
 from tests.support.table_net import TableNet, check_tables, minimal
 
 RULES = [
@@ -181,7 +185,7 @@ def test_nothing_is_dropped_where_covering_is_not_settled(
         monkeypatch.setattr("dynatops.kit.filters.covering.STEPS_MAX", steps_max)
         holder, wanted = rng.choice([*names, HERE]), rng.choice(POOL)
         if wanted not in tables.wanted_by(holder):
-            tables.want(holder, wanted, 0)
+            tables.want(holder, wanted)
         else:
             tables.give_up(holder, wanted)
         for name, change in tables.changes().items():
@@ -204,49 +208,19 @@ def displaced_by_none(wanted: Filter) -> bool:
     return covers(Filter.parse("c", "x < 1 and x > 1"), wanted)
 
 
-@pytest.mark.parametrize("rules", RULES[:2], ids=name_of)
-def test_since_when_all_has_been_wanted(rules: TableRules) -> None:
-    rng = Random(1)
-    names = [broker(number) for number in range(3)]
-    tables = SubscriptionTables(rules)
-    for name in names:
-        tables.add_neighbour(name)
-    since: dict[tuple[BrokerId, Filter], int] = {}
-    for now in range(300):
-        key = holder, wanted = rng.choice([*names, HERE]), rng.choice(POOL)
-        if key in since:
-            tables.give_up(holder, wanted)
-            del since[key]
-        else:
-            tables.want(holder, wanted, now)
-            since[key] = now
-        asked = rng.choice(POOL)
-        for direction in (None, *names):
-            covering = [
-                number
-                for (one, other), number in since.items()
-                if one != direction and (other == asked or covers(other, asked))
-            ]
-            found = tables.wanted_since(asked, direction)
-            if asked.where == "x < 1 and x > 1":
-                continue
-            assert found == min(covering, default=None)
-        assert tables.holders(wanted) == {h: n for (h, one), n in since.items() if one == wanted}
-
-
 def test_why_a_filter_is_told_or_not() -> None:
     tables = SubscriptionTables(TableRules())
     a, b = broker(0), broker(1)
     for name in (a, b):
         tables.add_neighbour(name)
     wide, narrow = Filter.parse("t/#"), Filter.parse("t/x", "x < 1")
-    tables.want(a, wide, 1)
-    tables.want(b, narrow, 2)
+    tables.want(a, wide)
+    tables.want(b, narrow)
     assert tables.passage(wide, b).verdict is PassageVerdict.TOLD
     assert tables.passage(wide, a).verdict is PassageVerdict.UNWANTED
     # What only the neighbour itself wants does not cover what it is to be told.
     assert tables.passage(narrow, a).verdict is PassageVerdict.TOLD
-    tables.want(HERE, narrow, 3)
+    tables.want(HERE, narrow)
     assert tables.passage(narrow, b).verdict is PassageVerdict.COVERED
     assert tables.passage(narrow, b).by == wide
     assert tables.passage(Filter.parse("other"), b).verdict is PassageVerdict.UNWANTED
@@ -254,16 +228,20 @@ def test_why_a_filter_is_told_or_not() -> None:
     assert tables.status().filters == 2
 
 
-def test_filters_of_one_holder_are_bounded() -> None:
+def test_filters_of_one_neighbour_are_bounded() -> None:
     tables = SubscriptionTables(TableRules(filters_max=2))
+    one, two, three = (Filter.parse(f"t{n}") for n in (1, 2, 3))
     tables.add_neighbour(broker(0))
-    assert [tables.want(HERE, Filter.parse(f"t{n}"), n) for n in (1, 2, 3, 2)] == [
-        *(True, True, False, True),
-    ]
-    assert tables.counters.filters_refused == 1
-    assert not tables.give_up(HERE, Filter.parse("t3"))
-    tables.give_up(HERE, Filter.parse("t1"))
-    assert tables.want(HERE, Filter.parse("t3"), 4)
+    for wanted in (one, two, three, two):
+        tables.want(broker(0), wanted)
+        tables.want(HERE, wanted)
+    assert tables.wanted_by(broker(0)) == [one, two]
+    # What clients here want is bounded by whoever they are.
+    assert tables.wanted_by(HERE) == [one, two, three]
+    assert tables.refused == 1
+    tables.give_up(broker(0), one)
+    tables.want(broker(0), three)
+    assert tables.wanted_by(broker(0)) == [two, three]
 
 
 @pytest.mark.parametrize("settled", list(product((True, None), repeat=6)))
@@ -273,13 +251,13 @@ def test_of_filters_that_are_equal_one_is_told_whatever_is_settled(
     equal = [Filter.parse("t", where) for where in ("x < 1", "x < 1 or x < 0", "x < 1 or x < 0.5")]
     answers = dict(zip(permutations(equal, 2), settled, strict=True))
     monkeypatch.setattr(
-        "overlay.forwarding.held_filters.settled_covers", lambda a, b: answers[a, b]
+        "overlay.forwarding.tables.held_filters.settled_covers", lambda a, b: answers[a, b]
     )
     for order in permutations(equal):
         tables = SubscriptionTables(TableRules())
         tables.add_neighbour(broker(0))
         for wanted in order:
-            tables.want(HERE, wanted, 0)
+            tables.want(HERE, wanted)
         told = tables.told(broker(0))
         assert told
         # The first is displaced by none, as all are equal and none can be known not to be.

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.topology import Topology
+from dynatops.kit.filters import Filter
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.tree.topology import Topology
 from tests.support.tree_net import TreeNet, random_tree
+from tests.support.wandering import Wanderer
 
 TOPICS = [f"{a}/{b}" for a in "xyz" for b in "12"]
 PATTERNS = ["x/1", "x/+", "x/#", "#", "+/2", "y/#", "z/1"]
@@ -240,3 +242,102 @@ def test_in_the_other_modes(
 @pytest.mark.parametrize("seed", [5, 6])
 def test_with_small_bounds(scenario: Callable[..., TreeNet], seed: int) -> None:
     scenario(seed, covering=seed % 2 == 0, small=True).check(losses_told=False)
+
+
+# ---- the past, while its origin is gone ----------------------------------------------------------
+
+
+def wanderers(net: TreeNet, rng: Random, count: int) -> None:
+    for _ in range(count):
+        wanderer = Wanderer(Filter.parse(rng.choice(PATTERNS), rng.choice(WHERES)))
+        net.wanderers.append(wanderer)
+        net.wander(wanderer, rng.choice(sorted(net.nodes)))
+
+
+def wandering(net: TreeNet, rng: Random, seconds: float) -> None:
+    """Traffic; and clients go on elsewhere, some after a while in which they were nowhere."""
+    end_s = net.now_s + seconds
+    while net.now_s < end_s:
+        traffic(net, rng, rng.choice([0.2, 0.6]))
+        for wanderer in net.wanderers:
+            if wanderer.broker is None or rng.random() < 0.2:
+                net.wander(wanderer, rng.choice(sorted(net.nodes)))
+
+
+def settle_copies(net: TreeNet) -> None:
+    """Keepers have what they need before the next crash."""
+    for _ in range(100):
+        if all(node.is_ready and not node._sending.waits for node in net.nodes.values()):
+            break
+        net.run(0.5)
+    net.run(1.0)
+
+
+def leaves_gone(seed: int, **options: Any) -> TreeNet:
+    """The keeper of a leaf is on everybody's way: nobody is told of a loss, however long it is
+    gone, and whoever else is restarted meanwhile but the keeper."""
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    wanderers(net, rng, 3)
+    wandering(net, rng, 3.0)
+    ends = [name for link in net.topology.links for name in (link.one, link.other)]
+    for _ in range(2):
+        settle_copies(net)
+        leaf = rng.choice(sorted(name for name in net.topology.addresses if ends.count(name) == 1))
+        if rng.random() < 0.5:
+            # It has published what only its keeper knows.
+            others = [w for w in net.wanderers if w.broker != leaf]
+            for wanderer in others:
+                wanderer.leave()
+            traffic(net, rng, 1.0)
+            settle_copies(net)
+        net.crash(leaf)
+        wandering(net, rng, rng.choice([1.0, 9.0]))
+        net.start(leaf)
+        wandering(net, rng, 3.0)
+        net.run(5.0)
+    for wanderer in net.wanderers:
+        if wanderer.broker is None:
+            net.wander(wanderer, rng.choice(sorted(net.nodes)))
+    calm(net, 25.0)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_past_of_a_leaf_that_is_gone_is_had_from_its_keeper(seed: int) -> None:
+    net = leaves_gone(seed, covering=seed % 2 == 0)
+    net.check(losses_told=False)
+    assert [w.told_s for w in net.wanderers if w.told_s] == []
+
+
+def wandering_among_faults(seed: int, **options: Any) -> TreeNet:
+    """Clients go on elsewhere while any broker is gone, and any link: what is lost is told."""
+    rng = Random(seed)
+    net = begin(seed, rng, **options)
+    wanderers(net, rng, 3)
+    wandering(net, rng, 3.0)
+    for _ in range(6):
+        what = rng.choice(["cut", "heal", "crash", "start", "nothing"])
+        dead = sorted(set(net.topology.addresses) - set(net.nodes))
+        if what == "cut":
+            link = rng.choice(net.topology.links)
+            net.cut.add(frozenset((link.one, link.other)))
+        elif what == "heal":
+            net.cut.clear()
+        elif what == "crash" and len(net.nodes) > 1:
+            net.crash(rng.choice(sorted(net.nodes)))
+        elif what == "start" and dead:
+            net.start(rng.choice(dead))
+        wandering(net, rng, rng.choice([0.4, 2.0, 9.0]))
+    for broker in sorted(set(net.topology.addresses) - set(net.nodes)):
+        net.start(broker)
+    for wanderer in net.wanderers:
+        if wanderer.broker is None:
+            net.wander(wanderer, rng.choice(sorted(net.nodes)))
+    calm(net, 30.0)
+    return net
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_clients_go_on_elsewhere_among_faults(seed: int) -> None:
+    wandering_among_faults(seed, covering=seed % 2 == 0).check(losses_told=True)

@@ -19,11 +19,11 @@ from dynatops.client.core.publications import Ack
 from dynatops.client.core.reading import Arrived, TopicCursor
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import Run as RunMessage
-from overlay.forwarding.copies import CopySending
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.plain_tables import HERE
-from overlay.forwarding.portions import Portion
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.keeping.copies import CopySending
+from overlay.forwarding.streams.portions import Portion
+from overlay.forwarding.tables.held_filters import HERE
+from overlay.forwarding.tree.topology import TreeMode
 from simulator.actors import ACTORS
 from simulator.disk import SimulatedDisk
 from simulator.network import Weather
@@ -194,7 +194,7 @@ class TestTables:
     def test_a_filter_that_a_broker_has_lost(self) -> None:
         def break_it(run: SimulatedRun) -> None:
             broker, wanted = someone_with_a_filter(run)
-            tree_of(broker.core).forwarder.tables.change(HERE, remove=[wanted])
+            tree_of(broker.core).forwarder.tables.give_up(HERE, wanted)
 
         assert saw(broken(break_it), "and its sessions")
 
@@ -203,13 +203,14 @@ class TestTables:
             link = run.world.brokers["b0"]
             (other, *_) = CALM.topology.neighbours("b0") if CALM.topology else ()
             tables = tree_of(link.core).forwarder.tables
-            tables.change(other, remove=list(tables.asked_by(other)))
+            for each in tables.wanted_by(other):
+                tables.give_up(other, each)
 
         assert saw(broken(break_it), "has heard of")
 
     def test_a_filter_that_was_never_told(self) -> None:
         def break_it(run: SimulatedRun) -> None:
-            forwarder_of(run, "b0").tables.change(HERE, add=[Filter.parse("nobody/wants/this")])
+            forwarder_of(run, "b0").tables.want(HERE, Filter.parse("nobody/wants/this"))
             forwarder_of(run, "b0").tables.changes()
 
         assert saw(broken(break_it), "too many [nobody/wants/this]")

@@ -30,12 +30,14 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.tree.trees.Trees._own_changes
         overlay.tree.trees.Trees._refreshes
         overlay.forwarding.tree_context.TreeContext.effects
-        overlay.forwarding.link.Link._frames
-        overlay.forwarding.copies.CopyKeeping._grown
+        overlay.forwarding.links.link.Link._frames
+        overlay.forwarding.keeping.copies.CopyKeeping._grown
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
         broker_agent.core.routing.forwarding.forwarding.Forwarding._handlers
+        overlay.forwarding.tables.table_reports._Lists._relations
         broker_agent.core.routing.forwarding.forwarding.Forwarding._others
+        broker_agent.core.routing.forwarding.forwarding.Forwarding._contested
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._system
         dynatops.kit.observing.log_operations.DeclaredOperations._by_name
         dynatops.kit.background.Supervisor._tasks
@@ -46,7 +48,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.rights.access.Access._claiming
         broker_agent.core.selection.advice.SelectionAdvice.clients
         broker_agent.core.selection.advice.SelectionAdvice.topics
-        broker_agent.core.routing.delivery._Selection._attributes
         broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
         broker_agent.core.keeping.journal.Stored.cursors
@@ -70,21 +71,22 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.options.BrokerOptions.doors
         broker_agent.core.selection.summaries.Announcer._doors
         broker_agent.core.selection.summaries.Neighbour.doors
-        overlay.forwarding.matching.Match.parts
-        overlay.forwarding.portions.RunSelection._attributes
-        overlay.forwarding.portions.RunSelection._made
-        overlay.forwarding.topology.Topology._neighbours
-        overlay.forwarding.topology.Topology._parents
-        overlay.forwarding.topology._Reading._problems
-        overlay.forwarding.forwarding_settings.ForwardingSettings.__pydantic_config__
+        overlay.forwarding.tables.matching.Match.parts
+        overlay.forwarding.streams.portions.RunSelection._attributes
+        overlay.forwarding.streams.portions.RunSelection._made
+        overlay.forwarding.tree.topology.Topology._neighbours
+        overlay.forwarding.tree.topology.Topology._parents
+        overlay.forwarding.tree.topology._Reading._problems
+        overlay.forwarding.base.forwarding_settings.ForwardingSettings.__pydantic_config__
         overlay.forwarding.forwarder.Forwarder._handlers
-        overlay.forwarding.stream_log.LogEntry.parts
+        overlay.forwarding.streams.stream_log.LogEntry.parts
     """,
     (
         "An entry for each session or connection: core.sessions_max, core.unnamed_max, "
         "core.connections_max."
     ): """
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._catching_up
+        broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._groups
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._fetches
         dynatops.kit.serving.accepting.Acceptor._tasks
         dynatops.kit.serving.accepting.ConnectionTable._asking
@@ -124,6 +126,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.clients.flow.Flow._unread
         broker_agent.core.clients.flow.Flow._waiting_for_others
         broker_agent.core.clients.flow.Flow._waiting_for_readers
+        broker_agent.core.routing.forwarding.place_telling.PlaceTelling._due_s
+        broker_agent.core.routing.forwarding.place_telling.PlaceTelling._told
         broker_agent.core.status.session_reports.SessionReports._names
         broker_agent.core.routing.rendezvous.reading.subscriptions.Subscriptions._names_left
         broker_agent.core.sessions.unsaved.Unsaved.queues
@@ -263,49 +267,65 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         "Neighbours in a tree, an entry each; and repairs under way, forwarding.fetches_max, with "
         "a part of each neighbour's answer."
     ): """
-        overlay.forwarding.confirmations.Confirmations._waiting
-        overlay.forwarding.copies.CopyKeeping._stores
-        overlay.forwarding.copies.CopySending._held
-        overlay.forwarding.copies.Recovery._answers
-        overlay.forwarding.copies.Recovery._knew
-        broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._unknown
-        overlay.forwarding.fetches.Fetches._of_sub
-        overlay.forwarding.fetches.OpenFetch.own_todo
-        overlay.forwarding.fetches.OpenFetch.places
-        overlay.forwarding.fetches.OpenFetch.subs
-        overlay.forwarding.fetches.OpenFetch.unheard
-        overlay.forwarding.fetches.OpenFetch.waiting
+        overlay.forwarding.exchange.confirmations.Confirmations._waiting
+        overlay.forwarding.keeping.copies.CopyKeeping._due
+        overlay.forwarding.keeping.copies.CopyKeeping._stores
+        overlay.forwarding.keeping.copies.CopyKeeping._vouched
+        overlay.forwarding.keeping.copies.CopySending._held
+        overlay.forwarding.keeping.copies.CopySending._told_off
+        overlay.forwarding.keeping.copies.Recovery._answers
+        overlay.forwarding.keeping.copies.Recovery._vouched
+        overlay.forwarding.keeping.fetches.Fetches._of_sub
+        overlay.forwarding.keeping.fetches.OpenFetch.own_todo
+        overlay.forwarding.keeping.fetches.OpenFetch.places
+        overlay.forwarding.keeping.fetches.OpenFetch.subs
+        overlay.forwarding.keeping.fetches.OpenFetch.waiting
         overlay.forwarding.forwarder.Forwarder._credits
-        overlay.forwarding.serving.NeighbourServing._resuming
+        overlay.forwarding.forwarder.Forwarder._session_fetches
+        overlay.forwarding.exchange.serving.NeighbourServing._resuming
         overlay.forwarding.tree_context.TreeContext.neighbours
     """,
     "Streams that are known: forwarding.streams_max, and of one broker the last lives.": """
-        overlay.forwarding.neighbours.TreeNeighbour.dropped
-        overlay.forwarding.neighbours.TreeNeighbour.moved
-        overlay.forwarding.neighbours.TreeNeighbour.sent
-        overlay.forwarding.stream_log.OwnedStreams._ordinals
-        overlay.forwarding.stream_log.OwnedStreams.floors
-        overlay.forwarding.stream_log.OwnedStreams.highs
+        overlay.forwarding.links.neighbours.TreeNeighbour.dropped
+        overlay.forwarding.links.neighbours.TreeNeighbour.moved
+        overlay.forwarding.links.neighbours.TreeNeighbour.sent
+        broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup.ended
+        overlay.forwarding.keeping.copies.Recovery.doubtful
+        overlay.forwarding.keeping.fetches.OpenFetch.answered
+        overlay.forwarding.keeping.fetches._Sub.answered
+        overlay.forwarding.keeping.stretches.StretchReading.answered
+        overlay.forwarding.keeping.stretches.StretchReading.copied
+        overlay.forwarding.keeping.stretches.StretchReading.logged
+        overlay.forwarding.streams.stream_log.OwnedStreams._ordinals
+        overlay.forwarding.streams.stream_log.OwnedStreams.doubtful
+        overlay.forwarding.streams.stream_log.OwnedStreams.floors
+        overlay.forwarding.streams.stream_log.OwnedStreams.highs
+    """,
+    "Moments are forgotten past a constant number of them; each has an entry for each stream.": """
+        overlay.forwarding.tables.standing.StandingFilters._moments
+        overlay.forwarding.tables.standing.StandingFilters._places
     """,
     "Filters and advertisements of each neighbour and of clients: TableRules.filters_max.": """
-        overlay.forwarding.held_filters.HeldFilter.coverers
-        overlay.forwarding.held_filters.HeldFilter.covers
-        overlay.forwarding.held_filters.HeldFilter.holders
-        overlay.forwarding.held_filters.HeldFilters._by_holder
-        overlay.forwarding.held_filters.HeldFilters._held
-        overlay.forwarding.held_filters.HeldFilters._touched
-        overlay.forwarding.held_filters._ExampleColumn._at
-        overlay.forwarding.held_filters._ExampleColumn.keys
-        overlay.forwarding.held_filters._OpenFilters._columns
-        overlay.forwarding.held_filters._OpenFilters.filters
-        overlay.forwarding.tables.SubscriptionTables._neighbours
-        overlay.forwarding.tables.TablesStatus.held
-        overlay.forwarding.tables.TablesStatus.told
-        overlay.forwarding.tables._CountedFilters._counts
-        overlay.forwarding.tables._Told._told
-        overlay.forwarding.tables._Told._unsaid
+        overlay.forwarding.tables.held_filters.HeldFilter.coverers
+        overlay.forwarding.tables.held_filters.HeldFilter.covers
+        overlay.forwarding.tables.held_filters.HeldFilter.holders
+        overlay.forwarding.tables.held_filters.HeldFilters._by_holder
+        overlay.forwarding.tables.held_filters.HeldFilters._held
+        overlay.forwarding.tables.held_filters.HeldFilters._touched
+        overlay.forwarding.tables.held_filters._ExampleColumn._at
+        overlay.forwarding.tables.held_filters._ExampleColumn.keys
+        overlay.forwarding.tables.held_filters._OpenFilters._columns
+        overlay.forwarding.tables.held_filters._OpenFilters.filters
+        overlay.forwarding.tables.subscription_tables.SubscriptionTables._neighbours
+        overlay.forwarding.tables.subscription_tables.TablesStatus.held
+        overlay.forwarding.tables.subscription_tables.TablesStatus.told
+        overlay.forwarding.tables.standing.StandingFilters._since
+        overlay.forwarding.tables.standing.StandingFilters._told
+        overlay.forwarding.tables.subscription_tables._Told._told
+        overlay.forwarding.tables.subscription_tables._Told._unsaid
     """,
     "Filters of sessions here and of neighbours, who bound them.": """
+        broker_agent.core.routing.session_conditions.SessionConditions.filters
         dynatops.kit.filters.condition_index.HeldCondition.branches
         dynatops.kit.filters.condition_index._Branch.columns
         dynatops.kit.filters.condition_index._Branch.entries
@@ -328,20 +348,15 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._holders
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._in_place
         broker_agent.core.routing.forwarding.tree_subscriptions.FiltersRequest.missing
-        overlay.forwarding.table_exchange.TableExchange._wanted
-        overlay.forwarding.neighbours.TreeNeighbour.incoming
-        overlay.forwarding.neighbours.TreeNeighbour.incoming_ads
-        overlay.forwarding.plain_tables.PlainTables._ads_told
-        overlay.forwarding.plain_tables.PlainTables._advertised
-        overlay.forwarding.plain_tables.PlainTables._told
-        overlay.forwarding.plain_tables.PlainTables._wanted
+        overlay.forwarding.exchange.table_exchange.TableExchange._wanted
+        overlay.forwarding.links.neighbours.TreeNeighbour.incoming
+        overlay.forwarding.links.neighbours.TreeNeighbour.incoming_ads
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
         dynatops.kit.filters.filter_index.FilterIndex._remembered
         broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._held
-        overlay.forwarding.link.Link._unconfirmed
-        overlay.forwarding.stream_log.StreamLog._entries
-        overlay.forwarding.plain_tables.PlainTables._matches
+        overlay.forwarding.links.link.Link._unconfirmed
+        overlay.forwarding.streams.stream_log.StreamLog._entries
         dynatops.kit.bounded.BoundedQueue._items
         broker_agent.core.reports.logbook.LogbookPage.publications
         broker_agent.core.reports.logbook.LogbookPage.requests

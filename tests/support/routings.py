@@ -13,7 +13,7 @@ from broker_agent.core.routing.forwarding.forwarding import in_tree
 from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.core.routing.routing import RoutingFactory
 from overlay.base.overlay_settings import OverlaySettings
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.tree.topology import Topology
 
 # For brokers of these names, each of which is its address, too.
 MakeRouting = Callable[[Sequence[str]], RoutingFactory]

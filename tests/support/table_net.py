@@ -14,9 +14,13 @@ from functools import cache
 
 from dynatops.kit.filters import Attributes, Filter, covers, intersects, pattern_covers
 from dynatops.kit.filters.examples import examples_of
-from overlay.forwarding.held_filters import HERE, BrokerId
-from overlay.forwarding.tables import SubscriptionTables, TableChange, TableRules
-from overlay.forwarding.topology import TreeMode
+from overlay.forwarding.tables.held_filters import HERE, BrokerId
+from overlay.forwarding.tables.subscription_tables import (
+    SubscriptionTables,
+    TableChange,
+    TableRules,
+)
+from overlay.forwarding.tree.topology import TreeMode
 
 Edge = tuple[BrokerId, BrokerId]
 
@@ -40,13 +44,12 @@ class TableNet:
         # Called after a client has done something, and after each message.
         self.on_change: Callable[[BrokerId], None] = lambda name: None
         self.on_message: Callable[[TableMessage], None] = lambda message: None
-        # What clients hold, with a number for each.
+        # What clients hold, and how many of them.
         self.wanted: dict[BrokerId, dict[Filter, int]] = {}
         self.advertised: dict[BrokerId, dict[Filter, int]] = {}
         self.cut: set[frozenset[BrokerId]] = set()
         self.messages = 0
         self._queue: deque[TableMessage] = deque()
-        self._clock = 0
         for edge in self.edges:
             for name in edge:
                 self._start(name)
@@ -61,14 +64,13 @@ class TableNet:
 
     def want(self, name: BrokerId, wanted: Filter) -> None:
         self.wanted[name][wanted] = self.wanted[name].get(wanted, 0) + 1
-        self._clock += 1
-        self.tables[name].want(HERE, wanted, self._clock)
+        self.tables[name].want(HERE, wanted)
         self.on_change(name)
         self.run()
 
     def give_up(self, name: BrokerId, wanted: Filter) -> None:
-        _count_down(self.wanted[name], wanted)
-        self.tables[name].give_up(HERE, wanted)
+        if not _count_down(self.wanted[name], wanted):
+            self.tables[name].give_up(HERE, wanted)
         self.on_change(name)
         self.run()
 
@@ -79,8 +81,8 @@ class TableNet:
         self.run()
 
     def withdraw(self, name: BrokerId, advertised: Filter) -> None:
-        _count_down(self.advertised[name], advertised)
-        self.tables[name].withdraw(HERE, advertised)
+        if not _count_down(self.advertised[name], advertised):
+            self.tables[name].withdraw(HERE, advertised)
         self.on_change(name)
         self.run()
 
@@ -163,24 +165,21 @@ class TableNet:
 
     def _deliver(self, message: TableMessage) -> None:
         tables, change = self.tables[message.destination], message.change
-        self._clock += 1
+        source = message.source
         if message.is_whole:
-            tables.replace(message.source, change.add, change.advertise, self._clock)
+            tables.replace(source, change.add, change.advertise)
             return
-        for wanted in change.add:
-            assert tables.want(message.source, wanted, self._clock)
-        for wanted in change.remove:
-            assert tables.give_up(message.source, wanted)
-        for advertised in change.advertise:
-            assert tables.advertise(message.source, advertised)
-        for advertised in change.withdraw:
-            assert tables.withdraw(message.source, advertised)
+        assert not set(change.add) & set(tables.wanted_by(source))
+        assert tables.is_wanted_by(source, change.remove)
+        assert not set(change.advertise) & set(tables.advertised_by(source))
+        assert set(change.withdraw) <= set(tables.advertised_by(source))
+        tables.change(source, change)
 
 
-def _count_down(counts: dict[Filter, int], wanted: Filter) -> None:
+def _count_down(counts: dict[Filter, int], wanted: Filter) -> int:
+    """How many hold it still."""
     counts[wanted] -= 1
-    if not counts[wanted]:
-        del counts[wanted]
+    return counts[wanted] or counts.pop(wanted)
 
 
 # ---- the reference -------------------------------------------------------------------------------

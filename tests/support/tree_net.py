@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from dynatops.kit.filters import Filter, attributes_of, attributes_to_wire
 from dynatops.kit.run_events import events_of
 from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, PublishAck, Run
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Send
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
     FetchedPart,
@@ -26,8 +27,9 @@ from overlay.forwarding.forwarding_effects import (
     ForwardingEffect,
     StreamLost,
 )
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.streams.portions import Portion
+from overlay.forwarding.tree.topology import Topology
+from tests.support.wandering import Wanderer
 
 TICK_S = 0.1
 RETRY_S = 0.5
@@ -90,6 +92,8 @@ class TreeNet:
         self.events: dict[EventKey, Published] = {}
         self.publishers: dict[int, TreePublisher] = {}
         self.subscribers: list[TreeSubscriber] = []
+        self.wanderers: list[Wanderer] = []
+        self._fetches_begun = 0
         self.losses: list[tuple[str, StreamLost]] = []
         self.fetched: dict[str, list[FetchedPart]] = defaultdict(list)
         # Of each life of a broker: the last number of each stream that it gave its subscribers.
@@ -117,6 +121,8 @@ class TreeNet:
         for subscriber in self.subscribers:
             if subscriber.broker == broker and subscriber.ended_s is None:
                 subscriber.ended_s = self.now_s
+        for wanderer in self._wanderers_at(broker):
+            wanderer.leave()
 
     def apply(self, topology: Topology, at: str) -> None:
         """The operator gives it to one broker; others learn it from neighbours."""
@@ -133,10 +139,36 @@ class TreeNet:
 
     def unsubscribe(self, subscriber: TreeSubscriber) -> None:
         subscriber.ended_s = self.now_s
-        same = [s for s in self.live(subscriber.broker) if s.wanted == subscriber.wanted]
-        if not same:
+        if not self._is_wanted(subscriber.broker, subscriber.wanted):
             node = self.nodes[subscriber.broker]
             self.perform(subscriber.broker, node.unwant(subscriber.wanted, self.now_s))
+
+    def _wanderers_at(self, broker: str) -> list[Wanderer]:
+        return [w for w in self.wanderers if w.broker == broker]
+
+    def wander(self, wanderer: Wanderer, broker: str) -> None:
+        """It goes on at this broker; where it was it is given up."""
+        former, fetch_id = wanderer.broker, wanderer.fetch_id
+        wanderer.leave()
+        if former is not None and fetch_id:
+            self.perform(former, self.nodes[former].give_up_fetch(fetch_id, self.now_s))
+        if former is not None and not self._is_wanted(former, wanderer.wanted):
+            self.perform(former, self.nodes[former].unwant(wanderer.wanted, self.now_s))
+        wanderer.come(broker)
+        self.perform(broker, self.nodes[broker].want(wanderer.wanted, self.now_s))
+
+    def _is_wanted(self, broker: str, wanted: Filter) -> bool:
+        here = [s.wanted for s in self.live(broker)]
+        return wanted in here or any(w.wanted == wanted for w in self._wanderers_at(broker))
+
+    def _fetch_for(self, wanderer: Wanderer) -> None:
+        assert wanderer.broker is not None
+        assert wanderer.group is not None
+        self._fetches_begun += 1
+        wanderer.fetch_id = self._fetches_begun
+        node, places = self.nodes[wanderer.broker], wanderer.group.reached
+        fetch = node.fetch(wanderer.fetch_id, [wanderer.wanted], places, self.now_s)
+        self.perform(wanderer.broker, fetch)
 
     def live(self, broker: str) -> list[TreeSubscriber]:
         return [s for s in self.subscribers if s.broker == broker and s.ended_s is None]
@@ -225,20 +257,19 @@ class TreeNet:
                 case Send(to, frame):
                     self._post(broker, to.broker_id, frame.SerializeToString())
                 case Deliver(run):
-                    self._deliver(broker, run)
+                    self._deliver(broker, run, [run])
                 case DeliverBundle(bundle):
-                    for place in range(len(bundle)):
-                        self._deliver(broker, bundle.run_at(place))
-                case FilterInPlace(wanted, _):
-                    self._in_place(broker, wanted)
+                    runs = [bundle.run_at(place) for place in range(len(bundle))]
+                    self._deliver(broker, bundle, runs)
+                case FilterInPlace(wanted, positions):
+                    self._in_place(broker, wanted, positions)
                 case StreamLost():
-                    self.losses.append((broker, effect))
-                    for subscriber in self.live(broker):
-                        subscriber.told_s.append(self.now_s)
+                    self._lost(broker, effect)
                 case Accepted(_, ack):
                     self._accepted(ack)
                 case FetchedPart():
                     self.fetched[broker].append(effect)
+                    self._fetched(broker, effect)
                 case _:
                     pass
 
@@ -254,7 +285,18 @@ class TreeNet:
             entry = (self.now_s + delay_s, self._count, source, target, data)
             heapq.heappush(self._queue, entry)
 
-    def _in_place(self, broker: str, wanted: Filter) -> None:
+    def _fetched(self, broker: str, part: FetchedPart) -> None:
+        for wanderer in self._wanderers_at(broker):
+            is_its = wanderer.fetch_id == part.fetch_id
+            if is_its and wanderer.on_part(part, self.now_s, self.nodes[broker].positions()):
+                self._fetch_for(wanderer)
+
+    def _in_place(self, broker: str, wanted: Filter, positions: Mapping[int, int]) -> None:
+        for wanderer in self._wanderers_at(broker):
+            if wanderer.is_awaited and wanderer.wanted == wanted:
+                wanderer.in_place(positions, self.now_s)
+                if wanderer.group is not None:
+                    self._fetch_for(wanderer)
         for subscriber in self.live(broker):
             if subscriber.wanted == wanted and subscriber.confirmed_s is None:
                 subscriber.confirmed_s = self.now_s
@@ -277,7 +319,20 @@ class TreeNet:
             p for p in waiting if p.first_number + p.count - 1 > publisher.settled[topic]
         ]
 
-    def _deliver(self, broker: str, run: Run) -> None:
+    def _lost(self, broker: str, effect: StreamLost) -> None:
+        self.losses.append((broker, effect))
+        for subscriber in self.live(broker):
+            subscriber.told_s.append(self.now_s)
+        for wanderer in self._wanderers_at(broker):
+            wanderer.told_s.append(self.now_s)
+
+    def _deliver(self, broker: str, portion: Portion, runs: Iterable[Run]) -> None:
+        for wanderer in self._wanderers_at(broker):
+            wanderer.on_portion(portion)
+        for run in runs:
+            self._deliver_run(broker, run)
+
+    def _deliver_run(self, broker: str, run: Run) -> None:
         events = events_of(run)
         assert events is not None
         offsets: Sequence[int] = run.selected if run.partial else range(run.count)
@@ -297,10 +352,12 @@ class TreeNet:
 
     # ---- what must hold -------------------------------------------------------------------------
 
-    def wanted_events(self, subscriber: TreeSubscriber) -> list[Published]:
+    def wanted_events(self, subscriber: TreeSubscriber | Wanderer) -> list[Published]:
         """Acknowledged, and published while the subscription was in place."""
         since_s = subscriber.confirmed_s
-        if since_s is None or subscriber.ended_s is not None:
+        if isinstance(subscriber, TreeSubscriber) and subscriber.ended_s is not None:
+            return []
+        if since_s is None:
             return []
         return [
             event
@@ -314,9 +371,16 @@ class TreeNet:
 
     def missing(self, *, told_excuses: bool = True) -> list[str]:
         found = []
-        for subscriber in self.subscribers:
-            lacking = [e for e in self.wanted_events(subscriber) if e.key not in subscriber.got]
-            if lacking and not (told_excuses and subscriber.told_s):
+        everybody: list[TreeSubscriber | Wanderer] = [*self.subscribers, *self.wanderers]
+        for subscriber in everybody:
+            # What is told as lost is of before.
+            told_s = max(subscriber.told_s, default=0.0) if told_excuses else 0.0
+            lacking = [
+                e
+                for e in self.wanted_events(subscriber)
+                if e.key not in subscriber.got and e.sent_s >= told_s
+            ]
+            if lacking:
                 first = lacking[0]
                 found.append(
                     f"{subscriber.wanted} at {subscriber.broker} lacks {len(lacking)}, first "
@@ -330,7 +394,7 @@ class TreeNet:
             f"{s.wanted} at {s.broker}"
             for s in self.subscribers
             if s.ended_s is None and s.confirmed_s is None
-        ]
+        ] + [f"{w.wanted} at {w.broker}" for w in self.wanderers if not w.is_live]
 
     def not_quiet(self) -> list[str]:
         found = [
@@ -353,7 +417,7 @@ class TreeNet:
         for link in self.topology.links:
             for one, other in ((link.one, link.other), (link.other, link.one)):
                 teller, hearer = self.nodes[one].tables, self.nodes[other].tables
-                told, heard = teller.told(other), hearer.asked_by(one)
+                told, heard = set(teller.told(other)), set(hearer.wanted_by(one))
                 if told != heard:
                     found.append(f"{one} told {other} {told}, who has {heard}")
         return found

@@ -113,9 +113,6 @@ class WiredClient:
                 self._stand(cursor.topic, entry.term, entry.seq)
 
     def _read(self, run: Run) -> None:
-        if run.topic == STREAMS and not run.first_seq:
-            self.seen[STREAMS].pop(run.term, None)
-            return
         self._stand(run.topic, run.term, run.first_seq + run.count - 1)
         if STREAMS in self.seen:
             self._stand(STREAMS, run.term, run.first_seq + run.count - 1)

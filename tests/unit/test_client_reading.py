@@ -269,13 +269,6 @@ class TestStreams:
         core.reading.oldest_held = lambda: {TOPIC: {5: 43}, "fire/a": {6: 8}}
         assert self.cursors_elsewhere(core) == [self.places({5: 42, 6: 7})]
 
-    def test_a_stream_that_nobody_knows_is_forgotten_until_it_is_back(self) -> None:
-        core = self.core()
-        hear(core, run=Run(topic=STREAMS, term=5))
-        assert self.cursors_elsewhere(core) == [self.places({6: 7})]
-        assert stamps(hear(core, run=run(41))) == [(5, 41)]
-        assert self.cursors_elsewhere(core) == [self.places({5: 41, 6: 7})]
-
     def test_streams_are_bounded_and_the_oldest_go(self) -> None:
         core = self.core()
         for stream in range(10, 10 + 4_096):

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from dynatops.kit.filters import Filter
-from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication
+from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, Run
 from overlay.base.effects import Send
-from overlay.forwarding.fetches import FilterSet
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.forwarding_effects import FilterInPlace, LossRange, TopologyConflict
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.known_streams import STREAM_OVER
-from overlay.forwarding.neighbours import ServingState
-from overlay.forwarding.topology import Topology
+from overlay.forwarding.forwarding_effects import (
+    FilterInPlace,
+    ForwardingEffect,
+    LossRange,
+    TakenOut,
+    TopologyConflict,
+    TopologyLearned,
+)
+from overlay.forwarding.keeping.fetches import OpenFetch
+from overlay.forwarding.links.neighbours import ServingState
+from overlay.forwarding.streams.filter_set import FilterSet
+from overlay.forwarding.streams.known_streams import stream_id
+from overlay.forwarding.streams.portions import events_in
+from overlay.forwarding.tree.topology import Topology
 from tests.support.tree_net import TreeNet
 
 
@@ -104,19 +114,6 @@ def test_alone_in_the_topology_replicated_is_rp() -> None:
     publisher = net.publisher("b0", ["x"])
     net.publish(publisher, "x", [1])
     assert publisher.settled["x"] == 1
-
-
-def test_a_broker_that_was_taken_out_promises_nothing() -> None:
-    net = net_of(chain(3))
-    publisher = net.publisher("b2", ["x", "y"])
-    cut(net, "b1", "b2")
-    net.publish(publisher, "x", [1])
-    net.apply(chain(2, version=2), "b2")
-    assert net.nodes["b2"].is_out
-    net.publish(publisher, "x", [2])
-    net.publish_bundle(publisher, ["y"])
-    net.run(3.0)
-    assert [event.acked_s for event in net.events.values()] == [None] * 3
 
 
 def test_rp_does_not_wait() -> None:
@@ -239,66 +236,7 @@ def test_a_session_from_elsewhere_fetches_its_past() -> None:
     assert 5 in ends.values()
 
 
-def test_what_is_asked_for_before_the_start_is_asked_of_neighbours() -> None:
-    net = net_of(chain(2))
-    net.publish(net.publisher("b0", ["x"]), "x", [1, 2])
-    net.run(1.0)
-    net.crash("b1")
-    began_ms = int(net.now_s * 1_000) + 1_700_000_000_001
-    node = Forwarder("b1", "h:b1", began_ms, net.topology, net.settings, net.now_s)
-    net.nodes["b1"], net._delivered["b1"] = node, {}
-    x = Filter.parse("x")
-    net.perform("b1", node.fetch(9, [x], {net.nodes["b0"].own_stream: 0}, net.now_s))
-    net.perform("b1", node.start(net.now_s))
-    net.run(15.0)
-    parts = net.fetched["b1"]
-    assert [portion.count for part in parts for portion in part.portions] == [2]  # type: ignore[union-attr]
-    assert parts[-1].done
-    assert not any(part.losses for part in parts)
-
-
-def test_a_stream_that_nobody_knows_is_told_to_be_over() -> None:
-    net = net_of(chain(3))
-    x = Filter.parse("x")
-    net.perform("b1", net.nodes["b1"].want(x, net.now_s))
-    net.perform("b1", net.nodes["b1"].fetch(9, [x], {123: 7}, net.now_s))
-    net.run(1.0)
-    (last,) = (part for part in net.fetched["b1"] if part.done)
-    assert last.losses == [LossRange(123, 7, STREAM_OVER)]
-
-
-def test_a_stream_that_nobody_within_reach_knows_may_go_on() -> None:
-    """Also if the one that cannot be reached is further away than the next broker."""
-    net = net_of(chain(3))
-    cut(net, "b1", "b2")
-    net.run(6.0)
-    x = Filter.parse("x")
-    net.perform("b0", net.nodes["b0"].fetch(9, [x], {123: 7}, net.now_s))
-    net.run(10.0)
-    (last,) = (part for part in net.fetched["b0"] if part.done)
-    assert last.losses == [LossRange(123, 7, None)]
-
-
 # ---- found by seeds ------------------------------------------------------------------------------
-
-
-def test_a_keeper_that_takes_streams_over_gives_them_to_whoever_is_asking_for_them() -> None:
-    net = net_of(chain(3))
-    net.subscribe("b1", "x")
-    net.run(1.0)
-    net.publish(net.publisher("b2", ["x"]), "x", [1, 2, 3])
-    net.run(2.0)
-    stream = net.nodes["b2"].own_stream
-    net.crash("b2")
-    net.run(5.0)
-    x = Filter.parse("x")
-    net.perform("b1", net.nodes["b1"].fetch(9, [x], {stream: 1}, net.now_s))
-    net.run(1.0)
-    net.apply(chain(2, version=2), "b1")
-    net.run(2.0)
-    parts = net.fetched["b1"]
-    assert [part.losses for part in parts if part.losses] == []
-    assert [portion.first_seq for part in parts for portion in part.portions] == [2]  # type: ignore[union-attr]
 
 
 def test_a_link_that_breaks_just_after_a_repair_was_handed_to_it() -> None:
@@ -424,6 +362,30 @@ def test_filters_of_a_fetch_are_in_an_order_of_their_own() -> None:
     assert FilterSet(filters).filters == FilterSet(reversed(filters)).filters
 
 
+def test_with_advertisements_a_filter_waits_for_what_is_advertised() -> None:
+    """The neighbour's table had not come: nothing was asked of it, and that was soon confirmed."""
+    net = net_of(chain(5, advertisements=True))
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1])
+    net.run(5.0)
+    net.crash("b4")
+    net.start("b4")
+    neighbour = net.nodes["b4"]._context.neighbours["b3"]
+    for _ in range(100):
+        if neighbour.is_open:
+            break
+        net.run(0.1)
+    assert not neighbour.table_version
+    got = net.subscribe("b4", "x")
+    for _ in range(100):
+        if got.confirmed_s is not None:
+            break
+        net.run(0.1)
+    net.publish(publisher, "x", [2])
+    net.run(3.0)
+    assert len(got.got) == 1
+
+
 # ---- what is wrong -------------------------------------------------------------------------------
 
 
@@ -490,3 +452,294 @@ def test_a_broker_that_is_gone_for_good_leaves_its_streams_to_its_keeper() -> No
     net.run(8.0)
     assert len(got.got) == 2
     net.check(losses_told=False)
+
+
+# ---- the past, while its origin is gone ----------------------------------------------------------
+
+
+def test_a_keeper_that_has_only_some_copies_again_does_not_vouch_for_all() -> None:
+    """It was restarted, and its origin died before it had all copies once more."""
+    net = net_of(chain(3), link_window_bytes=10)
+    got = net.subscribe("b2", "x")
+    net.run(1.0)
+    publisher = net.publisher("b1", ["x"])
+    cut(net, "b1", "b2")
+    for value in range(30):
+        net.publish(publisher, "x", [value])
+    net.run(10.0)
+    assert publisher.settled["x"] == 30
+    assert net.nodes["b1"].keeper == "b0"
+    net.crash("b0")
+    net.start("b0")
+    for _ in range(100):
+        net.run(0.1)
+        if any(store.highs for store in net.nodes["b0"]._keeping._stores.values()):
+            break
+    net.crash("b1")
+    net.start("b1")
+    net.cut.clear()
+    net.run(25.0)
+    assert net.missing(told_excuses=False)
+    assert got.told_s
+
+
+def fetched_by(net: TreeNet, broker: str, positions: Mapping[int, int], wanted: Filter) -> Fetched:
+    """What a session gets there, within less than what a link that is down is waited for."""
+    net.perform(broker, net.nodes[broker].want(wanted, net.now_s))
+    net.run(1.0)
+    net.fetched.clear()
+    net.perform(broker, net.nodes[broker].fetch(1, [wanted], positions, net.now_s))
+    net.run(3.0)
+    parts = net.fetched[broker]
+    numbers = [
+        run.first_number + offset
+        for part in parts
+        for run in part.portions
+        if isinstance(run, Run)
+        for offset in (run.selected if run.partial else range(run.count))
+    ]
+    losses = [(each.after, each.upto) for part in parts for each in part.losses]
+    return Fetched(numbers, losses, bool(parts) and parts[-1].done)
+
+
+class Fetched(NamedTuple):
+    numbers: list[int]
+    losses: list[tuple[int, int | None]]
+    is_done: bool
+
+
+X = Filter.parse("x")
+STREAM_OF = {name: stream_id(name, 1_700_000_000_001) for name in ("b0", "b1", "b2", "b3")}
+
+
+def test_the_keeper_answers_for_an_origin_that_is_gone() -> None:
+    """Nobody wanted these events when they were published."""
+    net = net_of(chain(3), fetch_part_bytes=1)
+    net.publish(net.publisher("b0", ["x"]), "x", [1, 2])
+    net.publish(net.publisher("b0", ["x"]), "x", [3])
+    net.run(2.0)
+    net.crash("b0")
+    net.run(5.0)
+    found = fetched_by(net, "b2", {STREAM_OF["b0"]: 1}, X)
+    assert found == Fetched([2, 1], [], True)
+
+
+def test_the_keeper_passes_on_what_it_has_a_copy_of_only() -> None:
+    """Events wait for a neighbour that resumes; their copies do not, and are acknowledged."""
+    net = net_of(chain(3))
+    got = net.subscribe("b2", "x")
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.nodes["b0"]._serving.serve = lambda neighbour, now_s: None  # type: ignore[method-assign]
+    net.publish(publisher, "x", [1, 2])
+    net.run(1.0)
+    assert publisher.settled["x"] == 2
+    assert not got.got
+    net.crash("b0")
+    net.run(6.0)
+    assert len(got.got) == 2
+    assert net.losses == []
+
+
+def away(net: TreeNet, *, wanted_before: bool) -> Fetched:
+    """b3 - b2 - b1 - b0: b0 is the origin, b1, its keeper, is cut off with it; b2 is asked."""
+    if wanted_before:
+        net.subscribe("b3", "x")
+    else:
+        net.subscribe("b3", "x", "v > 2")
+    net.run(1.0)
+    net.publish(net.publisher("b0", ["x"]), "x", [1, 2, 3])
+    net.run(2.0)
+    cut(net, "b2", "b1")
+    net.run(5.0)
+    return fetched_by(net, "b2", {STREAM_OF["b0"]: 0}, X)
+
+
+def test_a_broker_on_the_way_answers_if_its_log_has_all() -> None:
+    net = net_of(chain(4))
+    assert away(net, wanted_before=True) == Fetched([1, 2, 3], [], True)
+
+
+@pytest.mark.parametrize(("where", "asked"), [("", 0), ("v > 2", 1)])
+def test_origins_are_asked_only_if_nobody_on_the_way_has_all(where: str, asked: int) -> None:
+    """What was let by before a filter stood is not in the log, though nothing newer is known."""
+    net = net_of(chain(4))
+    net.subscribe("b3", "x", where)
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1, 2])
+    # Before it is said how far the stream is.
+    net.run(0.4)
+    origin = net.nodes["b0"].counters
+    before = origin.tree_fetches
+    net.perform("b2", net.nodes["b2"].want(X, net.now_s))
+    net.perform("b2", net.nodes["b2"].fetch(1, [X], {STREAM_OF["b0"]: 0}, net.now_s))
+    net.publish(publisher, "x", [3])
+    net.run(5.0)
+    assert origin.tree_fetches - before == asked
+    fetched = [run for part in net.fetched["b2"] for run in part.portions]
+    assert sum(events_in(each) for each in fetched) >= 2
+    assert net.fetched["b2"][-1].done
+
+
+def test_a_broker_on_the_way_does_not_answer_if_something_was_not_let_by() -> None:
+    net = net_of(chain(4))
+    found = away(net, wanted_before=False)
+    assert found == Fetched([], [], False)
+    net.run(6.0)
+    assert [part.losses for part in net.fetched["b2"] if part.losses] == [
+        [LossRange(STREAM_OF["b0"], 0, 3)]
+    ]
+
+
+def test_a_broker_on_the_way_does_not_answer_from_a_log_that_has_dropped_something() -> None:
+    net = net_of(chain(4), tree_log_entries_max=2)
+    net.subscribe("b3", "x")
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    for value in range(4):
+        net.publish(publisher, "x", [value])
+    net.run(2.0)
+    cut(net, "b2", "b1")
+    net.run(5.0)
+    assert fetched_by(net, "b2", {STREAM_OF["b0"]: 1}, X) == Fetched([], [], False)
+    assert fetched_by(net, "b2", {STREAM_OF["b0"]: 2}, X).numbers == [3, 4]
+
+
+def test_what_only_the_origin_had_comes_after_an_answer_without_it() -> None:
+    """Acknowledged as `rp`, while its link was cut: later, in order, and not declared absent."""
+    net = net_of(chain(3))
+    got = net.subscribe("b1", "x")
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1])
+    net.run(1.0)
+    cut(net, "b0", "b1")
+    net.run(5.0)
+    net.publish(publisher, "x", [2, 3])
+    assert fetched_by(net, "b2", {}, X) == Fetched([1], [], True)
+    late = net.subscribe("b2", "x")
+    net.cut.clear()
+    net.run(8.0)
+    assert sorted(number for _, _, number in got.got) == [1, 2, 3]
+    assert sorted(number for _, _, number in late.got) == [2, 3]
+    net.check(losses_told=False)
+
+
+def test_of_a_stream_that_nobody_has_a_word_of_the_rest_is_lost() -> None:
+    net = net_of(chain(3))
+    unknown = stream_id("b0", 1_600_000_000_000)
+    elsewhere = stream_id("gone", 1_600_000_000_000)
+    found = fetched_by(net, "b2", {unknown: 5, elsewhere: 7}, X)
+    assert sorted(found.losses) == [(5, None), (7, None)]
+    assert found.is_done
+
+
+def test_what_a_broker_on_the_way_has_no_room_to_fetch_is_lost() -> None:
+    net = net_of(chain(3), fetches_max=1)
+    got = net.subscribe("b2", "x")
+    net.run(1.0)
+    publisher = net.publisher("b0", ["x"])
+    net.publish(publisher, "x", [1, 2])
+    net.run(2.0)
+    stuck = OpenFetch("b9", [], {}, lambda part: None, lambda: False, unnamed=False)
+    net.nodes["b1"]._fetches._open.put(99, stuck)
+    assert fetched_by(net, "b2", {STREAM_OF["b0"]: 1}, X) == Fetched([], [(1, 2)], True)
+    del net.nodes["b1"]._fetches._open[99]
+    # The stream goes on.
+    net.publish(publisher, "x", [3])
+    net.run(2.0)
+    assert len(got.got) == 3
+
+
+def test_all_brokers_die_at_once_and_it_is_told() -> None:
+    net = net_of(chain(3))
+    net.publish(net.publisher("b0", ["x"]), "x", [1, 2])
+    net.run(2.0)
+    for broker in list(net.nodes):
+        net.crash(broker)
+    net.start_all()
+    net.run(12.0)
+    found = fetched_by(net, "b2", {STREAM_OF["b0"]: 1}, X)
+    assert found == Fetched([], [(1, None)], True)
+    # And whoever comes later, too, after a life of that broker that nothing was lost of.
+    net.crash("b0")
+    net.start("b0")
+    net.run(12.0)
+    assert fetched_by(net, "b2", {STREAM_OF["b0"]: 1}, X) == Fetched([], [(1, None)], True)
+
+
+def test_doubts_outlive_the_life_that_had_them() -> None:
+    """A keeper had some copies of a stream, which may have gone on; and gave them back twice."""
+    net = net_of(chain(3))
+    net.publish(net.publisher("b1", ["x"]), "x", [1])
+    net.run(2.0)
+    cut(net, "b1", "b2")
+    net.crash("b1")
+    net.start("b1")
+    net.run(12.0)
+    net.cut.clear()
+    net.run(5.0)
+    net.crash("b1")
+    net.start("b1")
+    net.run(5.0)
+    assert fetched_by(net, "b2", {STREAM_OF["b1"]: 1}, X) == Fetched([], [(1, None)], True)
+
+
+# ---- who is taken out ----------------------------------------------------------------------------
+
+
+def smaller(before: Topology, *names: str) -> Topology:
+    """The next version, with these alone."""
+    mapping = before.to_mapping()
+    brokers = {name: mapping["brokers"][name] for name in names}
+    links = [link for link in mapping["links"] if set(link["between"]) <= set(names)]
+    return Topology.from_mapping(
+        {**mapping, "version": before.version + 1, "brokers": brokers, "links": links}
+    )
+
+
+def effects_of(net: TreeNet, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
+    """Of each broker, from now on."""
+    found: dict[str, list[object]] = {name: [] for name in net.nodes}
+    perform = net.perform
+
+    def note(broker: str, effects: list[ForwardingEffect]) -> None:
+        found[broker] += effects
+        perform(broker, effects)
+
+    monkeypatch.setattr(net, "perform", note)
+    return found
+
+
+def test_whoever_is_taken_out_learns_it_also_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = net_of(chain(4))
+    found = effects_of(net, monkeypatch)
+    less = smaller(net.topology, "b0", "b1")
+    net.apply(less, "b0")
+    net.run(1.0)
+    assert TopologyLearned(less, "b0") in found["b1"]
+    for name in ("b2", "b3"):
+        assert TakenOut(less) in found[name]
+        # It goes, and is not alone in a tree of its own until then.
+        assert net.nodes[name].topology.version == 1
+    assert net.nodes["b1"].neighbour_states() == {"b0": ServingState.LIVE}
+
+
+def test_a_broker_at_another_address_is_taken_out_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = net_of(chain(2))
+    found = effects_of(net, monkeypatch)
+    moved = Topology.from_mapping(
+        {**net.topology.to_mapping(), "version": 2, "brokers": {"b0": "h:b0", "b1": "h:new"}}
+    )
+    net.apply(moved, "b0")
+    net.run(1.0)
+    assert TakenOut(moved) in found["b1"]
+    greeted = [
+        each.to.address
+        for each in found["b0"]
+        if isinstance(each, Send) and each.frame.messages[0].HasField("link_greeting")
+    ]
+    assert greeted[-1] == "h:new"

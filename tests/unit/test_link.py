@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.forwarding.forwarding_counters import ForwardingCounters
-from overlay.forwarding.forwarding_settings import ForwardingSettings
-from overlay.forwarding.link import Link
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.links.link import Link
 
 
 def link_of(name: str) -> Link:

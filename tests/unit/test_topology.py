@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from overlay.forwarding.topology import Topology, TopologyError, TreeMode
+from overlay.forwarding.tree.topology import Topology, TopologyError, TreeMode
 
 CHAIN = {
     "version": 3,

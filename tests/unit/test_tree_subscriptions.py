@@ -1,45 +1,228 @@
-"""Sessions of brokers in a tree that cannot know whether they have everything: they are told."""
+"""Sessions of a broker in a tree that go on where they stood elsewhere."""
 
 from __future__ import annotations
 
-import pytest
-
+from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
+from broker_agent.core.routing.forwarding.forwarding import Forwarding
+from broker_agent.core.routing.forwarding.place_telling import PLACES_TOLD_S, PlaceTelling
+from broker_agent.core.sessions.session import Session
+from dynatops.kit import filters
+from dynatops.kit.bundles import Bundle
+from dynatops.kit.topics import STREAMS
+from dynatops.v1.client_pb2 import Filter, Missed, Subscribe
+from dynatops.v1.overlay_pb2 import Run
+from overlay.forwarding.forwarding_effects import LossRange, StreamLost
 from tests.support.routings import ROUTINGS
-from tests.support.wired_brokers import WiredBrokers
+from tests.support.wired_brokers import WiredBrokers, WiredClient
 
 NAMES = ("b0", "b1", "b2")
 
 
-@pytest.fixture
-def net() -> WiredBrokers:
+def tree() -> WiredBrokers:
     return WiredBrokers(ROUTINGS["forwarding"], NAMES)
 
 
-def test_a_loss_that_nobody_can_make_up_for_is_told_once(net: WiredBrokers) -> None:
-    """Whoever goes on elsewhere afterwards names streams that nobody knows any more."""
+def forwarding(net: WiredBrokers, name: str) -> Forwarding:
+    routing = net.cores[name].routing
+    assert isinstance(routing, Forwarding)
+    return routing
+
+
+def missed(client: WiredClient) -> list[Missed]:
+    return [message.missed for message in client.said if message.HasField("missed")]
+
+
+def reader_that_has_read(net: WiredBrokers, count: int) -> WiredClient:
     reader = net.connect("ann", "b0")
-    net.subscribe("ann", "quake/ca")
+    net.subscribe("ann", "quake/#")
     net.connect("pub", "b2")
-    net.publish("pub", "quake/ca", b"1")
+    for number in range(count):
+        net.publish("pub", "quake/ca", b"%d" % number)
     net.run(2.0)
+    assert len(reader.events) == count
+    return reader
+
+
+# ---- rests ---------------------------------------------------------------------------------------
+
+
+def test_whoever_has_caught_up_rests_as_long_as_that_took() -> None:
+    net = tree()
+    rests = Rests(2, net.cores["b0"].counters)
+    rests.note("ann", 10.0, 10.1)
+    rests.note("bob", 10.0, 15.0)
+    assert rests.is_resting("ann", 11.0)
+    assert not rests.is_resting("ann", 11.2)
+    assert rests.is_resting("bob", 19.9)
+    assert not rests.is_resting("bob", 20.0)
+    # What the disk gave back is nobody's doing.
+    rests.note("ann", None, 30.0)
+    assert not rests.is_resting("ann", 30.0)
+
+
+def test_a_client_that_resumes_again_and_again_waits() -> None:
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    reader.seen.clear()
+    counters = forwarding(net, "b1").forwarder.counters
+    net.connect("ann", "b1")
+    before, began_s = counters.tree_fetches, net.now_s
+    for _ in range(8):
+        net.subscribe("ann", "quake/#", resume=True)
+    took_s = net.now_s - began_s
+    assert counters.tree_fetches - before == 8
+    assert took_s > 7.0
+    assert net.cores["b1"].counters.catch_ups_put_off == 7
+
+
+def test_it_does_not_help_to_come_anew() -> None:
+    net = tree()
+    reader_that_has_read(net, 3)
+    net.connect("ann", "b1")
+    net.subscribe("ann", "quake/#", resume=True)
+    net.run(0.2)
+    net.disconnect("ann")
+    net.connect("ann", "b1")
+    began_s = net.now_s
+    net.subscribe("ann", "quake/#", resume=True)
+    assert net.now_s - began_s > 0.5
+    assert net.cores["b1"].counters.catch_ups_put_off == 1
+
+
+def test_what_is_asked_for_meanwhile_begins_afterwards() -> None:
+    """Its place is one for all of its filters."""
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.connect("ann", "b1")
+    net.subscribe("ann", "quake/#", resume=True)
+    net.run(0.1)
+    net.unsubscribe("ann", "quake/#")
+    for number in range(3, 6):
+        net.publish("pub", "quake/ca", b"%d" % number)
+    reader.requests += 1
+    net._say("ann", subscribe=_resuming(reader, "quake/#"))
+    net.run(0.1)
+    began_s = net.now_s
+    net.subscribe("ann", "news")
+    assert net.now_s - began_s > 0.3
+    net.run(1.0)
+    assert reader.payloads("quake/ca") == [b"%d" % number for number in range(6)]
+    assert reader.kinds().count("subscribed") == 4
+
+
+def test_a_client_that_is_gone_is_fetched_nothing() -> None:
+    net = tree()
+    reader_that_has_read(net, 3)
+    net.connect("ann", "b1")
+    # Its broker cannot be reached: that takes a while.
+    net.crash("b2")
+    net.run(5.0)
+    forwarder = forwarding(net, "b1").forwarder
+    reader = net.clients["ann"]
+    reader.seen["$streams"] = {7: 1}
+    net.subscribe("ann", "quake/#", resume=True)
+    assert len(forwarder._fetches) == 1
+    net.disconnect("ann")
+    net.run(0.2)
+    assert len(forwarder._fetches) == 0
+    assert forwarding(net, "b1").subscriptions._groups == {}
+
+
+# ---- what is told --------------------------------------------------------------------------------
+
+
+def test_when_all_brokers_died_each_client_is_told_once() -> None:
+    net = tree()
+    reader = reader_that_has_read(net, 3)
     for name in NAMES:
         net.crash(name)
     for name in NAMES:
-        net.restart(name)
+        net._begin(name)
     net.run_until_ready()
+    for turn, broker in enumerate(("b0", "b1", "b0")):
+        net.connect("ann", broker)
+        net.subscribe("ann", "quake/#", resume=True)
+        net.run(3.0)
+        assert len(missed(reader)) == 1, f"at {broker}, which is place {turn}"
+    net.connect("another", "b2")
+    net.publish("another", "quake/ca", b"after")
+    net.run(2.0)
+    assert reader.payloads()[3:] == [b"after"]
+
+
+def test_a_loss_is_told_to_those_that_catch_up_too() -> None:
+    net = tree()
+    reader = reader_that_has_read(net, 3)
     net.connect("ann", "b1")
-    net.subscribe("ann", "quake/ca", resume=True)
-    net.run(2.0)
-    assert "missed" in reader.kinds()
-    net.disconnect("ann")
-    reader.said.clear()
-    net.connect("ann", "b2")
-    net.subscribe("ann", "quake/ca", resume=True)
-    net.run(2.0)
-    assert "missed" not in reader.kinds()
+    net.crash("b2")
+    net.run(5.0)
+    reader.seen["$streams"] = {7: 1}
+    net.subscribe("ann", "quake/#", resume=True)
+    subscriptions = forwarding(net, "b1").subscriptions
+    assert subscriptions._catching_up
+    subscriptions.on_lost(StreamLost(LossRange(8, 1, 5)), net.now_s)
+    net.run(0.2)
+    assert len(missed(reader)) == 1
 
 
-def test_a_process_that_does_not_know_where_its_session_stood_is_told(net: WiredBrokers) -> None:
-    reader = net.connect("ann", "b0")
-    net.subscribe("ann", "quake/ca", resume=True)
-    assert "missed" in reader.kinds()
+def _resuming(client: WiredClient, pattern: str) -> Subscribe:
+    return Subscribe(
+        request=client.requests,
+        filters=[Filter(pattern=pattern)],
+        resume=True,
+        cursors=client.cursors(),
+    )
+
+
+# ---- what is held --------------------------------------------------------------------------------
+
+
+def test_what_nobody_in_the_group_wants_is_not_held() -> None:
+    session = Session("", "", 0, CoreSettings())
+    session.filters["a/+"] = (filters.Filter.parse("a/+"),)
+    group = CatchUpGroup({session: None}, {7: 1})
+    for number, topic in enumerate(("a/1", "b/1", "a/2", "c"), 1):
+        group.hold(Run(topic=topic, term=7, first_seq=number, count=1, events=bytes(1 << 10)))
+    bundle = Bundle(1, ["c", "a/1"], [1, 1], [1, 1], [b"1", b"2"])
+    bundle.terms, bundle.seqs = [7, 7], [5, 6]
+    group.hold(bundle)
+    held = list(group.advance(group.take_held()))
+    assert [each.topic for each in held[:-1]] == ["a/2"]  # type: ignore[union-attr]
+    assert isinstance(held[-1], Bundle)
+    assert held[-1].topics == ["a/1"]
+
+
+# ---- places --------------------------------------------------------------------------------------
+
+
+def test_who_wants_little_is_told_once_a_minute_how_far_streams_are() -> None:
+    net = tree()
+    little = net.connect("ann", "b0")
+    net.subscribe("ann", "flood/#")
+    net.connect("bob", "b0")
+    net.subscribe("bob", "quake/#")
+    net.connect("pub", "b2")
+    before = dict(little.seen[STREAMS])
+    for number in range(5):
+        net.publish("pub", "quake/ca", b"%d" % number)
+    net.run(2.0)
+    assert little.seen[STREAMS] == before
+    net.run(PLACES_TOLD_S)
+    assert little.events == []
+    assert little.seen[STREAMS] == forwarding(net, "b0").forwarder.positions()
+    assert sum(little.seen[STREAMS].values()) == sum(before.values()) + 5
+
+
+def test_what_has_not_moved_is_not_told_again() -> None:
+    telling = PlaceTelling()
+    ann, bob = (Session(name, name, 0, CoreSettings()) for name in ("ann", "bob"))
+    telling.begin(ann, 0.0)
+    telling.begin(bob, 1.0)
+    assert list(telling.due(PLACES_TOLD_S)) == [ann]
+    assert list(telling.due(PLACES_TOLD_S + 1.0)) == [bob]
+    assert telling.moved(ann, {1: 5, 2: 7}) == {1: 5, 2: 7}
+    assert telling.moved(ann, {1: 5, 2: 8}) == {2: 8}
+    assert telling.moved(ann, {1: 5, 2: 8}) == {}
+    telling.forget(ann)
+    assert list(telling.due(3 * PLACES_TOLD_S)) == [bob]

@@ -42,6 +42,10 @@ class BrokerCounters:
         "Times a publisher was not read from because all that its events go to had enough to read."
     )
     connections_unread: int = counter("Connections ended because too many answers waited on them.")
+    catch_ups_put_off: int = counter(
+        "Times a client in a tree that had got what it missed waited before it got that again."
+    )
+    rests_forgotten: int = counter("Clients that need not wait so, for lack of room.")
     places_untold: int = counter(
         "Times a session was not told where a topic begins, for lack of room in its queue."
     )
@@ -49,6 +53,9 @@ class BrokerCounters:
         "Clients not let in: no token, an unknown one, another's client id, or too many sessions."
     )
     inspect_refused: int = counter("Inspections refused: no token, or one that may not inspect.")
+    administration_refused: int = counter(
+        "Commands refused: no token, or one whose role is not `admin`."
+    )
     reloads_failed: int = counter("Times new tokens or certificates were of no use; old ones stay.")
     hello_timeouts: int = counter("Connections ended because no hello came in time.")
     connections_refused: int = counter("Connections ended because too many were without a hello.")

@@ -536,7 +536,7 @@ class Session:
                 before.append(piece.content)
             elif piece.serial and piece.topic not in begun:
                 for body in piece.content.bodies:
-                    if isinstance(body, Run) and body.count == 0 and body.first_seq:
+                    if isinstance(body, Run) and body.count == 0:
                         seq = body.first_seq - 1
                         if body.topic == STREAMS:
                             while before:

@@ -12,7 +12,7 @@ from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.base.identity import Identity
 from broker_agent.core.selection.selection_counters import SelectionCounters
 from dynatops.kit.observing.metrics import Histogram
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.tree_status import TreeStatus
 from overlay.status.node_status import NodeStatus
 
 
@@ -48,12 +48,18 @@ class BrokerStatus:
     # These go on counting.
     counters: BrokerCounters
     # Of a broker in a tree.
-    tree_counters: ForwardingCounters | None
+    tree: TreeStatus | None
     selection_counters: SelectionCounters
     # From a publication's arrival to its acknowledgement; of the oldest event in what a client is
     # sent, since it was queued.
     acknowledged_s: Histogram
     queued_s: Histogram
+
+    @property
+    def in_tree(self) -> TreeStatus:
+        """Of a broker in a tree."""
+        assert self.tree is not None
+        return self.tree
 
     @property
     def hosted(self) -> NodeStatus:

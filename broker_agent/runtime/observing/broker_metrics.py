@@ -33,7 +33,7 @@ from dynatops.lake.counters import LakeCounters
 from dynatops.version import VERSION, build_kind
 from overlay.base.counters import OverlayCounters
 from overlay.base.membership import Status
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 
 Figures = list[Metric[BrokerReadings]]
 
@@ -346,7 +346,21 @@ DISK: Figures = [
 ]
 
 # Of brokers that forward events in a tree.
-TREE: Figures = metrics_of(ForwardingCounters)
+TREE: Figures = [
+    _g(
+        "forwarding_topology_version",
+        "Of the topology in use: the same at all brokers, but for a moment while it changes.",
+        lambda r: r.status.in_tree.topology_version,
+    ),
+    _g(
+        "forwarding_ready",
+        "Whether it knows what it published before it was restarted, and takes publications.",
+        lambda r: r.status.in_tree.is_ready,
+    ),
+    _g("forwarding_links", "Links that the topology gives it.", lambda r: r.status.in_tree.links),
+    _g("forwarding_links_up", "Of these, those that are up.", lambda r: r.status.in_tree.links_up),
+    *metrics_of(ForwardingCounters),
+]
 
 # As they are documented.
 SECTIONS: tuple[tuple[str, Figures], ...] = (

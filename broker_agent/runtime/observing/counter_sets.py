@@ -18,7 +18,7 @@ from dynatops.kit.advice.advice_counters import AdviceCounters
 from dynatops.kit.observing.metrics import Metric, counters_of
 from dynatops.lake.counters import LakeCounters
 from overlay.base.counters import OverlayCounters
-from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 
 _BROKER = "dynatops_broker_"
 
@@ -63,7 +63,7 @@ COUNTER_SETS = (
     CounterSet(
         "Brokers in a tree",
         ForwardingCounters,
-        lambda r: r.status.tree_counters,
+        lambda r: r.status.tree.counters if r.status.tree is not None else None,
         "dynatops_forwarding_",
     ),
     CounterSet("Links", LinkCounters, lambda r: r.agent.links.counters),

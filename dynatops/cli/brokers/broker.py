@@ -162,7 +162,7 @@ def settings_from(arguments: argparse.Namespace) -> Any:
 def _place_in(topology: str, broker_id: str | None) -> dict[str, str]:
     """Where the broker listens, if it is not said: where others are told to find it."""
     from broker_agent.runtime.peers.topology_file import read_topology
-    from overlay.forwarding.topology import TopologyError
+    from overlay.forwarding.tree.topology import TopologyError
 
     try:
         address = read_topology(topology).addresses.get(broker_id or "")

@@ -123,10 +123,6 @@ class StreamPlaces:
         if is_new and len(self._reached) > _STREAMS_MAX:
             del self._reached[min(self._reached)]
 
-    def forget(self, stream: int) -> None:
-        """Nobody knows it."""
-        self._reached.pop(stream, None)
-
     def cursor(self, held: Iterable[tuple[int, int]]) -> Cursor:
         """As if it had been read to just before the first of these events in each stream."""
         reached = dict(self._reached)
@@ -327,10 +323,7 @@ class Reading:
         if not self.count_delivery():
             return ()
         if run.topic == STREAMS:
-            if run.first_seq:
-                self._reach(run.term, run.first_seq - 1)
-            elif self._streams is not None:
-                self._streams.forget(run.term)
+            self._reach(run.term, run.first_seq - 1)
             return ()
         if self._streams is not None:
             self._streams.reach(run.term, run.first_seq + run.count - 1)

@@ -6,7 +6,7 @@ from dynatops.kit.filters.attributes import AttributesError, attributes_of, attr
 from dynatops.kit.filters.conditions import Attributes, Value
 from dynatops.kit.filters.covering import covers, intersects, settled_covers
 from dynatops.kit.filters.filter import Filter
-from dynatops.kit.filters.filter_index import FilterIndex
+from dynatops.kit.filters.filter_index import FilterIndex, TopicHolders
 from dynatops.kit.filters.pattern import (
     FilterError,
     check_pattern,
@@ -28,6 +28,7 @@ __all__ = [
     "FilterTrie",
     "PatternTree",
     "Predicate",
+    "TopicHolders",
     "Value",
     "attributes_of",
     "attributes_to_wire",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
 from dynatops.v1.overlay_pb2 import NodeRef
-from overlay.forwarding.neighbours import ServingState
+from overlay.forwarding.links.neighbours import ServingState
 
 
 class TreeBrokers:

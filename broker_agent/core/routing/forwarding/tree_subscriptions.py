@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from broker_agent.core.routing.confirming import UnconfirmedRequest
 from broker_agent.core.routing.delivery import SessionDelivery
 from broker_agent.core.routing.forwarding.audiences import Audience, Audiences
-from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup
-from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
+from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
+from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext, PlacesDue
+from broker_agent.core.routing.forwarding.place_telling import PlaceTelling
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.routing import Reached, RestoredSession, SystemConsumer
 from broker_agent.core.routing.session_filters import SessionFilters
@@ -30,14 +30,9 @@ from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, MissCause, Missed, TopicProblem
 from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.base.identifiers import NUMBER_MAX
-from overlay.forwarding.forwarding_effects import (
-    FetchedPart,
-    FilterInPlace,
-    LossRange,
-    StreamLost,
-)
-from overlay.forwarding.known_streams import STREAM_OVER
-from overlay.forwarding.portions import Portion
+from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, LossRange, StreamLost
+from overlay.forwarding.streams.known_streams import ALL_READ
+from overlay.forwarding.streams.portions import Portion
 
 # A session that has more patterns is told of a loss once for all of them.
 _PATTERNS_TOLD_MAX = 100
@@ -79,9 +74,13 @@ class TreeSubscriptions:
         # Sessions that have not got what they missed; the fetches that are under way for them; and
         # what their clients have asked for since.
         self._catching_up: dict[Session, CatchUpGroup] = {}
+        self._groups: dict[CatchUpGroup, None] = {}
         self._fetches: dict[int, CatchUpGroup] = {}
         self._fetches_begun = 0
         self._behind: dict[Session, list[tuple[FiltersRequest, list[Filter]]]] = {}
+        self._counters = context.counters
+        self._rests = Rests(context.settings.sessions_max, context.counters)
+        self._place_telling = PlaceTelling()
 
     def __len__(self) -> int:
         return len(self.patterns())
@@ -110,19 +109,21 @@ class TreeSubscriptions:
         request = FiltersRequest(session, number, problems, session.connection)
         if cursors is not None:
             request.goes_on = True
-            request.group = CatchUpGroup({session: None}, _places_in(cursors))
-        if session in self._catching_up:
-            # Its place is one for all of its filters: they begin when it has caught up.
+            request.group = CatchUpGroup({session: None}, _places_in(cursors), now_s)
+        # Its place is one for all of its filters: they begin when it has caught up.
+        must_wait = session in self._catching_up or session in self._behind
+        if must_wait or self._must_rest(request, now_s):
             self._put_behind(request, list(filters))
-            return
-        self._bring_in(request, filters, now_s)
-        if request.group is not None and not request.group.reached:
-            # A new process that left its session before it was told where that stood: it gets what
-            # is retained, and nobody knows whether that is all.
-            self._tell_lost([session], now_s)
+        else:
+            self._bring_in(request, filters, now_s)
+
+    def _must_rest(self, request: FiltersRequest, now_s: float) -> bool:
+        if request.group is None:
+            return False
+        return self._rests.is_resting(request.session.client_id, now_s)
 
     def _put_behind(self, request: FiltersRequest, filters: list[Filter]) -> None:
-        behind = self._behind.setdefault(request.session, [])
+        behind = self._behind.get(request.session, [])
         if sum(1 + len(waiting) for _, waiting in behind) + len(filters) > _BEHIND_MAX:
             code = ErrorCode.ERROR_CODE_TOO_MANY_TOPICS
             request.problems += [
@@ -131,8 +132,32 @@ class TreeSubscriptions:
             if self._confirming.complete(request):
                 self._outbox.touched[request.session] = None
             return
-        behind.append((request, filters))
+        self._behind.setdefault(request.session, []).append((request, filters))
+        self._counters.catch_ups_put_off += request.group is not None
         self._confirming.note_open(request)
+
+    def tick(self, now_s: float) -> None:
+        for session in list(self._behind):
+            self._bring_in_behind(session, now_s)
+        places: Mapping[int, int] | None = None
+        for session in self._place_telling.due(now_s):
+            if session.connection is not None and session not in self._catching_up:
+                places = self._forwarder.positions() if places is None else places
+                if moved := self._place_telling.moved(session, places):
+                    self._tree.tell_places(session, moved)
+
+    def _bring_in_behind(self, session: Session, now_s: float) -> None:
+        """What it has asked for since, in order, until it catches up again."""
+        behind = self._behind.get(session, [])
+        while behind and session not in self._catching_up:
+            if self._must_rest(behind[0][0], now_s):
+                return
+            request, filters = behind.pop(0)
+            if request.group is not None:
+                request.group.began_s = now_s
+            self._bring_in(request, filters, now_s)
+        if not behind:
+            self._behind.pop(session, None)
 
     def restore(
         self, sessions: Sequence[RestoredSession], cursors: Mapping[str, Cursor], now_s: float
@@ -155,6 +180,7 @@ class TreeSubscriptions:
         self._unsaved.session(session)
         if request.group is not None:
             self._catching_up[session] = request.group
+            self._groups[request.group] = None
             request.group.awaited += 1
         is_claimed = False
         for wanted in filters:
@@ -163,7 +189,8 @@ class TreeSubscriptions:
             elif session.claim(wanted):
                 is_claimed = True
             self._filters.add(session, wanted, now_s)
-            self._audiences.add(session, wanted.pattern)
+            self._audiences.add(session, wanted)
+            self._place_telling.begin(session, now_s)
             holders = self._holders.setdefault(wanted, {})
             if not holders:
                 self._tree.from_forwarder(self._forwarder.want(wanted, now_s))
@@ -176,7 +203,7 @@ class TreeSubscriptions:
                 self._tree.from_forwarder([here])
         if is_claimed and request.group is None:
             # Its client may be a new process, which could not go on elsewhere without.
-            self._tell_places(session, now_s)
+            self._tell_all_places(session)
         if request.missing:
             self._confirming.note_open(request)
         else:
@@ -193,7 +220,7 @@ class TreeSubscriptions:
             self._begin_fetch(request.group, now_s)
         elif session.queued_pieces:
             # Its client must not take what waits for it for something that it has had.
-            self._tell_places(session, now_s)
+            self._tell_all_places(session)
         elif positions:
             request.positions.append(_cursor_at(positions))
         if self._confirming.complete(request):
@@ -214,11 +241,10 @@ class TreeSubscriptions:
         follows_less = False
         unwanted_filters = dict.fromkeys(filters)
         for unwanted in unwanted_filters:
-            if self._filters.remove(session, unwanted, now_s):
-                follows_less = True
-                self._audiences.remove(session, unwanted.pattern)
-            else:
-                self._audiences.changed()
+            had_it = unwanted in session.filters.get(unwanted.pattern, ())
+            follows_less |= self._filters.remove(session, unwanted, now_s)
+            if had_it:
+                self._audiences.remove(session, unwanted)
             self._let_go(session, unwanted, now_s)
         for _, behind in self._behind.get(session, ()):
             behind[:] = [f for f in behind if f not in unwanted_filters]
@@ -238,10 +264,9 @@ class TreeSubscriptions:
             self._tree.from_forwarder(self._forwarder.unwant(unwanted, now_s))
 
     def end(self, session: Session, now_s: float) -> None:
-        for pattern in session.filters:
-            self._audiences.remove(session, pattern)
         gone = [f for filters in session.filters.values() for f in filters]
         self._filters.remove_all(session, now_s)
+        self._audiences.forget(session, gone)
         self._behind.pop(session, None)
         forgotten = dict.fromkeys(
             request for wanted in gone for request in self._take_requests(session, wanted)
@@ -249,12 +274,16 @@ class TreeSubscriptions:
         group = self._catching_up.pop(session, None)
         if group is not None:
             group.members.pop(session, None)
+            self._rests.note(session.client_id, group.began_s, now_s)
             group.awaited -= sum(request.group is group for request in forgotten)
-            if forgotten:
+            if not group.members:
+                self._give_up(group, now_s)
+            elif forgotten:
                 self._begin_fetch(group, now_s)
         for unwanted in gone:
             self._let_go(session, unwanted, now_s)
         self._confirming.forget_session(session)
+        self._place_telling.forget(session)
 
     def _take_requests(self, session: Session, wanted: Filter) -> list[FiltersRequest]:
         """Those of the session that wait for the filter wait no more."""
@@ -266,16 +295,17 @@ class TreeSubscriptions:
 
     # ---- where clients stand --------------------------------------------------------------------
 
-    def _tell_places(
-        self, session: Session, now_s: float, beside: Mapping[int, int] = MappingProxyType({})
-    ) -> None:
-        """Behind what waits for it. `beside`: where it is further, or what it is to forget."""
-        places = self._forwarder.positions()
-        further = {s: max(number, places.get(s, number)) for s, number in beside.items()}
-        self._tell_these(session, {**places, **further}, now_s)
+    def _tell_all_places(self, session: Session, ended: Iterable[int] = ()) -> None:
+        """What has ended and is lost need not be asked for again."""
+        places = {**self._forwarder.positions(), **dict.fromkeys(ended, ALL_READ)}
+        self._tree.tell_places(session, places)
 
-    def _tell_these(self, session: Session, places: Mapping[int, int], now_s: float) -> None:
-        for stream, number in places.items():
+    def on_places_due(self, effect: PlacesDue, now_s: float) -> None:
+        """What led there has been delivered: behind what waits for the session."""
+        session = effect.session
+        if not session.filters:
+            return
+        for stream, number in effect.places.items():
             place = Content(Run(topic=STREAMS, term=stream, first_seq=number + 1))
             self._delivery.tell_position(session, STREAMS, place, now_s)
 
@@ -321,32 +351,33 @@ class TreeSubscriptions:
             self._forwarder.fetch(self._fetches_begun, filters, group.reached, now_s)
         )
 
+    def _give_up(self, group: CatchUpGroup, now_s: float) -> None:
+        """Nobody waits for it any more."""
+        self._groups.pop(group, None)
+        for fetch_id in [f for f, fetched in self._fetches.items() if fetched is group]:
+            del self._fetches[fetch_id]
+            self._tree.from_forwarder(self._forwarder.give_up_fetch(fetch_id, now_s))
+
     def on_fetched(self, part: FetchedPart, now_s: float) -> None:
         group = self._fetches.get(part.fetch_id)
         if group is None:
             return
         for portion in group.advance(part.portions):
             self._deliver(portion, now_s, group)
-        losses = [each for each in part.losses if group.reached.get(each.stream) != STREAM_OVER]
-        if losses:
+        ended = {loss.stream for loss in part.losses if self._is_over(loss)}
+        if any(loss.stream not in ended for loss in part.losses):
             self._tell_lost(group.members, now_s)
-            for each in losses:
-                self._lose(group, each)
+            group.reach({loss.stream: loss.upto for loss in part.losses if loss.upto})
         group.reach(part.ends)
+        group.end(ended)
         self._unsaved.topic(STREAMS)
         if part.done:
             del self._fetches[part.fetch_id]
             self._fetched(group, now_s)
 
-    def _lose(self, group: CatchUpGroup, loss: LossRange) -> None:
-        """It has been told. What it will not be told again is a place that nothing comes behind, or
-        one that nobody knows."""
-        if loss.upto == STREAM_OVER:
-            group.forget(loss.stream)
-        elif loss.upto is not None:
-            group.reach({loss.stream: loss.upto})
-        elif self._forwarder.is_over(loss.stream):
-            group.reach({loss.stream: STREAM_OVER})
+    def _is_over(self, loss: LossRange) -> bool:
+        """Whether it is of a life that is over: of all of these is told at once, at the end."""
+        return loss.upto is None and self._forwarder.has_ended(loss.stream)
 
     def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:
@@ -355,14 +386,15 @@ class TreeSubscriptions:
             return
         for portion in group.advance(group.take_held()):
             self._deliver(portion, now_s, group)
-        members = list(group.members)
-        for session in members:
+        if group.ended:
+            self._tell_lost(group.members, now_s)
+        self._groups.pop(group, None)
+        for session in group.members:
             self._catching_up.pop(session, None)
-        beside = group.beside()
-        for session in members:
-            self._tell_places(session, now_s, beside)
-            for request, filters in self._behind.pop(session, ()):
-                self._bring_in(request, filters, now_s)
+            self._rests.note(session.client_id, group.began_s, now_s)
+        for session in list(group.members):
+            self._tell_all_places(session, group.ended)
+            self._bring_in_behind(session, now_s)
 
     # ---- what comes -----------------------------------------------------------------------------
 
@@ -372,7 +404,7 @@ class TreeSubscriptions:
             self._system[portion.topic](portion, now_s)
             return
         self._unsaved.topic(STREAMS)
-        for group in dict.fromkeys(self._catching_up.values()):
+        for group in self._groups:
             group.hold(portion)
         self._deliver(portion, now_s, None)
 
@@ -415,11 +447,7 @@ class TreeSubscriptions:
     def on_lost(self, effect: StreamLost, now_s: float) -> None:
         """Nobody knows whom it concerned."""
         sessions = {s: None for holders in self._holders.values() for s in holders}
-        live = [s for s in sessions if s not in self._catching_up]
-        self._tell_lost(live, now_s)
-        if effect.loss.upto is None and self._forwarder.is_over(effect.loss.stream):
-            for session in live:
-                self._tell_these(session, {effect.loss.stream: STREAM_OVER}, now_s)
+        self._tell_lost(sessions, now_s)
 
     def _tell_lost(self, sessions: Iterable[Session], now_s: float) -> None:
         for session in sessions:

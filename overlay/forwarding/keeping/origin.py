@@ -1,0 +1,174 @@
+"""Publications of this broker's own clients: stamped, once each, with the numbers of its stream.
+
+A publisher's numbers on a topic tell repeats. What cannot be taken yet is left alone: publishers'
+brokers send again what is not acknowledged. Where brokers advertise, the first events of a topic
+wait until its advertisement is in place everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from dynatops.kit.bounded import BoundedTable
+from dynatops.kit.bundles import Bundle
+from dynatops.kit.repeats import Publishers, part_of_events
+from dynatops.v1.overlay_pb2 import AckLevel, Publication, PublishAck, Run
+from overlay.base.effects import Accepted
+from overlay.forwarding.keeping.copies import CopySending
+from overlay.forwarding.streams.portions import Portion
+from overlay.forwarding.tree_context import TreeContext
+
+
+class StreamOrigin:
+    def __init__(
+        self,
+        context: TreeContext,
+        copies: CopySending,
+        route: Callable[[Portion], None],
+        is_advertised: Callable[[str], bool],
+    ) -> None:
+        # 0 until what former lives published is known.
+        self.stream = 0
+        self._context = context
+        self._copies = copies
+        self._route = route
+        self._is_advertised = is_advertised
+        self._topics: BoundedTable[str, Publishers] = BoundedTable(
+            context.settings.topics_published_max, context.counters, "topics_unremembered"
+        )
+
+    def begin(self, stream: int) -> None:
+        """From now on events are stamped with this stream's numbers."""
+        context = self._context
+        self.stream = stream
+        context.own.begin(stream)
+        context.streams.add(stream, context.my_id, 0)
+        self._copies.add_stream(stream)
+
+    def remember(self) -> None:
+        """What the log of former lives says of publishers."""
+        for entry in self._context.own.log:
+            item = entry.item
+            if isinstance(item, Bundle):
+                for topic, number in zip(item.topics, item.numbers, strict=True):
+                    self._publishers(topic).window(item.publisher).cover(number)
+            elif isinstance(item, Run):
+                window = self._publishers(item.topic).window(item.publisher)
+                window.cover(item.first_number + item.count - 1)
+
+    def _publishers(self, topic: str) -> Publishers:
+        publishers = self._topics.get(topic)
+        if publishers is None:
+            publishers = Publishers(self._context.settings.topic_publishers_max)
+            self._topics[topic] = publishers
+        else:
+            self._topics.move_to_end(topic)
+        return publishers
+
+    def publish(self, publication: Publication, now_s: float) -> None:
+        counters = self._context.counters
+        window = self._publishers(publication.topic).window(publication.publisher)
+        if not self.stream or not self._is_advertised(publication.topic):
+            counters.publications_early += 1
+            return
+        if self._awaits_others(publication, now_s):
+            counters.publications_early += 1
+            return
+        admitted = window.admit_next(
+            publication.first_number, publication.count, publication.settled
+        )
+        if admitted is None:
+            counters.publications_early += 1
+            return
+        window.gap_since_s = None
+        repeats, missing = admitted
+        fresh = publication.count - repeats
+        if fresh and not publication.void:
+            self._stamp(publication, repeats, fresh, missing)
+        else:
+            counters.published_repeats += 1
+        self._acknowledge(publication)
+
+    def _awaits_others(self, publication: Publication, now_s: float) -> bool:
+        """Whether its publisher has published elsewhere what has not come here yet."""
+        known = self._context.streams.get(publication.known_term)
+        if known is None or known.number >= publication.known_seq or known.end is not None:
+            return False
+        window = self._publishers(publication.topic).window(publication.publisher)
+        if window.gap_since_s is None:
+            window.gap_since_s = now_s
+        return now_s - window.gap_since_s < self._context.settings.order_patience_s
+
+    def _next(self) -> int:
+        return self._context.own.highs[self.stream] + 1
+
+    def _stamp(self, publication: Publication, repeats: int, fresh: int, missing: int) -> None:
+        events = publication.events
+        if repeats:
+            events = part_of_events(events, repeats, fresh)
+        run = Run(
+            topic=publication.topic,
+            term=self.stream,
+            first_seq=self._next(),
+            count=fresh,
+            publisher=publication.publisher,
+            first_number=publication.first_number + repeats,
+            events=events,
+            missing=missing,
+        )
+        self._route(run)
+
+    def _acknowledge(self, publication: Publication) -> None:
+        number = publication.first_number + publication.count - 1
+        ack = PublishAck()
+        ack.acknowledged.add(
+            topic=publication.topic,
+            publisher=publication.publisher,
+            number=number,
+            term=self.stream,
+            seq=self._next() - 1,
+        )
+        self._say(ack, publication.ack)
+
+    def _say(self, ack: PublishAck, level: AckLevel.ValueType) -> None:
+        say = partial(self._context.effects.append, Accepted(self._context.me, ack))
+        if level == AckLevel.ACK_LEVEL_REPLICATED:
+            self._copies.wait(say)
+        else:
+            say()
+
+    def publish_bundle(self, bundle: Bundle) -> None:
+        """What is not plain is returned: it must come as publications."""
+        places: list[int] = []
+        returned: dict[str, None] = {}
+        for place, topic in enumerate(bundle.topics):
+            if topic not in returned and self._takes_plainly(bundle, place, topic):
+                places.append(place)
+            else:
+                returned[topic] = None
+        ack = PublishAck()
+        if returned:
+            ack.returned.add(publisher=bundle.publisher, topics=returned)
+            self._say(ack, AckLevel.ACK_LEVEL_RP)
+        if not places:
+            return
+        taken = bundle.pick(places)
+        first = self._next()
+        seqs = range(first, first + len(places))
+        taken.terms, taken.seqs = [self.stream] * len(places), list(seqs)
+        self._route(taken)
+        ack = PublishAck()
+        ack.columns.add(
+            publisher=taken.publisher,
+            topics=taken.topics,
+            numbers=taken.numbers,
+            terms=taken.terms,
+            seqs=taken.seqs,
+        )
+        self._say(ack, bundle.ack)
+
+    def _takes_plainly(self, bundle: Bundle, place: int, topic: str) -> bool:
+        if not self.stream or not self._is_advertised(topic):
+            return False
+        return self._publishers(topic).admit_following(bundle.publisher, bundle.numbers[place])
