@@ -14,7 +14,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -158,9 +158,7 @@ class LocalTree:
         started_s = time.monotonic()
         check_addresses(self._tree)
         try:
-            async with _failing_alone(), asyncio.TaskGroup() as group:
-                for name in self._tree.names:
-                    group.create_task(self._start(name))
+            await _all_of(self._start(name) for name in self._tree.names)
             order = {name: index for index, name in enumerate(self._tree.names)}
             self.agents.sort(key=lambda agent: order[agent.broker_id])
             await _links_up(self.addresses)
@@ -182,7 +180,7 @@ class LocalTree:
         try:
             await agent.start()
         except asyncio.CancelledError:
-            # Another one failed.
+            # It is not waited for any more.
             if agent.started_s:
                 await agent.kill()
             raise
@@ -221,9 +219,7 @@ class ProcessTree:
         started_s = time.monotonic()
         check_addresses(self._tree)
         try:
-            async with _failing_alone(), asyncio.TaskGroup() as group:
-                for name in self._tree.names:
-                    group.create_task(self._start(name))
+            await _all_of(self._start(name) for name in self._tree.names)
             order = {name: index for index, name in enumerate(self._tree.names)}
             self.brokers.sort(key=lambda broker: order[broker.name])
             await _links_up(self.addresses)
@@ -249,13 +245,12 @@ class ProcessTree:
         await asyncio.gather(*(broker.stop() for broker in self.brokers))
 
 
-@contextlib.asynccontextmanager
-async def _failing_alone() -> AsyncIterator[None]:
-    """The first that fails is who is told of: others were cancelled because of it."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
+async def _all_of(starts: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all of them, so that none is still at it when what has started is stopped again.
+    Raises what the first one raised."""
+    for outcome in await asyncio.gather(*starts, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 async def _links_up(addresses: Sequence[str]) -> None:

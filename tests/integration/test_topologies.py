@@ -164,10 +164,14 @@ def test_one_version_two_topologies(tmp_path: Path, caplog: pytest.LogCaptureFix
         async with tree_of(tmp_path, 2) as tree:
             one = tree.write(tmp_path / "one.yaml", 2, [("hub", "leaf1"), ("leaf1", "leaf2")])
             other = tree.write(tmp_path / "other.yaml", 2, [("hub", "leaf2"), ("leaf1", "leaf2")])
-            tree.running["hub"].links.closed = True
+            told = [tree.running[name] for name in ("hub", "leaf1")]
+            # Neither tells the other before both have been told.
+            for agent in told:
+                agent.links.closed = True
             await change(tree, one, at="leaf1")
             await change(tree, other, at="hub")
-            tree.running["hub"].links.closed = False
+            for agent in told:
+                agent.links.closed = False
             apply = ("topology", "apply", str(one), "--broker", tree.addresses["leaf1"])
             outcome = await dynatops_command(*apply, "--timeout", "1")
             assert outcome.returncode == 1
