@@ -30,6 +30,9 @@ class SimulatedRouting(Protocol):
     def routing_of(self, broker_id: str) -> RoutingFactory:
         """For a life of the broker that begins now."""
 
+    def may_start(self, broker_id: str) -> bool:
+        """Whether there is a place for it, when it is its turn to start again."""
+
     def begin(self, run: SimulatedRun) -> None:
         """Before anything happens: plan what is to happen, beside faults."""
 

@@ -163,6 +163,9 @@ class SimulatedRun:
             self.later(self.rng.uniform(0.0, START_S / 2), self.start_broker, name)
 
     def start_broker(self, name: str) -> None:
+        if not self.routing.may_start(name):
+            self.world.returning.discard(name)
+            return
         living = [b.address for b in self.world.living() if b.address != name and not b.leaving]
         seeds = self.rng.sample(living, min(3, len(living)))
         self.world.start_broker(name, seeds)

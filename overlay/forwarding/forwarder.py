@@ -520,7 +520,7 @@ class Forwarder:
 
     def _on_copied(self, neighbour: TreeNeighbour, message: Runs, now_s: float) -> None:
         for portion in portions_of(message):
-            self._keeping.keep(neighbour.broker_id, portion)
+            self._keeping.keep(neighbour.broker_id, portion, in_turn=True)
 
     def _route_own(self, portion: Portion) -> None:
         known = self._streams.get(self._origin.stream)

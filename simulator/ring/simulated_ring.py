@@ -31,6 +31,9 @@ class SimulatedRing:
     def routing_of(self, broker_id: str) -> RoutingFactory:
         return on_ring(self._settings)
 
+    def may_start(self, broker_id: str) -> bool:
+        return True
+
     def begin(self, run: SimulatedRun) -> None:
         """Whoever starts finds the others by itself."""
 

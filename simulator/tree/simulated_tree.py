@@ -63,6 +63,10 @@ class SimulatedTree:
     def routing_of(self, broker_id: str) -> RoutingFactory:
         return in_tree(self._operator.file_of(broker_id), self._settings)
 
+    def may_start(self, broker_id: str) -> bool:
+        """It may have been taken out while it was away."""
+        return broker_id in self.topology
+
     def begin(self, run: SimulatedRun) -> None:
         world = run.world
         world.any_ack = lambda: run.rng.choice(run.scenario.acks)

@@ -301,10 +301,13 @@ class TestDeliveries:
         faults = tuple(
             Planned(at_s, Fault.CRASH_AND_RESTART, lasts_s=1.0) for at_s in (16.0, 26.0, 36.0)
         )
-        restarts = replace(CALM, clients=48, faults=faults)
+        restarts = replace(CALM, clients=60, faults=faults)
         assert SimulatedRun(restarts).play().violations == ()
         monkeypatch.setattr(SimulatedDisk, "read", lambda self: Stored())
-        assert saw(SimulatedRun(restarts).play(), "events lost")
+        assert any(
+            saw(SimulatedRun(replace(restarts, seed=seed)).play(), "events lost")
+            for seed in range(1, 9)
+        )
 
 
 class TestGaps:

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from dynatops.kit.filters import Filter
-from dynatops.v1.overlay_pb2 import AckLevel, Event, Events, PeerFrame, Publication, Run
+from dynatops.v1.overlay_pb2 import (
+    AckLevel,
+    Event,
+    Events,
+    KeepCopies,
+    PeerFrame,
+    Publication,
+    Run,
+)
 from overlay.base.effects import Send
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
@@ -237,6 +245,23 @@ def test_a_session_from_elsewhere_fetches_its_past() -> None:
 
 
 # ---- found by seeds ------------------------------------------------------------------------------
+
+
+def test_copies_are_in_the_order_of_lives_whatever_comes_first() -> None:
+    """An event of a new life overtook copies of the former one: none of it was found again."""
+    node = net_of(chain(2)).nodes["b0"]
+    keeping, neighbour = node._keeping, node._context.neighbours["b1"]
+    former, present = 5, 9
+    message = KeepCopies(keep=True)
+    message.streams.add(stream=former, end=2)
+    message.streams.add(stream=present)
+    keeping.on_keep(neighbour, message)
+    early = Run(topic="x", term=present, first_seq=1, count=1)
+    keeping.keep("b1", early)
+    for copied in (Run(topic="x", term=former, first_seq=1, count=2), early):
+        keeping.keep("b1", copied, in_turn=True)
+    found = [entry.last for s in (former, present) for entry in keeping.entries("b1", s, 0)]
+    assert found == [2, 1]
 
 
 def test_a_link_that_breaks_just_after_a_repair_was_handed_to_it() -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from dynatops.kit.bounded import BoundedQueue
 from dynatops.v1.overlay_pb2 import (
@@ -115,11 +116,14 @@ class CopyKeeping:
     def _dropped(self, entry: LogEntry) -> None:
         self._context.counters.tree_log_trimmed += 1
 
-    def keep(self, holder: str, portion: Portion) -> None:
-        """An event run of the holder's own has come from it: keep what continues the copies."""
+    def keep(self, holder: str, portion: Portion, *, in_turn: bool = False) -> None:
+        """An event run of the holder's own has come from it: keep what continues the copies.
+        `in_turn`: as a copy, after all that was before it in the holder's log."""
         store = self._stores.get(holder)
         stream = stream_of(portion)
         if store is None or stream not in store.highs:
+            return
+        if not in_turn and self._is_early(holder, store, stream):
             return
         high = store.highs[stream]
         newer = newer_part(portion, high)
@@ -128,6 +132,13 @@ class CopyKeeping:
             if self._due:
                 self._review_due(holder, store)
         self._grown.setdefault(holder, set()).add(stream)
+
+    def _is_early(self, holder: str, store: OwnedStreams, stream: int) -> bool:
+        """Whether copies of former lives are still to come before those of this one, which comes
+        again after them: copies are in the order of lives."""
+        due = self._due.get(holder, {})
+        lives = takewhile(lambda each: each != stream, store.highs)
+        return any(store.highs[each] < due.get(each, 0) for each in lives)
 
     def reach(self, holder: str, stream: int, number: int) -> int:
         """Up to where the copies have everything after this place."""
