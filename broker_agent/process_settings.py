@@ -332,10 +332,6 @@ class BrokerSettings(BaseModel):
             raise ValueError(
                 "a manager moves brokers on a ring: leave out topology, or manager.addresses"
             )
-        if self.record.dir:
-            raise ValueError(
-                "brokers in a tree cannot be recorded: leave out topology, or record.dir"
-            )
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """The report: a page in Markdown and one in HTML, a file of JSON, and the plots beside them.
 
 It grows: figures that were reported in the folder before stay, each with the scale and the seeds
-that it was measured with.
+that it was measured with, and also without the measurements themselves.
 """
 
 from __future__ import annotations
@@ -9,11 +9,20 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dynatops.version import VERSION
 from experiments.figures.catalogue import FIGURES
+from experiments.figures.figure import (
+    FigureRow,
+    FigureTable,
+    JudgedAs,
+    Judgement,
+    Measured,
+    RunSpec,
+)
 from experiments.plots import draw_plots, title_of
 from experiments.reproduction import Reproduced, TraceFile, judge_figure
 from experiments.results import RESULTS_VERSION, ResultsError, ResultsFile
@@ -81,21 +90,36 @@ def _reported(folder: Path) -> list[Reproduced]:
         return []
     try:
         entries = json.loads(known.read_text(encoding="utf-8"))["figures"]
-        found = [_judged_again(folder, entry) for entry in entries if entry["name"] in FIGURES]
+        return [_found_before(folder, entry) for entry in entries if entry["name"] in FIGURES]
     except (OSError, ValueError, TypeError, KeyError):
         raise ResultsError(f"{known}: is damaged; remove it: what was measured stays") from None
-    # Its measurements may have been taken away.
-    return [each for each in found if each.table.rows]
 
 
-def _judged_again(folder: Path, entry: dict[str, Any]) -> Reproduced:
-    trace = entry.get("trace")
-    return judge_figure(
-        FIGURES[entry["name"]],
-        ResultsFile(folder, entry["scale"]),
-        entry["seeds"],
-        TraceFile(Path(trace["path"]), trace["digest"]) if trace else None,
+def _found_before(folder: Path, entry: dict[str, Any]) -> Reproduced:
+    """By what was measured, if that is still there; if not, as it was reported."""
+    figure, trace = FIGURES[entry["name"]], entry.get("trace")
+    trace_file = TraceFile(Path(trace["path"]), trace["digest"]) if trace else None
+    results = ResultsFile(folder, entry["scale"])
+    again = judge_figure(figure, results, entry["seeds"], trace_file)
+    if len(again.table.rows) >= len(entry["rows"]):
+        return again
+    table = FigureTable(tuple(_row_of(row, figure.metrics) for row in entry["rows"]))
+    said = {claim["text"]: claim for claim in entry["claims"]}
+    judged = tuple(
+        (claim, _judgement_of(said[claim.text])) for claim in figure.claims if claim.text in said
     )
+    return replace(again, table=table, judgements=judged, seconds=entry["seconds"])
+
+
+def _row_of(cells: dict[str, Any], metrics: Sequence[str]) -> FigureRow:
+    of_metrics = {name for metric in metrics for name in (metric, f"{metric}_std")}
+    parameters = {n: value for n, value in cells.items() if n != "run" and n not in of_metrics}
+    measured = {m: Measured(cells[m], cells[f"{m}_std"]) for m in metrics if m in cells}
+    return FigureRow(RunSpec.of(cells["run"], **parameters), measured)
+
+
+def _judgement_of(claim: dict[str, str]) -> Judgement:
+    return Judgement(claim["measured"], JudgedAs(claim["verdict"]), claim["reason"])
 
 
 def last_verdicts(folder: Path) -> dict[str, str]:

@@ -219,7 +219,7 @@ def judge_figure(
             continue
         seconds += sum(outcome.seconds for outcome in outcomes)
         names = set(outcomes[0].metrics).intersection(*(o.metrics for o in outcomes))
-        metrics = {n: Measured(tuple(o.metrics[n] for o in outcomes)) for n in sorted(names)}
+        metrics = {n: Measured.of([o.metrics[n] for o in outcomes]) for n in sorted(names)}
         rows.append(FigureRow(spec, metrics))
     table = FigureTable(tuple(rows))
     missing = len(specs) - len(rows)

@@ -67,10 +67,13 @@ from dynatops.v1.inspection_pb2 import (
     SessionDetails,
     SessionsReport,
     TopicsReport,
+    TopologyReport,
     TreeReport,
 )
 from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame, Run
+from overlay.forwarding.table_reports import TableEntries
+from overlay.forwarding.topology import Topology
 
 _LAKE = "lake"
 
@@ -181,6 +184,12 @@ class Broker:
         now_s = self._clock.at(reading_s)
         self.cluster.selection.lose((address,))
         self.routing.unreachable(address, now_s)
+        return self._settle(now_s)
+
+    def change_topology(self, topology: Topology, reading_s: float) -> list[BrokerEffect]:
+        """An operator says so; `topology_problem` says whether that can be done."""
+        now_s = self._clock.at(reading_s)
+        self.routing.change_topology(topology, now_s)
         return self._settle(now_s)
 
     def leave(self, reading_s: float) -> list[BrokerEffect]:
@@ -389,6 +398,17 @@ class Broker:
             self.counters.inspect_refused += 1
         return refusal
 
+    def admit_administrator(self, token: str) -> Refusal | None:
+        """Why whoever shows this token may change nothing; None if anything."""
+        refusal = self.gate.access.administrator(token)
+        if refusal is not None:
+            self.counters.administration_refused += 1
+        return refusal
+
+    def token_name(self, token: str) -> str:
+        """What the tokens file calls it; empty where brokers ask for none."""
+        return self.gate.access.name_of(token)
+
     def describe(self) -> BrokerReport:
         """The core; its driver knows more."""
         report = BrokerReport(
@@ -401,6 +421,17 @@ class Broker:
 
     def list_topics(self, request: ListTopicsRequest) -> TopicsReport:
         return self.routing.list_topics(request.after, request.limit)
+
+    def describe_topology(self) -> TopologyReport:
+        return self.routing.describe_topology()
+
+    def table_entries(self) -> TableEntries | None:
+        """Subscription tables, as they are now; nothing changes what was given. None on a ring."""
+        return self.routing.table_entries()
+
+    def topology_problem(self, topology: Topology) -> str:
+        """Why this broker cannot use it in place of what it has; empty if it can."""
+        return self.routing.topology_problem(topology)
 
     def describe_tree(self, request: DescribeTreeRequest) -> TreeReport:
         return self.routing.describe_tree(request.topic)

@@ -25,7 +25,6 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Changes, Stored
 from broker_agent.core.reports.logbook import LogbookPage
 from broker_agent.core.rights.access import Access
-from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.sessions.content import Content
 from broker_agent.recording.effects_digest import EffectsDigest
@@ -42,6 +41,7 @@ from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.manager_pb2 import LoadReport, Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.stimulus_pb2 import Stimulus
+from overlay.forwarding.topology import Topology
 
 _US_PER_S = 1_000_000
 
@@ -72,7 +72,7 @@ class RecordedBroker(Broker):
         if counters is not None:
             options = replace(options, counters=counters)
         rng = KeyedRandom(random_key)
-        super().__init__(recorded.identity, on_ring(recorded.overlay), recorded.core, rng, options)
+        super().__init__(recorded.identity, recorded.routing(), recorded.core, rng, options)
         self._log = log
         self._digest = EffectsDigest()
         self._has_digest = False
@@ -125,6 +125,11 @@ class RecordedBroker(Broker):
         record = Stimulus(unreachable=Stimulus.AddressUnreachable(address=address))
         deal = super().unreachable
         return self._take_in(record, reading_s, lambda s: deal(address, s))
+
+    def change_topology(self, topology: Topology, reading_s: float) -> list[BrokerEffect]:
+        record = Stimulus(topology_given=Stimulus.TopologyGiven(topology=topology.to_text()))
+        deal = super().change_topology
+        return self._take_in(record, reading_s, lambda s: deal(topology, s))
 
     def leave(self, reading_s: float) -> list[BrokerEffect]:
         return self._take_in(Stimulus(leaving=Stimulus.Leaving()), reading_s, super().leave)

@@ -17,6 +17,9 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
+from broker_agent.core.routing.forwarding.forwarding import in_tree
+from broker_agent.core.routing.rendezvous.rendezvous import on_ring
+from broker_agent.core.routing.routing import RoutingFactory
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.sessions.content import Content
@@ -28,6 +31,8 @@ from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
 from dynatops.version import VERSION
 from overlay.base.overlay_settings import OverlaySettings
+from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.topology import Topology, TopologyError
 
 FORMAT = 1
 
@@ -50,8 +55,11 @@ class RecordedOptions:
     logged_rows_max: int
     saving: bool
     tokens: Rules
-    # Logs of before have none.
+    # Logs of before have none of these.
     doors: Mapping[str, str] = field(default_factory=dict)
+    # Of a broker in a tree, as it began; empty on a ring.
+    topology: str = ""
+    forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
 
     @classmethod
     def of(
@@ -61,6 +69,7 @@ class RecordedOptions:
         core: CoreSettings,
         options: BrokerOptions,
     ) -> RecordedOptions:
+        """On a ring."""
         return cls(
             identity,
             overlay,
@@ -72,6 +81,20 @@ class RecordedOptions:
             blotted_rules(options.access),
             dict(options.doors),
         )
+
+    def within(self, topology: Topology, forwarding: ForwardingSettings) -> RecordedOptions:
+        """The same, in a tree."""
+        return replace(self, topology=topology.to_text(), forwarding=forwarding)
+
+    def routing(self) -> RoutingFactory:
+        """Raises LogError."""
+        if not self.topology:
+            return on_ring(self.overlay)
+        try:
+            topology = Topology.from_text(self.topology)
+        except TopologyError as error:
+            raise LogError(f"its topology is none: {error}") from None
+        return in_tree(topology, self.forwarding)
 
     def options(self, access: Access | None = None) -> BrokerOptions:
         """With these rules; without, with those in the log."""

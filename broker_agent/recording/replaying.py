@@ -21,12 +21,12 @@ from typing import BinaryIO
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.broker import Broker
 from broker_agent.core.invariants import check_invariants
-from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.recording.effects_digest import EffectsDigest
 from broker_agent.recording.keyed_random import KeyedRandom
 from broker_agent.recording.log_format import StimulusLog
 from broker_agent.recording.records import LogError, access_in, advice_in, options_in, stored_in
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
+from overlay.forwarding.topology import Topology
 
 _US_PER_S = 1_000_000
 # Who has seen so many has seen enough.
@@ -107,7 +107,7 @@ def replay(
     recorded = options_in(log.beginning)
     broker = make_broker(
         recorded.identity,
-        on_ring(recorded.overlay),
+        recorded.routing(),
         recorded.core,
         KeyedRandom(log.beginning.random_key),
         recorded.options(),
@@ -248,6 +248,11 @@ def _started(broker: Broker, stimulus: Stimulus, reading_s: float) -> object:
     return broker.start(list(started.seeds), reading_s, founding=started.founding)
 
 
+def _topology_given(broker: Broker, stimulus: Stimulus, reading_s: float) -> object:
+    topology = Topology.from_text(stimulus.topology_given.topology)
+    return broker.change_topology(topology, reading_s)
+
+
 def _from_client(broker: Broker, stimulus: Stimulus, reading_s: float) -> object:
     said = stimulus.from_client
     return broker.on_client_frame(ConnectionId(said.connection), said.frame, reading_s)
@@ -311,5 +316,6 @@ INPUTS: Mapping[str, _Input] = MappingProxyType(
         "access_replaced": _access_replaced,
         "advised": lambda b, s, reading_s: b.advise(advice_in(s.advised), reading_s),
         "logbook_taken": _logbook_taken,
+        "topology_given": _topology_given,
     }
 )

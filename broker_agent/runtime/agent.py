@@ -36,6 +36,7 @@ from broker_agent.core.base.effects import (
     Wake,
 )
 from broker_agent.core.base.identity import Identity
+from broker_agent.core.base.notices import PlaceGone, TopologyChanged
 from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
@@ -44,6 +45,7 @@ from broker_agent.doors.door import Door
 from broker_agent.process_settings import BrokerSettings, default_broker_id
 from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
 from broker_agent.runtime.connections import ClientConnection, ClientWire
+from broker_agent.runtime.disk.learnt_topology import LearntTopology
 from broker_agent.runtime.disk.saving import Saving
 from broker_agent.runtime.disk.session_store import SessionStore, SessionStoreError
 from broker_agent.runtime.disk.stimulus_file import StimulusFile, StimulusFileError
@@ -62,7 +64,7 @@ from broker_agent.runtime.recording import make_core
 from broker_agent.runtime.streams import InputFailedError
 from dynatops.kit.addresses import split_address
 from dynatops.kit.advice.advice_counters import AdviceCounters
-from dynatops.kit.background import Supervisor, until_one_ends
+from dynatops.kit.background import Supervisor, finish, until_one_ends
 from dynatops.kit.security.peer_credentials import (
     CredentialsError,
     LinkCredentials,
@@ -75,6 +77,7 @@ from dynatops.kit.serving.start_errors import JoinError, StartError
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
+from overlay.forwarding.topology import Topology
 
 if TYPE_CHECKING:
     from broker_agent.runtime.analytics.lake_feed import LakeFeed
@@ -126,6 +129,13 @@ class Agent:
         self._feed: LakeFeed | None = None
         # To the reconfiguration managers, where there are any.
         self.uplink: Uplink | None = None
+        # Of a tree that changed while this broker was in it.
+        self.learnt_topology: LearntTopology | None = None
+        if settings.topology and settings.data_dir:
+            self.learnt_topology = LearntTopology(settings.data_dir)
+        self._keeping_topology: asyncio.Task[object] | None = None
+        self._place_gone: PlaceGone | None = None
+        self._is_up = False
         self._left = asyncio.Event()
 
     def _now(self) -> float:
@@ -155,7 +165,8 @@ class Agent:
         )
         identity = Identity(self.broker_id, self.address, incarnation)
         try:
-            self.core, self._recording = make_core(settings, identity, options)
+            learnt = self.learnt_topology
+            self.core, self._recording = make_core(settings, identity, options, learnt)
         except (StimulusFileError, StartError) as error:
             await self.listeners.stop()
             if store is not None:
@@ -188,6 +199,7 @@ class Agent:
             self.supervisor.start("attending to managers", self._attend(self.uplink))
         http = self.http.address if self.http is not None else None
         self._narrator.joined(self._now() - self.started_s, http, self.listeners.others)
+        self._is_up = True
 
     def _link_host(self) -> LinkHost:
         return LinkHost(
@@ -309,7 +321,16 @@ class Agent:
             log.info("%d sessions restored", self.counters.sessions_restored)
 
     async def _wait_for_membership(self) -> None:
-        if await joined(self.core, self.settings, self._perform):
+        is_joined = await joined(self.core, self.settings, self._perform)
+        if self._place_gone is not None:
+            await self.topology_kept()
+            await self.kill()
+            raise StartError(
+                f"topology version {self._place_gone.version}, which others have, has no "
+                f"{self.broker_id} at {self.address}: tell one of them of a newer topology with it "
+                "(`dynatops topology apply`), or leave it ended"
+            )
+        if is_joined:
             return
         await self.kill()
         seeds = ", ".join(self.settings.join)
@@ -419,6 +440,32 @@ class Agent:
             raise InputFailedError(f"{source}: {error!r}") from error
         self._perform(effects)
 
+    async def change_topology(self, topology: Topology) -> str:
+        """It is in use at once. Wait until it is on disk; why it is not, if it should be."""
+        self._perform(self.core.change_topology(topology, self._now()))
+        return await self.topology_kept()
+
+    async def topology_kept(self) -> str:
+        """Wait until what was learnt is on disk; why it is not, if it should be."""
+        keeping = self._keeping_topology
+        return str(await asyncio.shield(keeping)) if keeping is not None else ""
+
+    def _heed_topology(self, notice: TopologyChanged | PlaceGone) -> None:
+        learnt = self.learnt_topology
+        if learnt is not None:
+            keeping = learnt.keep(notice.version, notice.text)
+            self._keeping_topology = self.supervisor.start(
+                "keeping the topology", keeping, may_end=True
+            )
+        if isinstance(notice, PlaceGone):
+            is_first, self._place_gone = self._place_gone is None, notice
+            if is_first and self._is_up and not self.is_stopping:
+                finish("leaving the tree", self._leave_tree())
+
+    async def _leave_tree(self) -> None:
+        await self.topology_kept()
+        await self.stop()
+
     def on_step(self, step: Step) -> None:
         self._take_in("a manager", lambda now_s: self.core.on_step(step, now_s))
 
@@ -497,3 +544,5 @@ class Agent:
                     self._left.set()
                 case _:
                     self._narrator.on_notice(effect)
+                    if isinstance(effect, TopologyChanged | PlaceGone):
+                        self._heed_topology(effect)

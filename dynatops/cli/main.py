@@ -39,6 +39,7 @@ _MODULES = (
     "brokers.leave",
     "brokers.replay",
     "brokers.topology",
+    "brokers.tables",
     "managers.manager",
     "brokers.token",
     "messages.pubsub",

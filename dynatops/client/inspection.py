@@ -21,12 +21,14 @@ from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
     DescribeSessionRequest,
+    DescribeTablesRequest,
     DescribeTreeRequest,
     ListSessionsRequest,
     ListTopicsRequest,
     NodeReport,
     SessionDetails,
     SessionReport,
+    TablesReport,
     TopicReport,
     TreeReport,
 )
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from dynatops.v1.inspection_pb2_grpc import InspectionAsyncStub
 
 TIMEOUT_S = 5.0
+# Of 100,000 filters each for many neighbours.
+_TABLES_TIMEOUT_S = 60.0
 _HOPS_MAX = 64
 _AT_ONCE = 32
 
@@ -77,8 +81,8 @@ class Inspector:
         self, addresses: str | Iterable[str], *, token: str = "", tls: Tls | None = None
     ) -> None:
         """Raises ArgumentError if that are no addresses."""
-        self._seeds = checked_addresses(addresses)
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.seeds = checked_addresses(addresses)
+        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._tls = tls
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
@@ -89,7 +93,7 @@ class Inspector:
             try:
                 self._tls.check()
             except TlsFileError as error:
-                raise ConnectError(self._seeds, str(error)) from None
+                raise ConnectError(self.seeds, str(error)) from None
         return self
 
     async def __aexit__(
@@ -100,16 +104,19 @@ class Inspector:
     ) -> None:
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
 
-    def _stub(self, address: str) -> InspectionAsyncStub:
+    def channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = open_channel(address, self._tls)
-        return InspectionStub(channel)
+        return channel
+
+    def _stub(self, address: str) -> InspectionAsyncStub:
+        return InspectionStub(self.channel(address))
 
     async def broker(self, address: str) -> BrokerReport:
         async with self._gate:
             return await self._stub(address).DescribeBroker(
-                DescribeBrokerRequest(), timeout=TIMEOUT_S, metadata=self._metadata
+                DescribeBrokerRequest(), timeout=TIMEOUT_S, metadata=self.metadata
             )
 
     async def brokers(self) -> list[BrokerReport]:
@@ -117,7 +124,7 @@ class Inspector:
         reports: dict[str, BrokerReport] = {}
         asked: set[str] = set()
         reasons: list[str] = []
-        frontier = set(self._seeds)
+        frontier = set(self.seeds)
         while frontier:
             asked |= frontier
             answers = await asyncio.gather(
@@ -129,13 +136,13 @@ class Inspector:
                     reports[answer.broker_id] = answer
                     frontier |= _neighbours(answer)
                 elif isinstance(answer, grpc.aio.AioRpcError):
-                    _raise_if_not_let_in(answer)
+                    raise_if_not_let_in(answer)
                     reasons.append(explain(answer.details() or str(answer.code())))
                 elif isinstance(answer, BaseException):
                     raise answer
             frontier -= asked
         if not reports:
-            raise ConnectError(self._seeds, reasons[0] if reasons else "no answer")
+            raise ConnectError(self.seeds, reasons[0] if reasons else "no answer")
         return sorted(reports.values(), key=_place_of)
 
     async def topics(self) -> list[tuple[BrokerReport, TopicReport]]:
@@ -155,7 +162,7 @@ class Inspector:
             async with self._gate:
                 request = ListTopicsRequest(after=topics[-1].topic if topics else "")
                 page = await self._stub(address).ListTopics(
-                    request, timeout=TIMEOUT_S, metadata=self._metadata
+                    request, timeout=TIMEOUT_S, metadata=self.metadata
                 )
             topics += page.topics
             if not page.more:
@@ -180,7 +187,7 @@ class Inspector:
             try:
                 async with self._gate:
                     page = await self._stub(address).ListSessions(
-                        request, timeout=TIMEOUT_S, metadata=self._metadata
+                        request, timeout=TIMEOUT_S, metadata=self.metadata
                     )
             except grpc.aio.AioRpcError as error:
                 raise _failure(address, error) from None
@@ -203,9 +210,27 @@ class Inspector:
             async with self._gate:
                 request = DescribeSessionRequest(client_id=client_id)
                 return await self._stub(address).DescribeSession(
-                    request, timeout=TIMEOUT_S, metadata=self._metadata
+                    request, timeout=TIMEOUT_S, metadata=self.metadata
                 )
         except grpc.aio.AioRpcError as error:
+            raise _failure(address, error) from None
+
+    async def tables(
+        self, address: str, pattern: str = "", where: str = "", limit: int = 0
+    ) -> TablesReport:
+        """What the broker's neighbours and clients want, and it wants of them; if a pattern is
+        given, what meets that. Raises InspectionError."""
+        request = DescribeTablesRequest(limit=limit)
+        if pattern:
+            request.about.pattern, request.about.where = pattern, where
+        try:
+            async with self._gate:
+                return await self._stub(address).DescribeTables(
+                    request, timeout=_TABLES_TIMEOUT_S, metadata=self.metadata
+                )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                raise InspectionError(error.details() or "") from None
             raise _failure(address, error) from None
 
     async def tree(self, topic: str) -> TreeNode:
@@ -232,7 +257,7 @@ class Inspector:
             async with self._gate:
                 request = DescribeTreeRequest(topic=topic)
                 return await self._stub(address).DescribeTree(
-                    request, timeout=TIMEOUT_S, metadata=self._metadata
+                    request, timeout=TIMEOUT_S, metadata=self.metadata
                 )
         except grpc.aio.AioRpcError as error:
             raise _failure(address, error) from None
@@ -251,12 +276,13 @@ class Inspector:
 
 def _failure(address: str, error: grpc.aio.AioRpcError) -> InspectionError:
     """What to raise for it; raises AccessError itself."""
-    _raise_if_not_let_in(error)
+    raise_if_not_let_in(error)
     reason = error.details() or str(error.code())
     return InspectionError(f"broker at {address} does not answer: {reason}")
 
 
-def _raise_if_not_let_in(error: grpc.aio.AioRpcError) -> None:
+def raise_if_not_let_in(error: grpc.aio.AioRpcError) -> None:
+    """Raises AccessError if that is what it says."""
     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         raise AccessError(f"not let in: {error.details()}") from None
 

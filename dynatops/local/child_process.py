@@ -60,7 +60,13 @@ class ChildProcess:
             start_new_session=True,
         )
         assert process.stdout is not None
-        line = await process.stdout.readline()
+        try:
+            line = await process.stdout.readline()
+        except BaseException:
+            # Nobody would know of it.
+            process.kill()
+            await process.communicate()
+            raise
         if not line:
             await process.communicate()
             raise failure(log.text() or f"{arguments[0]} {name} ended at once")

@@ -28,7 +28,7 @@ from overlay.placement.geometry import RingGeometry
 
 HOST = "127.0.0.1"
 _JOIN_AT_ONCE = 8
-_SETTLE_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 30.0
 _LOOK_S = 0.5
 
 
@@ -36,9 +36,15 @@ def broker_names(brokers: int) -> list[str]:
     return [f"b{i}" for i in range(brokers)]
 
 
-def _folder_of(name: str, data_dir: str) -> str:
+def folder_of(name: str, data_dir: str) -> str:
     """Where a broker keeps its sessions, if at all."""
     return str(Path(data_dir) / name) if data_dir else ""
+
+
+def lake_options(lake: LakeSettings) -> list[str]:
+    """Of `dynatops broker`."""
+    values = lake.model_dump(exclude_defaults=True).items()
+    return [option for name, value in values for option in ("--set", f"lake.{name}={value}")]
 
 
 def _advice_url(lake: LakeSettings, managers: LocalManagers | ProcessManagers) -> str:
@@ -113,7 +119,7 @@ class LocalCluster:
             join=tuple(seeds),
             overlay=self._overlay,
             selection=self._selection,
-            data_dir=_folder_of(self._names[index], self._data_dir),
+            data_dir=folder_of(self._names[index], self._data_dir),
             lake=self._lake,
             labels=dict(self._labels[index]) if index < len(self._labels) else {},
             manager=ManagerLinkSettings(addresses=self.managers.addresses),
@@ -125,7 +131,7 @@ class LocalCluster:
         name = f"broker {agent.broker_id}"
         self._supervisor.start(name, agent.run_until_stopped(), may_end=True)
 
-    async def settle(self, timeout_s: float = _SETTLE_TIMEOUT_S) -> None:
+    async def settle(self, timeout_s: float = SETTLE_TIMEOUT_S) -> None:
         """Wait until every broker's neighbours and routes are what they should be."""
         async with asyncio.timeout(timeout_s):
             while not self.is_settled():  # noqa: ASYNC110  # no single event says so
@@ -171,6 +177,21 @@ class BrokerProcess(ChildProcess):
         for seed in join:
             arguments += ["--join", seed]
         return await cls.spawn(name, arguments, StartError)
+
+    @classmethod
+    async def in_tree(cls, name: str, topology: str, options: Sequence[str] = ()) -> Self:
+        """Start a broker of this file, and wait until it serves. Raises StartError."""
+        arguments = ["broker", "--json", "--broker-id", name, "--topology", topology, *options]
+        return await cls.spawn(name, arguments, StartError)
+
+
+async def failed_process(brokers: Sequence[BrokerProcess]) -> BackgroundError:
+    """Wait until one has ended as one does that has failed."""
+    while True:
+        for broker in brokers:
+            if broker.process.returncode == EXIT_CODE:
+                return BackgroundError(f"broker {broker.name}", StartError(broker.said))
+        await asyncio.sleep(_LOOK_S)
 
 
 class ProcessCluster:
@@ -223,10 +244,9 @@ class ProcessCluster:
     async def add(self, name: str, *, port: int = 0) -> BrokerProcess:
         """Start one more broker, which joins the others."""
         living = [b.address for b in self.brokers if b.lives]
-        folder = _folder_of(name, self._data_dir)
+        folder = folder_of(name, self._data_dir)
         options = [*self._options, *(["--data-dir", folder] if folder else [])]
-        for setting, value in self._lake.model_dump(exclude_defaults=True).items():
-            options += ["--set", f"lake.{setting}={value}"]
+        options += lake_options(self._lake)
         for address in self.managers.addresses:
             options += ["--manager", address]
         if advice_url := _advice_url(self._lake, self.managers):
@@ -237,11 +257,7 @@ class ProcessCluster:
 
     async def failure(self) -> BackgroundError:
         """Wait until a broker has ended as one does that has failed, which is a bug."""
-        while True:
-            for broker in self.brokers:
-                if broker.process.returncode == EXIT_CODE:
-                    return BackgroundError(f"broker {broker.name}", StartError(broker.said))
-            await asyncio.sleep(_LOOK_S)
+        return await failed_process(self.brokers)
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()

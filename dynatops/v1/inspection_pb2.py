@@ -26,7 +26,7 @@ from dynatops.v1 import client_pb2 as dynatops_dot_v1_dot_client__pb2
 from dynatops.v1 import overlay_pb2 as dynatops_dot_v1_dot_overlay__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x64ynatops/v1/inspection.proto\x12\x0b\x64ynatops.v1\x1a\x18\x64ynatops/v1/client.proto\x1a\x19\x64ynatops/v1/overlay.proto\"\x17\n\x15\x44\x65scribeBrokerRequest\"\xc7\x02\n\x0c\x42rokerReport\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x10\n\x08uptime_s\x18\x04 \x01(\x01\x12&\n\x05nodes\x18\x05 \x03(\x0b\x32\x17.dynatops.v1.NodeReport\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x19\n\x11subscribed_topics\x18\x07 \x01(\r\x12\x39\n\x08\x63ounters\x18\x08 \x03(\x0b\x32\'.dynatops.v1.BrokerReport.CountersEntry\x12/\n\tforwarder\x18\t \x01(\x0b\x32\x1c.dynatops.v1.ForwarderReport\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x80\x01\n\x0f\x46orwarderReport\x12\x18\n\x10topology_version\x18\x01 \x01(\x04\x12\x0c\n\x04mode\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x0e\n\x06keeper\x18\x04 \x01(\t\x12&\n\x05links\x18\x05 \x03(\x0b\x32\x17.dynatops.v1.LinkReport\"b\n\nLinkReport\x12\'\n\tneighbour\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06wanted\x18\x03 \x01(\r\x12\x0c\n\x04told\x18\x04 \x01(\r\"\xed\x01\n\nNodeReport\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12)\n\x0bpredecessor\x18\x04 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12(\n\nsuccessors\x18\x05 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12%\n\x07\x66ingers\x18\x06 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x0e\n\x06topics\x18\x07 \x01(\r\x12\x10\n\x08replicas\x18\x08 \x01(\r\"1\n\x11ListTopicsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"F\n\x0cTopicsReport\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.dynatops.v1.TopicReport\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x82\x01\n\x0bTopicReport\x12\r\n\x05topic\x18\x01 \x01(\t\x12\'\n\x08position\x18\x02 \x01(\x0b\x32\x15.dynatops.v1.Position\x12\x0f\n\x07members\x18\x03 \x01(\r\x12\x11\n\tpublished\x18\x04 \x01(\x04\x12\x17\n\x0fretained_events\x18\x05 \x01(\r\"$\n\x13\x44\x65scribeTreeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\xea\x01\n\nTreeReport\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x1b\n\x13is_rendezvous_point\x18\x02 \x01(\x08\x12\x12\n\nsubscribes\x18\x03 \x01(\x08\x12&\n\x08\x63hildren\x18\x04 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\'\n\x08position\x18\x05 \x01(\x0b\x32\x15.dynatops.v1.Position\x12\x36\n\x18towards_rendezvous_point\x18\x06 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\"C\n\x13ListSessionsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"L\n\x0eSessionsReport\x12,\n\x08sessions\x18\x01 \x03(\x0b\x32\x1a.dynatops.v1.SessionReport\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\xb0\x02\n\rSessionReport\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x10\n\x08\x61\x62sent_s\x18\x04 \x01(\x01\x12\x0e\n\x06keep_s\x18\x05 \x01(\x01\x12\x14\n\x0c\x65xpires_in_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x66ilters\x18\x07 \x01(\r\x12\x17\n\x0f\x66ollowed_topics\x18\x08 \x01(\r\x12\x15\n\rqueued_events\x18\t \x01(\r\x12\x14\n\x0cqueued_bytes\x18\n \x01(\x04\x12\x15\n\runtaken_bytes\x18\x0b \x01(\x04\x12\x18\n\x10\x64\x65livered_events\x18\x0c \x01(\x04\x12\x16\n\x0e\x64ropped_events\x18\r \x01(\x04\x12\r\n\x05token\x18\x0e \x01(\t\"+\n\x16\x44\x65scribeSessionRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"x\n\x0eSessionDetails\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.dynatops.v1.SessionReport\x12$\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x03(\t2\x95\x03\n\nInspection\x12O\n\x0e\x44\x65scribeBroker\x12\".dynatops.v1.DescribeBrokerRequest\x1a\x19.dynatops.v1.BrokerReport\x12G\n\nListTopics\x12\x1e.dynatops.v1.ListTopicsRequest\x1a\x19.dynatops.v1.TopicsReport\x12I\n\x0c\x44\x65scribeTree\x12 .dynatops.v1.DescribeTreeRequest\x1a\x17.dynatops.v1.TreeReport\x12M\n\x0cListSessions\x12 .dynatops.v1.ListSessionsRequest\x1a\x1b.dynatops.v1.SessionsReport\x12S\n\x0f\x44\x65scribeSession\x12#.dynatops.v1.DescribeSessionRequest\x1a\x1b.dynatops.v1.SessionDetailsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x64ynatops/v1/inspection.proto\x12\x0b\x64ynatops.v1\x1a\x18\x64ynatops/v1/client.proto\x1a\x19\x64ynatops/v1/overlay.proto\"\x17\n\x15\x44\x65scribeBrokerRequest\"\xc7\x02\n\x0c\x42rokerReport\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x10\n\x08uptime_s\x18\x04 \x01(\x01\x12&\n\x05nodes\x18\x05 \x03(\x0b\x32\x17.dynatops.v1.NodeReport\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x19\n\x11subscribed_topics\x18\x07 \x01(\r\x12\x39\n\x08\x63ounters\x18\x08 \x03(\x0b\x32\'.dynatops.v1.BrokerReport.CountersEntry\x12/\n\tforwarder\x18\t \x01(\x0b\x32\x1c.dynatops.v1.ForwarderReport\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x99\x01\n\x0f\x46orwarderReport\x12\x18\n\x10topology_version\x18\x01 \x01(\x04\x12\x0c\n\x04mode\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x0e\n\x06keeper\x18\x04 \x01(\t\x12&\n\x05links\x18\x05 \x03(\x0b\x32\x17.dynatops.v1.LinkReport\x12\x17\n\x0ftopology_digest\x18\x06 \x01(\x06\"b\n\nLinkReport\x12\'\n\tneighbour\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0e\n\x06wanted\x18\x03 \x01(\r\x12\x0c\n\x04told\x18\x04 \x01(\r\"\x19\n\x17\x44\x65scribeTopologyRequest\"2\n\x0eTopologyReport\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\x06\"J\n\x15\x44\x65scribeTablesRequest\x12\"\n\x05\x61\x62out\x18\x01 \x01(\x0b\x32\x13.dynatops.v1.Filter\x12\r\n\x05limit\x18\x02 \x01(\r\"\xba\x01\n\x0cTablesReport\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x0c\n\x04mode\x18\x02 \x01(\t\x12\x10\n\x08\x63overing\x18\x03 \x01(\x08\x12\x16\n\x0e\x61\x64vertisements\x18\x04 \x01(\x08\x12\x0e\n\x06parent\x18\x05 \x01(\t\x12$\n\x03own\x18\x06 \x01(\x0b\x32\x17.dynatops.v1.FilterList\x12)\n\x07holders\x18\x07 \x03(\x0b\x32\x18.dynatops.v1.HolderTable\"\xcb\x01\n\x0bHolderTable\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\'\n\x06wanted\x18\x02 \x01(\x0b\x32\x17.dynatops.v1.FilterList\x12%\n\x04told\x18\x03 \x01(\x0b\x32\x17.dynatops.v1.FilterList\x12*\n\tkept_back\x18\x04 \x01(\x0b\x32\x17.dynatops.v1.FilterList\x12\x1b\n\x13\x61\x64vertisements_told\x18\x05 \x01(\r\x12\x10\n\x08is_asked\x18\x06 \x01(\x08\"W\n\nFilterList\x12\r\n\x05\x63ount\x18\x01 \x01(\r\x12\x0e\n\x06\x63hosen\x18\x02 \x01(\r\x12*\n\x07\x66ilters\x18\x03 \x03(\x0b\x32\x19.dynatops.v1.ListedFilter\"\x8b\x01\n\x0cListedFilter\x12#\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x13.dynatops.v1.Filter\x12-\n\x08relation\x18\x02 \x01(\x0e\x32\x1b.dynatops.v1.FilterRelation\x12\'\n\ncovered_by\x18\x03 \x01(\x0b\x32\x13.dynatops.v1.Filter\"\xed\x01\n\nNodeReport\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12)\n\x0bpredecessor\x18\x04 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12(\n\nsuccessors\x18\x05 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12%\n\x07\x66ingers\x18\x06 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x0e\n\x06topics\x18\x07 \x01(\r\x12\x10\n\x08replicas\x18\x08 \x01(\r\"1\n\x11ListTopicsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\"F\n\x0cTopicsReport\x12(\n\x06topics\x18\x01 \x03(\x0b\x32\x18.dynatops.v1.TopicReport\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\x82\x01\n\x0bTopicReport\x12\r\n\x05topic\x18\x01 \x01(\t\x12\'\n\x08position\x18\x02 \x01(\x0b\x32\x15.dynatops.v1.Position\x12\x0f\n\x07members\x18\x03 \x01(\r\x12\x11\n\tpublished\x18\x04 \x01(\x04\x12\x17\n\x0fretained_events\x18\x05 \x01(\r\"$\n\x13\x44\x65scribeTreeRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\xea\x01\n\nTreeReport\x12\"\n\x04node\x18\x01 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x1b\n\x13is_rendezvous_point\x18\x02 \x01(\x08\x12\x12\n\nsubscribes\x18\x03 \x01(\x08\x12&\n\x08\x63hildren\x18\x04 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\'\n\x08position\x18\x05 \x01(\x0b\x32\x15.dynatops.v1.Position\x12\x36\n\x18towards_rendezvous_point\x18\x06 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\"C\n\x13ListSessionsRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x0e\n\x06prefix\x18\x03 \x01(\t\"L\n\x0eSessionsReport\x12,\n\x08sessions\x18\x01 \x03(\x0b\x32\x1a.dynatops.v1.SessionReport\x12\x0c\n\x04more\x18\x02 \x01(\x08\"\xb0\x02\n\rSessionReport\x12\x11\n\tclient_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tconnected\x18\x03 \x01(\x08\x12\x10\n\x08\x61\x62sent_s\x18\x04 \x01(\x01\x12\x0e\n\x06keep_s\x18\x05 \x01(\x01\x12\x14\n\x0c\x65xpires_in_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x66ilters\x18\x07 \x01(\r\x12\x17\n\x0f\x66ollowed_topics\x18\x08 \x01(\r\x12\x15\n\rqueued_events\x18\t \x01(\r\x12\x14\n\x0cqueued_bytes\x18\n \x01(\x04\x12\x15\n\runtaken_bytes\x18\x0b \x01(\x04\x12\x18\n\x10\x64\x65livered_events\x18\x0c \x01(\x04\x12\x16\n\x0e\x64ropped_events\x18\r \x01(\x04\x12\r\n\x05token\x18\x0e \x01(\t\"+\n\x16\x44\x65scribeSessionRequest\x12\x11\n\tclient_id\x18\x01 \x01(\t\"x\n\x0eSessionDetails\x12+\n\x07session\x18\x01 \x01(\x0b\x32\x1a.dynatops.v1.SessionReport\x12$\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x13.dynatops.v1.Filter\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x03(\t*\x9f\x01\n\x0e\x46ilterRelation\x12\x1f\n\x1b\x46ILTER_RELATION_UNSPECIFIED\x10\x00\x12\x18\n\x14\x46ILTER_RELATION_SAME\x10\x01\x12\x1a\n\x16\x46ILTER_RELATION_COVERS\x10\x02\x12\x1b\n\x17\x46ILTER_RELATION_COVERED\x10\x03\x12\x19\n\x15\x46ILTER_RELATION_MEETS\x10\x04\x32\xbd\x04\n\nInspection\x12O\n\x0e\x44\x65scribeBroker\x12\".dynatops.v1.DescribeBrokerRequest\x1a\x19.dynatops.v1.BrokerReport\x12G\n\nListTopics\x12\x1e.dynatops.v1.ListTopicsRequest\x1a\x19.dynatops.v1.TopicsReport\x12I\n\x0c\x44\x65scribeTree\x12 .dynatops.v1.DescribeTreeRequest\x1a\x17.dynatops.v1.TreeReport\x12M\n\x0cListSessions\x12 .dynatops.v1.ListSessionsRequest\x1a\x1b.dynatops.v1.SessionsReport\x12S\n\x0f\x44\x65scribeSession\x12#.dynatops.v1.DescribeSessionRequest\x1a\x1b.dynatops.v1.SessionDetails\x12U\n\x10\x44\x65scribeTopology\x12$.dynatops.v1.DescribeTopologyRequest\x1a\x1b.dynatops.v1.TopologyReport\x12O\n\x0e\x44\x65scribeTables\x12\".dynatops.v1.DescribeTablesRequest\x1a\x19.dynatops.v1.TablesReportb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_BROKERREPORT_COUNTERSENTRY']._loaded_options = None
   _globals['_BROKERREPORT_COUNTERSENTRY']._serialized_options = b'8\001'
+  _globals['_FILTERRELATION']._serialized_start=2883
+  _globals['_FILTERRELATION']._serialized_end=3042
   _globals['_DESCRIBEBROKERREQUEST']._serialized_start=98
   _globals['_DESCRIBEBROKERREQUEST']._serialized_end=121
   _globals['_BROKERREPORT']._serialized_start=124
@@ -42,31 +44,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BROKERREPORT_COUNTERSENTRY']._serialized_start=404
   _globals['_BROKERREPORT_COUNTERSENTRY']._serialized_end=451
   _globals['_FORWARDERREPORT']._serialized_start=454
-  _globals['_FORWARDERREPORT']._serialized_end=582
-  _globals['_LINKREPORT']._serialized_start=584
-  _globals['_LINKREPORT']._serialized_end=682
-  _globals['_NODEREPORT']._serialized_start=685
-  _globals['_NODEREPORT']._serialized_end=922
-  _globals['_LISTTOPICSREQUEST']._serialized_start=924
-  _globals['_LISTTOPICSREQUEST']._serialized_end=973
-  _globals['_TOPICSREPORT']._serialized_start=975
-  _globals['_TOPICSREPORT']._serialized_end=1045
-  _globals['_TOPICREPORT']._serialized_start=1048
-  _globals['_TOPICREPORT']._serialized_end=1178
-  _globals['_DESCRIBETREEREQUEST']._serialized_start=1180
-  _globals['_DESCRIBETREEREQUEST']._serialized_end=1216
-  _globals['_TREEREPORT']._serialized_start=1219
-  _globals['_TREEREPORT']._serialized_end=1453
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1455
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1522
-  _globals['_SESSIONSREPORT']._serialized_start=1524
-  _globals['_SESSIONSREPORT']._serialized_end=1600
-  _globals['_SESSIONREPORT']._serialized_start=1603
-  _globals['_SESSIONREPORT']._serialized_end=1907
-  _globals['_DESCRIBESESSIONREQUEST']._serialized_start=1909
-  _globals['_DESCRIBESESSIONREQUEST']._serialized_end=1952
-  _globals['_SESSIONDETAILS']._serialized_start=1954
-  _globals['_SESSIONDETAILS']._serialized_end=2074
-  _globals['_INSPECTION']._serialized_start=2077
-  _globals['_INSPECTION']._serialized_end=2482
+  _globals['_FORWARDERREPORT']._serialized_end=607
+  _globals['_LINKREPORT']._serialized_start=609
+  _globals['_LINKREPORT']._serialized_end=707
+  _globals['_DESCRIBETOPOLOGYREQUEST']._serialized_start=709
+  _globals['_DESCRIBETOPOLOGYREQUEST']._serialized_end=734
+  _globals['_TOPOLOGYREPORT']._serialized_start=736
+  _globals['_TOPOLOGYREPORT']._serialized_end=786
+  _globals['_DESCRIBETABLESREQUEST']._serialized_start=788
+  _globals['_DESCRIBETABLESREQUEST']._serialized_end=862
+  _globals['_TABLESREPORT']._serialized_start=865
+  _globals['_TABLESREPORT']._serialized_end=1051
+  _globals['_HOLDERTABLE']._serialized_start=1054
+  _globals['_HOLDERTABLE']._serialized_end=1257
+  _globals['_FILTERLIST']._serialized_start=1259
+  _globals['_FILTERLIST']._serialized_end=1346
+  _globals['_LISTEDFILTER']._serialized_start=1349
+  _globals['_LISTEDFILTER']._serialized_end=1488
+  _globals['_NODEREPORT']._serialized_start=1491
+  _globals['_NODEREPORT']._serialized_end=1728
+  _globals['_LISTTOPICSREQUEST']._serialized_start=1730
+  _globals['_LISTTOPICSREQUEST']._serialized_end=1779
+  _globals['_TOPICSREPORT']._serialized_start=1781
+  _globals['_TOPICSREPORT']._serialized_end=1851
+  _globals['_TOPICREPORT']._serialized_start=1854
+  _globals['_TOPICREPORT']._serialized_end=1984
+  _globals['_DESCRIBETREEREQUEST']._serialized_start=1986
+  _globals['_DESCRIBETREEREQUEST']._serialized_end=2022
+  _globals['_TREEREPORT']._serialized_start=2025
+  _globals['_TREEREPORT']._serialized_end=2259
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=2261
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=2328
+  _globals['_SESSIONSREPORT']._serialized_start=2330
+  _globals['_SESSIONSREPORT']._serialized_end=2406
+  _globals['_SESSIONREPORT']._serialized_start=2409
+  _globals['_SESSIONREPORT']._serialized_end=2713
+  _globals['_DESCRIBESESSIONREQUEST']._serialized_start=2715
+  _globals['_DESCRIBESESSIONREQUEST']._serialized_end=2758
+  _globals['_SESSIONDETAILS']._serialized_start=2760
+  _globals['_SESSIONDETAILS']._serialized_end=2880
+  _globals['_INSPECTION']._serialized_start=3045
+  _globals['_INSPECTION']._serialized_end=3618
 # @@protoc_insertion_point(module_scope)

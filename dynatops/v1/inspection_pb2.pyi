@@ -9,6 +9,7 @@ from dynatops.v1 import overlay_pb2 as _overlay_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,31 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _FilterRelation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FilterRelationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FilterRelation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FILTER_RELATION_UNSPECIFIED: _FilterRelation.ValueType  # 0
+    FILTER_RELATION_SAME: _FilterRelation.ValueType  # 1
+    FILTER_RELATION_COVERS: _FilterRelation.ValueType  # 2
+    """It covers the one asked about."""
+    FILTER_RELATION_COVERED: _FilterRelation.ValueType  # 3
+    FILTER_RELATION_MEETS: _FilterRelation.ValueType  # 4
+    """Some events match both, and others one of them."""
+
+class FilterRelation(_FilterRelation, metaclass=_FilterRelationEnumTypeWrapper): ...
+
+FILTER_RELATION_UNSPECIFIED: FilterRelation.ValueType  # 0
+FILTER_RELATION_SAME: FilterRelation.ValueType  # 1
+FILTER_RELATION_COVERS: FilterRelation.ValueType  # 2
+"""It covers the one asked about."""
+FILTER_RELATION_COVERED: FilterRelation.ValueType  # 3
+FILTER_RELATION_MEETS: FilterRelation.ValueType  # 4
+"""Some events match both, and others one of them."""
+Global___FilterRelation: _TypeAlias = FilterRelation  # noqa: Y015
 
 @_typing.final
 class DescribeBrokerRequest(_message.Message):
@@ -115,12 +141,15 @@ class ForwarderReport(_message.Message):
     READY_FIELD_NUMBER: _builtins.int
     KEEPER_FIELD_NUMBER: _builtins.int
     LINKS_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_DIGEST_FIELD_NUMBER: _builtins.int
     topology_version: _builtins.int
     mode: _builtins.str
     ready: _builtins.bool
     """Whether it knows what its former lives published, and takes publications."""
     keeper: _builtins.str
     """The neighbour that has copies of its events; empty while there is none."""
+    topology_digest: _builtins.int
+    """Differs where topologies do."""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___LinkReport]: ...
     def __init__(
@@ -131,10 +160,11 @@ class ForwarderReport(_message.Message):
         ready: _builtins.bool = ...,
         keeper: _builtins.str = ...,
         links: _abc.Iterable[Global___LinkReport] | None = ...,
+        topology_digest: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "links", b"links", "mode", b"mode", "ready", b"ready", "topology_version", b"topology_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "links", b"links", "mode", b"mode", "ready", b"ready", "topology_digest", b"topology_digest", "topology_version", b"topology_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -170,6 +200,217 @@ class LinkReport(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LinkReport: _TypeAlias = LinkReport  # noqa: Y015
+
+@_typing.final
+class DescribeTopologyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTopologyRequest: _TypeAlias = DescribeTopologyRequest  # noqa: Y015
+
+@_typing.final
+class TopologyReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPOLOGY_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    topology: _builtins.str
+    """What it uses: JSON, with the keys of the file that operators write. Empty on a ring."""
+    digest: _builtins.int
+    def __init__(
+        self,
+        *,
+        topology: _builtins.str = ...,
+        digest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "topology", b"topology"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopologyReport: _TypeAlias = TopologyReport  # noqa: Y015
+
+@_typing.final
+class DescribeTablesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ABOUT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    """Of each list, at most 1,000, which 0 means too."""
+    @_builtins.property
+    def about(self) -> _client_pb2.Filter:
+        """Only what meets this: what some event could match together with it. Absent: everything."""
+
+    def __init__(
+        self,
+        *,
+        about: _client_pb2.Filter | None = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["about", b"about"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeTablesRequest: _TypeAlias = DescribeTablesRequest  # noqa: Y015
+
+@_typing.final
+class TablesReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    COVERING_FIELD_NUMBER: _builtins.int
+    ADVERTISEMENTS_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.str
+    mode: _builtins.str
+    covering: _builtins.bool
+    advertisements: _builtins.bool
+    parent: _builtins.str
+    """The neighbour towards the root; empty at the root."""
+    @_builtins.property
+    def own(self) -> Global___FilterList:
+        """What clients here want."""
+
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___HolderTable]:
+        """Of each neighbour, by name."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.str = ...,
+        mode: _builtins.str = ...,
+        covering: _builtins.bool = ...,
+        advertisements: _builtins.bool = ...,
+        parent: _builtins.str = ...,
+        own: Global___FilterList | None = ...,
+        holders: _abc.Iterable[Global___HolderTable] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["own", b"own"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertisements", b"advertisements", "broker_id", b"broker_id", "covering", b"covering", "holders", b"holders", "mode", b"mode", "own", b"own", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TablesReport: _TypeAlias = TablesReport  # noqa: Y015
+
+@_typing.final
+class HolderTable(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    KEPT_BACK_FIELD_NUMBER: _builtins.int
+    ADVERTISEMENTS_TOLD_FIELD_NUMBER: _builtins.int
+    IS_ASKED_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.str
+    advertisements_told: _builtins.int
+    is_asked: _builtins.bool
+    """False: it sends up everything, and is not told what of that is wanted."""
+    @_builtins.property
+    def wanted(self) -> Global___FilterList:
+        """What it wants of this broker."""
+
+    @_builtins.property
+    def told(self) -> Global___FilterList:
+        """What it has been told that this broker wants of it, and what it has not been, although others
+        want it.
+        """
+
+    @_builtins.property
+    def kept_back(self) -> Global___FilterList: ...
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.str = ...,
+        wanted: Global___FilterList | None = ...,
+        told: Global___FilterList | None = ...,
+        kept_back: Global___FilterList | None = ...,
+        advertisements_told: _builtins.int = ...,
+        is_asked: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kept_back", b"kept_back", "told", b"told", "wanted", b"wanted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertisements_told", b"advertisements_told", "broker_id", b"broker_id", "is_asked", b"is_asked", "kept_back", b"kept_back", "told", b"told", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HolderTable: _TypeAlias = HolderTable  # noqa: Y015
+
+@_typing.final
+class FilterList(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    FILTERS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """All of them; those that meet what was asked about; and the first of these."""
+    chosen: _builtins.int
+    @_builtins.property
+    def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedFilter]: ...
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        chosen: _builtins.int = ...,
+        filters: _abc.Iterable[Global___ListedFilter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "count", b"count", "filters", b"filters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilterList: _TypeAlias = FilterList  # noqa: Y015
+
+@_typing.final
+class ListedFilter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    RELATION_FIELD_NUMBER: _builtins.int
+    COVERED_BY_FIELD_NUMBER: _builtins.int
+    relation: Global___FilterRelation.ValueType
+    """To the one asked about, if there is one."""
+    @_builtins.property
+    def filter(self) -> _client_pb2.Filter: ...
+    @_builtins.property
+    def covered_by(self) -> _client_pb2.Filter:
+        """Of one that is kept back: what was told and covers it. Absent if nobody beyond advertises what
+        it is about.
+        """
+
+    def __init__(
+        self,
+        *,
+        filter: _client_pb2.Filter | None = ...,
+        relation: Global___FilterRelation.ValueType = ...,
+        covered_by: _client_pb2.Filter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["covered_by", b"covered_by", "filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["covered_by", b"covered_by", "filter", b"filter", "relation", b"relation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedFilter: _TypeAlias = ListedFilter  # noqa: Y015
 
 @_typing.final
 class NodeReport(_message.Message):

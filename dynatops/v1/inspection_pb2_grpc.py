@@ -60,6 +60,16 @@ class InspectionStub:
                 request_serializer=dynatops_dot_v1_dot_inspection__pb2.DescribeSessionRequest.SerializeToString,
                 response_deserializer=dynatops_dot_v1_dot_inspection__pb2.SessionDetails.FromString,
                 _registered_method=True)
+        self.DescribeTopology = channel.unary_unary(
+                '/dynatops.v1.Inspection/DescribeTopology',
+                request_serializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTopologyRequest.SerializeToString,
+                response_deserializer=dynatops_dot_v1_dot_inspection__pb2.TopologyReport.FromString,
+                _registered_method=True)
+        self.DescribeTables = channel.unary_unary(
+                '/dynatops.v1.Inspection/DescribeTables',
+                request_serializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTablesRequest.SerializeToString,
+                response_deserializer=dynatops_dot_v1_dot_inspection__pb2.TablesReport.FromString,
+                _registered_method=True)
 
 
 class InspectionServicer:
@@ -100,6 +110,20 @@ class InspectionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeTopology(self, request, context):
+        """Of a broker in a tree.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTables(self, request, context):
+        """Likewise: what its neighbours and its clients want of it, and what it wants of neighbours.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InspectionServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +151,16 @@ def add_InspectionServicer_to_server(servicer, server):
                     servicer.DescribeSession,
                     request_deserializer=dynatops_dot_v1_dot_inspection__pb2.DescribeSessionRequest.FromString,
                     response_serializer=dynatops_dot_v1_dot_inspection__pb2.SessionDetails.SerializeToString,
+            ),
+            'DescribeTopology': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTopology,
+                    request_deserializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTopologyRequest.FromString,
+                    response_serializer=dynatops_dot_v1_dot_inspection__pb2.TopologyReport.SerializeToString,
+            ),
+            'DescribeTables': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTables,
+                    request_deserializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTablesRequest.FromString,
+                    response_serializer=dynatops_dot_v1_dot_inspection__pb2.TablesReport.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +299,60 @@ class Inspection:
             '/dynatops.v1.Inspection/DescribeSession',
             dynatops_dot_v1_dot_inspection__pb2.DescribeSessionRequest.SerializeToString,
             dynatops_dot_v1_dot_inspection__pb2.SessionDetails.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTopology(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dynatops.v1.Inspection/DescribeTopology',
+            dynatops_dot_v1_dot_inspection__pb2.DescribeTopologyRequest.SerializeToString,
+            dynatops_dot_v1_dot_inspection__pb2.TopologyReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTables(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dynatops.v1.Inspection/DescribeTables',
+            dynatops_dot_v1_dot_inspection__pb2.DescribeTablesRequest.SerializeToString,
+            dynatops_dot_v1_dot_inspection__pb2.TablesReport.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,10 @@ class InspectionStub:
     """The sessions that are here, connected or kept, in the order of their clients' ids."""
     DescribeSession: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.DescribeSessionRequest, _inspection_pb2.SessionDetails]
     """What a client's session here subscribes to, and what waits for it."""
+    DescribeTopology: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTopologyRequest, _inspection_pb2.TopologyReport]
+    """Of a broker in a tree."""
+    DescribeTables: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTablesRequest, _inspection_pb2.TablesReport]
+    """Likewise: what its neighbours and its clients want of it, and what it wants of neighbours."""
 
 @_typing.type_check_only
 class InspectionAsyncStub(InspectionStub):
@@ -57,6 +61,10 @@ class InspectionAsyncStub(InspectionStub):
     """The sessions that are here, connected or kept, in the order of their clients' ids."""
     DescribeSession: _aio.UnaryUnaryMultiCallable[_inspection_pb2.DescribeSessionRequest, _inspection_pb2.SessionDetails]  # type: ignore[assignment]
     """What a client's session here subscribes to, and what waits for it."""
+    DescribeTopology: _aio.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTopologyRequest, _inspection_pb2.TopologyReport]  # type: ignore[assignment]
+    """Of a broker in a tree."""
+    DescribeTables: _aio.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTablesRequest, _inspection_pb2.TablesReport]  # type: ignore[assignment]
+    """Likewise: what its neighbours and its clients want of it, and what it wants of neighbours."""
 
 class InspectionServicer(metaclass=_abc_1.ABCMeta):
     """What a broker tells operators and the reconfiguration manager about itself. Rare, so unary."""
@@ -99,5 +107,21 @@ class InspectionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inspection_pb2.SessionDetails, _abc.Awaitable[_inspection_pb2.SessionDetails]]:
         """What a client's session here subscribes to, and what waits for it."""
+
+    @_abc_1.abstractmethod
+    def DescribeTopology(
+        self,
+        request: _inspection_pb2.DescribeTopologyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.TopologyReport, _abc.Awaitable[_inspection_pb2.TopologyReport]]:
+        """Of a broker in a tree."""
+
+    @_abc_1.abstractmethod
+    def DescribeTables(
+        self,
+        request: _inspection_pb2.DescribeTablesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.TablesReport, _abc.Awaitable[_inspection_pb2.TablesReport]]:
+        """Likewise: what its neighbours and its clients want of it, and what it wants of neighbours."""
 
 def add_InspectionServicer_to_server(servicer: InspectionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -457,6 +457,25 @@ class Stimulus(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class TopologyGiven(_message.Message):
+        """By an operator; as in TopologyReport."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPOLOGY_FIELD_NUMBER: _builtins.int
+        topology: _builtins.str
+        def __init__(
+            self,
+            *,
+            topology: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["topology", b"topology"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class InputRaised(_message.Message):
         """The input before raised this."""
 
@@ -514,6 +533,7 @@ class Stimulus(_message.Message):
     ACCESS_REPLACED_FIELD_NUMBER: _builtins.int
     ADVISED_FIELD_NUMBER: _builtins.int
     ATTENDED_FIELD_NUMBER: _builtins.int
+    TOPOLOGY_GIVEN_FIELD_NUMBER: _builtins.int
     RAISED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     after_us: _builtins.int
@@ -559,6 +579,8 @@ class Stimulus(_message.Message):
     @_builtins.property
     def attended(self) -> Global___Stimulus.Attended: ...
     @_builtins.property
+    def topology_given(self) -> Global___Stimulus.TopologyGiven: ...
+    @_builtins.property
     def raised(self) -> Global___Stimulus.InputRaised:
         """These are no inputs."""
 
@@ -588,16 +610,17 @@ class Stimulus(_message.Message):
         access_replaced: Global___Stimulus.AccessReplaced | None = ...,
         advised: Global___Stimulus.Advised | None = ...,
         attended: Global___Stimulus.Attended | None = ...,
+        topology_given: Global___Stimulus.TopologyGiven | None = ...,
         raised: Global___Stimulus.InputRaised | None = ...,
         ended: Global___Stimulus.LogEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__digest: _TypeAlias = _typing.Literal["digest"]  # noqa: Y015
     _WhichOneofArgType__digest: _TypeAlias = _typing.Literal["_digest", b"_digest"]  # noqa: Y015
-    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "raised", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "topology_given", "raised", "ended"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__digest) -> _WhichOneofReturnType__digest | None: ...

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from experiments.figures import location, placements, poisson
+from experiments.figures import location, mobility, placements, poisson
 from experiments.figures.figure import Claim, Figure, Parameter, Plot, RunSpec
 from experiments.figures.judging import changed, less_than, refine_claim
+from overlay.forwarding.topology import TreeMode
 
 _OF_50 = partial(
     Figure,
@@ -30,6 +31,7 @@ _X_LABELS = {
     "c": "cluster size c",
     "rate": "changes of a user in an hour",
     "t_free": "T_free, hours",
+    "users": "users",
 }
 
 
@@ -457,6 +459,28 @@ _FIGURES = (
         metrics=("messages", "bound", "messages_again", "learnt", "a", "b", "c"),
         plots=(),
         notes=("A manager's core and brokers' cores in the simulator; eight topics a broker.",),
+    ),
+    Figure(
+        name="mobility-covering",
+        title="Covering and advertisements where users come and go",
+        paper="Mobility section 5.2.5",
+        runs=mobility.covering_runs,
+        claims=mobility.claims(),
+        metrics=("subscriptions", "advertisements", "told", "events", "messages", "deliveries"),
+        plots=tuple(
+            _plot(
+                "told",
+                f"What tables tell ({mode.value})",
+                "messages an hour",
+                "users",
+                lines="tables",
+                only=("mode", mode.value),
+            )
+            for mode in TreeMode
+        ),
+        scale_min=0.05,
+        scale_min_reason="there would be fewer than ten users",
+        notes=mobility.NOTES,
     ),
 )
 FIGURES: Mapping[str, Figure] = MappingProxyType({figure.name: figure for figure in _FIGURES})

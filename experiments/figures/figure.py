@@ -48,16 +48,13 @@ class RunSpec:
 class Measured:
     """A metric over the seeds."""
 
-    values: tuple[float, ...]
+    mean: float
+    std: float
 
-    @property
-    def mean(self) -> float:
-        return sum(self.values) / len(self.values)
-
-    @property
-    def std(self) -> float:
-        mean = self.mean
-        return float((sum((v - mean) ** 2 for v in self.values) / len(self.values)) ** 0.5)
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Measured:
+        mean = sum(values) / len(values)
+        return cls(mean, float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5))
 
 
 @dataclass(frozen=True, slots=True)

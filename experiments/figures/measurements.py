@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from experiments.figures.figure import RunSpec
+from experiments.figures.mobility import HOURS, TABLES
+from experiments.metrics.mobility import measure_city
 from experiments.metrics.protocol import measure_protocol
 from experiments.metrics.run import Measuring, Metrics, run
 from experiments.systems.catalogue import REFINE_ITERATIONS_MAX, SYSTEMS, Options, SystemKind
@@ -16,9 +18,12 @@ from experiments.workloads.checkins import visits_of_file
 from experiments.workloads.grid import Grid
 from experiments.workloads.location import LocationWorkload
 from experiments.workloads.made_up_visits import USERS, made_up_visits
+from experiments.workloads.mobility import RandomScenario
 from experiments.workloads.patterns import Pattern
 from experiments.workloads.poisson import PoissonWorkload
 from experiments.workloads.workload import Workload
+from overlay.forwarding.tables import TableRules
+from overlay.forwarding.topology import TreeMode
 from reconfig_manager.placement.problem import Objective, PlacementProblem, Task
 from reconfig_manager.solvers import SOLVERS
 
@@ -125,6 +130,14 @@ def _protocol(spec: RunSpec, scale: float, seed: int) -> Metrics:
     return measure_protocol(int(spec["brokers"]), int(spec["topics"]), int(spec["movers"]), seed)
 
 
+def _mobility_tables(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    covering, advertisements = TABLES[str(spec["tables"])]
+    mode = TreeMode(str(spec["mode"]))
+    users = max(1, round(int(spec["users"]) * scale))
+    rules = TableRules(mode, advertisements=advertisements, covering=covering)
+    return measure_city(RandomScenario(users, HOURS, seed), rules)
+
+
 MEASUREMENTS: Mapping[str, Callable[[RunSpec, float, int], Metrics]] = MappingProxyType(
     {
         "visits": _visits,
@@ -133,6 +146,7 @@ MEASUREMENTS: Mapping[str, Callable[[RunSpec, float, int], Metrics]] = MappingPr
         "saving": _saving,
         "greedy-time": _greedy_time,
         "protocol": _protocol,
+        "mobility-tables": _mobility_tables,
     }
 )
 

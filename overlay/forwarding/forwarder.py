@@ -56,6 +56,7 @@ from overlay.forwarding.forwarding_effects import (
     LossRange,
     NeighbourDown,
     NeighbourUp,
+    TakenOut,
     TopologyConflict,
     TopologyLearned,
 )
@@ -85,6 +86,7 @@ from overlay.forwarding.stream_log import LogEntry
 from overlay.forwarding.stream_news import StreamNews
 from overlay.forwarding.stretches import Stretches
 from overlay.forwarding.table_exchange import TableExchange, from_wire
+from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.tables import SubscriptionTables, TableRules
 from overlay.forwarding.topology import Topology, TopologyError
 from overlay.forwarding.tree_context import TreeContext
@@ -137,6 +139,8 @@ class Forwarder:
         # Neighbours whose past does not concern this life: those that it began with.
         self._first_neighbours = frozenset(topology.neighbours(broker_id))
         self._has_met = False
+        # The newest topology that has no place for this broker.
+        self._passed_on_version = 0
         self._topology_since_s = now_s
         self._handlers: dict[str, Callable[[TreeNeighbour, Any, float], None]] = {
             "table_change": self._exchange.on_table_change,
@@ -177,7 +181,7 @@ class Forwarder:
             elif kind == "link_greeting":
                 self._take_greeting(frame, message.link_greeting, now_s)
             elif kind == "topology_offer":
-                self._take_offer(message.topology_offer, now_s)
+                self._take_offer(message.topology_offer, frame.sender.broker_id, now_s)
             else:
                 self.counters.link_frames_strange += 1
         return self._settle(now_s)
@@ -250,8 +254,7 @@ class Forwarder:
 
     def set_topology(self, topology: Topology, now_s: float) -> list[ForwardingEffect]:
         """Use it from now on, if it is newer than what there is."""
-        if topology.version > self._context.topology.version:
-            self._change_topology(topology, now_s)
+        self._take_topology(topology, "", now_s)
         return self._settle(now_s)
 
     # ---- what others may know -------------------------------------------------------------------
@@ -284,6 +287,20 @@ class Forwarder:
     def neighbour_states(self) -> dict[str, ServingState]:
         return {n.broker_id: n.state for n in self._context.neighbours.values()}
 
+    def table_entries(self) -> TableEntries:
+        """The tables as they are now."""
+        topology, tables, names = self.topology, self.tables, list(self._context.neighbours)
+        return TableEntries(
+            mode=topology.mode,
+            parent=topology.parent(self.me.broker_id),
+            covering=topology.covering,
+            advertisements=topology.advertisements,
+            own=tables.wanted_by(HERE),
+            wanted={name: tables.sent_to(name) for name in names},
+            told={name: tables.told(name) for name in names},
+            advertisements_told={name: len(tables.advertised_to(name)) for name in names},
+        )
+
     def wanted_by_neighbours(self, topic: str) -> list[Peer]:
         """Those that get events of the topic, or some of them."""
         wanting = self._context.tables.may_take(topic)
@@ -310,12 +327,17 @@ class Forwarder:
     def _meet_neighbours(self, now_s: float) -> None:
         context = self._context
         wanted = context.topology.neighbours(context.my_id)
-        for gone in set(context.neighbours) - set(wanted):
-            del context.neighbours[gone]
+        for gone in sorted(set(context.neighbours) - set(wanted)):
+            self._offer_topology(context.neighbours.pop(gone).peer)
         for broker_id in wanted:
-            if broker_id in context.neighbours:
-                continue
             address = context.topology.addresses[broker_id]
+            known = context.neighbours.get(broker_id)
+            if known is not None and known.peer.address != address:
+                # Whoever is left there is to know that it is looked for elsewhere.
+                self._offer_topology(known.peer)
+                known.peer = Peer(first_node_id(broker_id), broker_id, address)
+            if known is not None:
+                continue
             link = Link(
                 self.me.ref,
                 self._settings,
@@ -332,9 +354,7 @@ class Forwarder:
         topology = self._context.topology
         sender = frame.sender
         if greeting.version < topology.version:
-            offer = PeerFrame(sender=self.me.ref)
-            offer.messages.add().topology_offer.topology = topology.to_text()
-            self._effects.append(Send(Peer.from_ref(sender), offer))
+            self._offer_topology(Peer.from_ref(sender))
             return
         neighbour = self._context.neighbours.get(sender.broker_id)
         if greeting.version > topology.version:
@@ -350,6 +370,20 @@ class Forwarder:
         neighbour.link.hear_greeting(greeting, now_s)
         self._note_sessions(now_s)
 
+    def _pass_on(self, topology: Topology) -> None:
+        """It is not used here. Those who were behind this broker may have no place in it, too, and
+        hear of it from nobody else."""
+        if topology.version > self._passed_on_version:
+            self._passed_on_version = topology.version
+            for neighbour in self._context.neighbours.values():
+                self._offer_topology(neighbour.peer, topology)
+
+    def _offer_topology(self, to: Peer, topology: Topology | None = None) -> None:
+        offer = PeerFrame(sender=self.me.ref)
+        text = (topology or self._context.topology).to_text()
+        offer.messages.add().topology_offer.topology = text
+        self._effects.append(Send(to, offer))
+
     def _greet_stranger(self, broker_id: str, frame: PeerFrame) -> None:
         topology = self._context.topology
         answer = PeerFrame(sender=self.me.ref)
@@ -357,15 +391,23 @@ class Forwarder:
         greeting.version, greeting.digest = topology.version, topology.digest
         self._effects.append(Send(Peer.from_ref(frame.sender), answer))
 
-    def _take_offer(self, offer: TopologyOffer, now_s: float) -> None:
+    def _take_offer(self, offer: TopologyOffer, source: str, now_s: float) -> None:
         try:
             topology = Topology.from_text(offer.topology)
         except TopologyError:
             self.counters.link_frames_strange += 1
             return
-        if topology.version > self._context.topology.version:
-            self._change_topology(topology, now_s)
-            self._effects.append(TopologyLearned(topology))
+        self._take_topology(topology, source, now_s)
+
+    def _take_topology(self, topology: Topology, source: str, now_s: float) -> None:
+        if topology.version <= self._context.topology.version:
+            return
+        if topology.addresses.get(self.me.broker_id) != self.me.address:
+            self._pass_on(topology)
+            self._effects.append(TakenOut(topology))
+            return
+        self._change_topology(topology, now_s)
+        self._effects.append(TopologyLearned(topology, source))
 
     def _take_batch(self, neighbour: TreeNeighbour, batch: LinkBatch, now_s: float) -> None:
         for ready in neighbour.link.hear_batch(batch, now_s):

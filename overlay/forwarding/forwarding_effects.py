@@ -50,7 +50,17 @@ class FetchedPart:
 
 @dataclass(frozen=True, slots=True)
 class TopologyLearned:
-    """A neighbour had a newer topology, which is in use from now on: keep it."""
+    """A newer topology is in use from now on: keep it."""
+
+    topology: Topology
+    # The neighbour that had it; empty if somebody here was told.
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOut:
+    """A newer topology has no place for this broker, or has it elsewhere. It is not used: whoever
+    is in it does not listen here any more."""
 
     topology: Topology
 
@@ -87,5 +97,6 @@ ForwardingEffect = (
     | FilterInPlace
     | FetchedPart
     | TopologyLearned
+    | TakenOut
     | ForwardingNotice
 )

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,26 @@ def test_latency_over_many_topics(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert result["topics"] == 30
     assert result["missed"] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pubsub", "--events", "5000", "--ack", "replicated"),
+        ("topics", "--topics", "40", "--events", "400"),
+        ("latency", "--rate", "500", "--seconds", "0.5"),
+        ("fanout", "--sessions", "6", "--events", "200"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_in_a_tree(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    result: dict[str, Any] = bench(capsys, *arguments, "--routing", "forwarding", "--brokers", "3")
+    assert result["missed"] == 0
+    assert result["brokers"] == 3
+    assert result["routing"] == "forwarding"
+    assert result["tree"] == "a hub with 2 leaves; between leaves events pass the hub"
+    if arguments[0] == "latency":
+        assert result["hops"] == 2
 
 
 @pytest.mark.parametrize("options", [("--window", "3"), ("--window-bytes", "1000")])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,58 +12,7 @@ import dynatops
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.runtime.agent import Agent, StartError
 from dynatops.client.inspection import Inspector
-from dynatops.client.subscription import Subscription
-from tests.support.ports import free_addresses
-
-TIMEOUT_S = 20.0
-
-
-class Tree:
-    """A hub, and leaves around it."""
-
-    def __init__(self, folder: Path, leaves: int) -> None:
-        names = ["hub", *(f"leaf{number}" for number in range(1, leaves + 1))]
-        self.addresses = dict(zip(names, free_addresses(len(names)), strict=True))
-        self.running: dict[str, Agent] = {}
-        self.file = folder / "tree.yaml"
-        brokers = "".join(f"  {name}: {at}\n" for name, at in self.addresses.items())
-        links = "".join(f"  - [hub, {name}]\n" for name in names[1:])
-        self.file.write_text(f"version: 1\nbrokers:\n{brokers}links:\n{links}")
-
-    async def start(self, name: str) -> None:
-        settings = BrokerSettings(
-            broker_id=name, listen=self.addresses[name], topology=str(self.file)
-        )
-        agent = self.running[name] = Agent(settings)
-        await agent.start()
-
-    async def kill(self, name: str) -> None:
-        await self.running.pop(name).kill()
-
-
-@contextlib.asynccontextmanager
-async def tree_of(folder: Path, leaves: int = 3) -> AsyncIterator[Tree]:
-    tree = Tree(folder, leaves)
-    try:
-        async with asyncio.TaskGroup() as group:
-            for name in tree.addresses:
-                group.create_task(tree.start(name))
-        yield tree
-    finally:
-        await asyncio.gather(*(agent.kill() for agent in tree.running.values()))
-
-
-async def payloads(events: Subscription, count: int) -> list[bytes]:
-    async with asyncio.timeout(TIMEOUT_S):
-        return [(await anext(events)).payload for _ in range(count)]
-
-
-async def nothing_more(events: Subscription) -> bool:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await anext(events)
-            return False
-    return True
+from tests.support.agent_trees import TIMEOUT_S, Tree, nothing_more, payloads, tree_of
 
 
 def numbered(numbers: Sequence[int]) -> list[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,14 +11,15 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.routing.forwarding.audiences import Audience, Audiences
 from broker_agent.core.sessions.session import Session
-from dynatops.kit.filters import Filter
+from dynatops.kit.filters import Attributes, Filter
 
 LEVELS = ("", "a", "b", "$x")
 TOPICS = [*LEVELS[1:], *(f"{one}/{two}" for one in LEVELS for two in LEVELS), "a/b/a", "b//a"]
 EXACT = [topic for topic in TOPICS if not topic.startswith("$")]
 PATTERNS = [*EXACT, "#", "+", "a/#", "+/b", "a/+", "+/+", "a/b/#", "+/#", "/#", "b/+/a"]
-WHERES = ("", "v > 1", "v > 2")
+WHERES = ("", "v > 1", "v > 2", "v < 1", "not has v")
 
+EVENTS: list[Attributes] = [{"v": 0}, {"v": 2}, {"v": 3}, {}]
 CHANGES = st.lists(
     st.tuples(
         st.integers(0, 3),
@@ -24,7 +27,7 @@ CHANGES = st.lists(
         st.sampled_from(WHERES),
         st.lists(st.sampled_from(TOPICS), max_size=4),
     ),
-    max_size=40,
+    max_size=60,
 )
 
 
@@ -38,16 +41,30 @@ def change(audiences: Audiences, session: Session, wanted: Filter) -> None:
     else:
         del session.filters[pattern]
     if wanted not in before:
-        audiences.add(session, pattern)
-    elif after:
-        audiences.changed(pattern)
+        audiences.add(session, wanted)
     else:
-        audiences.remove(session, pattern)
+        audiences.remove(session, wanted)
+
+
+def wanted_places(audience: Audience, topic: str) -> dict[str, Sequence[int]]:
+    found = audience.conditions.places(topic, EVENTS)
+    return {s.session_id: found[s] for s in audience.conditions.filters if s in found}
+
+
+def expected_places(sessions: list[Session], topic: str) -> dict[str, list[int]]:
+    """Of sessions that want some events only."""
+    expected = {}
+    for session in sessions:
+        filters = session.filters_on(topic)
+        places = [n for n, v in enumerate(EVENTS) if any(f.matches(topic, v) for f in filters)]
+        if places and all(f.predicate is not None for f in filters):
+            expected[session.session_id] = places
+    return expected
 
 
 def spelt_out(audience: Audience) -> dict[str, object]:
     return {
-        session.session_id: sorted(map(str, audience.conditions.get(session, ())))
+        session.session_id: sorted(map(str, audience.conditions.filters.get(session, ())))
         for session in sorted(audience.members, key=lambda each: each.session_id)
     }
 
@@ -65,9 +82,11 @@ def test_nothing_that_is_remembered_is_outdated(
         for topic in topics:
             fresh = Audiences(1, counters)
             for session in sessions:
-                for held in session.filters:
+                for held in [f for filters in session.filters.values() for f in filters]:
                     fresh.add(session, held)
-            assert spelt_out(audiences.of(topic)) == spelt_out(fresh.of(topic))
+            audience = audiences.of(topic)
+            assert spelt_out(audience) == spelt_out(fresh.of(topic))
+            assert wanted_places(audience, topic) == expected_places(sessions, topic)
 
 
 def test_what_does_not_match_is_remembered() -> None:
@@ -75,7 +94,8 @@ def test_what_does_not_match_is_remembered() -> None:
     session = Session("", "", 0, CoreSettings())
     kept = {topic: audiences.of(topic) for topic in ("b/a", "b/c", "a", "$x/y")}
     gone = {topic: audiences.of(topic) for topic in ("a/b", "a/c/d")}
-    session.filters["a/+/#"] = (Filter.parse("a/+/#"),)
-    audiences.add(session, "a/+/#")
+    wanted = Filter.parse("a/+/#")
+    session.filters["a/+/#"] = (wanted,)
+    audiences.add(session, wanted)
     assert all(audiences.of(topic) is found for topic, found in kept.items())
     assert all(audiences.of(topic) is not found for topic, found in gone.items())

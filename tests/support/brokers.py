@@ -13,6 +13,7 @@ from broker_agent.core.base.effects import (
     ConnectionId,
     PauseReading,
     ResumeReading,
+    SendFrame,
 )
 from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
@@ -21,7 +22,6 @@ from broker_agent.core.invariants import check_invariants
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
-from broker_agent.core.routing.rendezvous.rendezvous import on_ring
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.doors.frames import take_output
 from broker_agent.recording.recorded_broker import LogWriter, RecordedBroker
@@ -39,6 +39,8 @@ from dynatops.v1.client_pb2 import (
 )
 from dynatops.v1.overlay_pb2 import Publication, Run
 from overlay.base.overlay_settings import OverlaySettings
+from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.topology import Topology
 from simulator.disk import SimulatedDisk
 
 
@@ -56,8 +58,9 @@ class LoneBroker:
         broker_id: str = "b0",
         overlay: OverlaySettings | None = None,
         log: LogWriter | None = None,
+        topology: Topology | None = None,
     ) -> None:
-        """`log`: what it is told is recorded there."""
+        """`log`: what it is told is recorded there. With a topology it is in a tree."""
         selection = selection or SelectionSettings(enabled=False)
         identity = Identity(broker_id, broker_id, incarnation=life)
         overlay, settings = overlay or OverlaySettings(), settings or CoreSettings()
@@ -67,10 +70,12 @@ class LoneBroker:
             logged_rows_max=logged_rows_max,
             saving=disk is not None,
         )
+        recorded = RecordedOptions.of(identity, overlay, settings, options)
+        if topology is not None:
+            recorded = recorded.within(topology, ForwardingSettings())
         if log is None:
-            self.core = Broker(identity, on_ring(overlay), settings, Random(1), options)
+            self.core = Broker(identity, recorded.routing(), settings, Random(1), options)
         else:
-            recorded = RecordedOptions.of(identity, overlay, settings, options)
             self.core = RecordedBroker(recorded, access or Access(settings), bytes(32), log)
         self.disk = disk
         self.now_s = 0.0
@@ -85,6 +90,12 @@ class LoneBroker:
 
     def keep(self, effects: Iterable[BrokerEffect]) -> None:
         self.effects += effects
+
+    def take_frames(self) -> list[SendFrame]:
+        """What it wants sent to other brokers since this was asked last."""
+        frames = [each for each in self.effects if isinstance(each, SendFrame)]
+        self.effects = [each for each in self.effects if not isinstance(each, SendFrame)]
+        return frames
 
     def run(self, seconds: float) -> None:
         end_s = self.now_s + seconds

@@ -35,7 +35,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
         broker_agent.core.routing.forwarding.forwarding.Forwarding._handlers
+        overlay.forwarding.table_reports._Lists._relations
         broker_agent.core.routing.forwarding.forwarding.Forwarding._others
+        broker_agent.core.routing.forwarding.forwarding.Forwarding._contested
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._system
         dynatops.kit.observing.log_operations.DeclaredOperations._by_name
         dynatops.kit.background.Supervisor._tasks
@@ -46,7 +48,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.rights.access.Access._claiming
         broker_agent.core.selection.advice.SelectionAdvice.clients
         broker_agent.core.selection.advice.SelectionAdvice.topics
-        broker_agent.core.routing.delivery._Selection._attributes
         broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
         broker_agent.core.keeping.journal.Stored.cursors
@@ -125,6 +126,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.clients.flow.Flow._unread
         broker_agent.core.clients.flow.Flow._waiting_for_others
         broker_agent.core.clients.flow.Flow._waiting_for_readers
+        broker_agent.core.routing.forwarding.place_telling.PlaceTelling._due_s
+        broker_agent.core.routing.forwarding.place_telling.PlaceTelling._told
         broker_agent.core.status.session_reports.SessionReports._names
         broker_agent.core.routing.rendezvous.reading.subscriptions.Subscriptions._names_left
         broker_agent.core.sessions.unsaved.Unsaved.queues
@@ -322,6 +325,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tables._Told._unsaid
     """,
     "Filters of sessions here and of neighbours, who bound them.": """
+        broker_agent.core.routing.session_conditions.SessionConditions.filters
         dynatops.kit.filters.condition_index.HeldCondition.branches
         dynatops.kit.filters.condition_index._Branch.columns
         dynatops.kit.filters.condition_index._Branch.entries

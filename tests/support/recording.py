@@ -20,9 +20,11 @@ from dynatops.v1.client_pb2 import Received, SlowPolicy
 from dynatops.v1.manager_pb2 import Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.stimulus_pb2 import Stimulus
+from overlay.forwarding.topology import Topology
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
+from tests.support.routings import chain
 
 TOPIC = "quake/ca"
 TOKEN = "ann's token"
@@ -99,6 +101,7 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     broker.keep(core.unreachable("b9", broker.now_s))
     broker.keep(core.on_step(Step(fence=1, plan="p"), broker.now_s))
     broker.keep(core.on_peer_frame(PeerFrame(to=1), broker.now_s))
+    broker.keep(core.change_topology(chain(["b0", "b1"]), broker.now_s))
     core.take_logbook_page(broker.now_s)
     core.load_report(broker.now_s, full=True)
     limited = TokenRules(
@@ -115,3 +118,46 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     broker.run(0.3)
     core.end_logbook(broker.now_s)
     return broker
+
+
+def told_in_a_tree(log: MemoryLog) -> LoneBroker:
+    """A broker with a neighbour, and what both say to each other; then the tree is another one."""
+    topology = chain(["b0", "b1"])
+    recorded = LoneBroker(log=log, broker_id="b0", topology=topology)
+    other = LoneBroker(broker_id="b1", topology=topology)
+    brokers = {"b0": recorded, "b1": other}
+    _let_talk(brokers, 1.0)
+    for name, broker in brokers.items():
+        broker.connect(f"sub-{name}")
+        broker.subscribe(f"sub-{name}", "quake/#", "news")
+        broker.connect(f"pub-{name}")
+    _let_talk(brokers, 1.0)
+    for number in (1, 2, 3):
+        for name, broker in brokers.items():
+            broker.publish(f"pub-{name}", publication(TOPIC, number), publication("news", number))
+        _let_talk(brokers, 0.2)
+    assert len(recorded.runs("sub-b0")) >= 6
+    newer = Topology.from_mapping({**topology.to_mapping(), "version": 2, "covering": False})
+    other.keep(other.core.change_topology(newer, other.now_s))
+    _let_talk(brokers, 1.0)
+    third = Topology.from_mapping({**newer.to_mapping(), "version": 3})
+    recorded.keep(recorded.core.change_topology(third, recorded.now_s))
+    _let_talk(brokers, 1.0)
+    assert other.core.describe().forwarder.topology_version == 3
+    return recorded
+
+
+def _let_talk(brokers: dict[str, LoneBroker], seconds: float) -> None:
+    """What one sends the other hears before time goes on."""
+    end_s = brokers["b0"].now_s + seconds
+    while brokers["b0"].now_s < end_s:
+        for broker in brokers.values():
+            broker.run(0.05)
+        while sent := [
+            (effect.address, effect.frame)
+            for broker in brokers.values()
+            for effect in broker.take_frames()
+        ]:
+            for address, frame in sent:
+                broker = brokers[address]
+                broker.keep(broker.core.on_peer_frame(frame, broker.now_s))

@@ -14,7 +14,14 @@ from overlay.base.effects import Send
 from overlay.forwarding.fetches import OpenFetch
 from overlay.forwarding.filter_set import FilterSet
 from overlay.forwarding.forwarder import Forwarder
-from overlay.forwarding.forwarding_effects import FilterInPlace, LossRange, TopologyConflict
+from overlay.forwarding.forwarding_effects import (
+    FilterInPlace,
+    ForwardingEffect,
+    LossRange,
+    TakenOut,
+    TopologyConflict,
+    TopologyLearned,
+)
 from overlay.forwarding.forwarding_settings import ForwardingSettings
 from overlay.forwarding.known_streams import stream_id
 from overlay.forwarding.neighbours import ServingState
@@ -667,3 +674,62 @@ def test_doubts_outlive_the_life_that_had_them() -> None:
     net.start("b1")
     net.run(5.0)
     assert fetched_by(net, "b2", {STREAM_OF["b1"]: 1}, X) == Fetched([], [(1, None)], True)
+
+
+# ---- who is taken out ----------------------------------------------------------------------------
+
+
+def smaller(before: Topology, *names: str) -> Topology:
+    """The next version, with these alone."""
+    mapping = before.to_mapping()
+    brokers = {name: mapping["brokers"][name] for name in names}
+    links = [link for link in mapping["links"] if set(link["between"]) <= set(names)]
+    return Topology.from_mapping(
+        {**mapping, "version": before.version + 1, "brokers": brokers, "links": links}
+    )
+
+
+def effects_of(net: TreeNet, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[object]]:
+    """Of each broker, from now on."""
+    found: dict[str, list[object]] = {name: [] for name in net.nodes}
+    perform = net.perform
+
+    def note(broker: str, effects: list[ForwardingEffect]) -> None:
+        found[broker] += effects
+        perform(broker, effects)
+
+    monkeypatch.setattr(net, "perform", note)
+    return found
+
+
+def test_whoever_is_taken_out_learns_it_also_behind_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = net_of(chain(4))
+    found = effects_of(net, monkeypatch)
+    less = smaller(net.topology, "b0", "b1")
+    net.apply(less, "b0")
+    net.run(1.0)
+    assert TopologyLearned(less, "b0") in found["b1"]
+    for name in ("b2", "b3"):
+        assert TakenOut(less) in found[name]
+        # It goes, and is not alone in a tree of its own until then.
+        assert net.nodes[name].topology.version == 1
+    assert net.nodes["b1"].neighbour_states() == {"b0": ServingState.LIVE}
+
+
+def test_a_broker_at_another_address_is_taken_out_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = net_of(chain(2))
+    found = effects_of(net, monkeypatch)
+    moved = Topology.from_mapping(
+        {**net.topology.to_mapping(), "version": 2, "brokers": {"b0": "h:b0", "b1": "h:new"}}
+    )
+    net.apply(moved, "b0")
+    net.run(1.0)
+    assert TakenOut(moved) in found["b1"]
+    greeted = [
+        each.to.address
+        for each in found["b0"]
+        if isinstance(each, Send) and each.frame.messages[0].HasField("link_greeting")
+    ]
+    assert greeted[-1] == "h:new"

@@ -30,14 +30,22 @@ from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
 from tests.support.brokers import LoneBroker
-from tests.support.recording import OTHER_TOKEN, RULES, TOKEN, MemoryLog, told_everything
+from tests.support.recording import (
+    OTHER_TOKEN,
+    RULES,
+    TOKEN,
+    MemoryLog,
+    told_everything,
+    told_in_a_tree,
+)
 
 # Methods of a broker that tell it nothing.
 QUESTIONS = {
     *("node", "now_s", "is_named", "left_over", "status", "count_in_steps", "namesakes"),
     *("is_joining", "is_member", "is_leaving", "registration", "registration_version"),
     *("admit_inspector", "describe", "list_topics", "describe_tree", "list_sessions"),
-    *("describe_session", "take_run_sample"),
+    *("describe_session", "take_run_sample", "describe_topology", "topology_problem"),
+    *("admit_administrator", "token_name", "table_entries"),
 }
 # It hears these from its node.
 FROM_ITS_NODE = {
@@ -104,6 +112,33 @@ class TestReplay:
             )  # fmt: skip
             assert f"effects {broker.core.effects_digest}, as recorded" in outcome.stdout
             assert outcome.returncode == 0
+
+    def test_of_a_broker_in_a_tree(self, log: MemoryLog, tmp_path: Path) -> None:
+        """Its topology, what neighbours say, and another topology; in another process, too."""
+        broker = told_in_a_tree(log)
+        log.close()
+        assert isinstance(broker.core, RecordedBroker)
+        report = log.replay()
+        assert report.differs_at is None
+        assert report.strikes == []
+        assert report.digest == broker.core.effects_digest
+        path = tmp_path / "log"
+        path.write_bytes(log.raw)
+        outcome = subprocess.run(
+            [sys.executable, "-m", "dynatops", "replay", str(path)],
+            env={**os.environ, "PYTHONHASHSEED": "3"},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert f"effects {broker.core.effects_digest}, as recorded" in outcome.stdout
+        assert outcome.returncode == 0
+
+    def test_of_a_tree_that_is_none(self, log: MemoryLog) -> None:
+        told_in_a_tree(log)
+        beginning = log.read().beginning
+        beginning.broker = beginning.broker.replace('\\"version\\": 1', "")
+        broken = BytesIO(framed(beginning))
+        with pytest.raises(LogError, match="its topology is none: it is no JSON"):
+            replay(StimulusLog(broken))
 
     def test_until(self, log: MemoryLog) -> None:
         told_everything(log)

@@ -175,10 +175,13 @@ class TestCommand:
         text = (tmp_path / "index.md").read_text()
         assert text.count("## fig5") == 1
         assert "`dynatops reproduce fig5 --scale 0.02 --seeds 1`" in text
-        # What is no longer there is not told of; what cannot be read is not written over.
+        # Without its measurements a figure stays as it was reported.
+        table2 = (tmp_path / "index.md").read_text().partition("## table2")[2]
         (tmp_path / "runs-scale-0.02.jsonl").unlink()
         assert self.run("fig5", "--scale", "0.01", *report) == 0
-        assert list(last_verdicts(tmp_path)) == ["fig5"]
+        assert list(last_verdicts(tmp_path)) == ["fig5", "table2"]
+        assert (tmp_path / "index.md").read_text().partition("## table2")[2] == table2
+        # What cannot be read is not written over.
         (tmp_path / "report.json").write_text(f'{{"results_version": {RESULTS_VERSION}}}')
         capsys.readouterr()
         assert self.run("fig5", "--scale", "0.01", *report) == 2

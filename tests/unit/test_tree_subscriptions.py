@@ -5,9 +5,11 @@ from __future__ import annotations
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
 from broker_agent.core.routing.forwarding.forwarding import Forwarding
+from broker_agent.core.routing.forwarding.place_telling import PLACES_TOLD_S, PlaceTelling
 from broker_agent.core.sessions.session import Session
 from dynatops.kit import filters
 from dynatops.kit.bundles import Bundle
+from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import Filter, Missed, Subscribe
 from dynatops.v1.overlay_pb2 import Run
 from overlay.forwarding.forwarding_effects import LossRange, StreamLost
@@ -189,3 +191,38 @@ def test_what_nobody_in_the_group_wants_is_not_held() -> None:
     assert [each.topic for each in held[:-1]] == ["a/2"]  # type: ignore[union-attr]
     assert isinstance(held[-1], Bundle)
     assert held[-1].topics == ["a/1"]
+
+
+# ---- places --------------------------------------------------------------------------------------
+
+
+def test_who_wants_little_is_told_once_a_minute_how_far_streams_are() -> None:
+    net = tree()
+    little = net.connect("ann", "b0")
+    net.subscribe("ann", "flood/#")
+    net.connect("bob", "b0")
+    net.subscribe("bob", "quake/#")
+    net.connect("pub", "b2")
+    before = dict(little.seen[STREAMS])
+    for number in range(5):
+        net.publish("pub", "quake/ca", b"%d" % number)
+    net.run(2.0)
+    assert little.seen[STREAMS] == before
+    net.run(PLACES_TOLD_S)
+    assert little.events == []
+    assert little.seen[STREAMS] == forwarding(net, "b0").forwarder.positions()
+    assert sum(little.seen[STREAMS].values()) == sum(before.values()) + 5
+
+
+def test_what_has_not_moved_is_not_told_again() -> None:
+    telling = PlaceTelling()
+    ann, bob = (Session(name, name, 0, CoreSettings()) for name in ("ann", "bob"))
+    telling.begin(ann, 0.0)
+    telling.begin(bob, 1.0)
+    assert list(telling.due(PLACES_TOLD_S)) == [ann]
+    assert list(telling.due(PLACES_TOLD_S + 1.0)) == [bob]
+    assert telling.moved(ann, {1: 5, 2: 7}) == {1: 5, 2: 7}
+    assert telling.moved(ann, {1: 5, 2: 8}) == {2: 8}
+    assert telling.moved(ann, {1: 5, 2: 8}) == {}
+    telling.forget(ann)
+    assert list(telling.due(3 * PLACES_TOLD_S)) == [bob]

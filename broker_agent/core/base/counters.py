@@ -53,6 +53,9 @@ class BrokerCounters:
         "Clients not let in: no token, an unknown one, another's client id, or too many sessions."
     )
     inspect_refused: int = counter("Inspections refused: no token, or one that may not inspect.")
+    administration_refused: int = counter(
+        "Commands refused: no token, or one whose role is not `admin`."
+    )
     reloads_failed: int = counter("Times new tokens or certificates were of no use; old ones stay.")
     hello_timeouts: int = counter("Connections ended because no hello came in time.")
     connections_refused: int = counter("Connections ended because too many were without a hello.")

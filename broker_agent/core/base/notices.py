@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from dynatops.kit.observing.log_lines import Operation
+from dynatops.kit.observing.log_lines import Level, Operation
 from overlay.base.effects import Notice as NodeNotice
 from overlay.base.peers import Peer
 
@@ -109,5 +109,75 @@ class PushedAside:
     by: Peer
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyChanged:
+    """It is to be kept: a broker that is restarted goes on with it."""
+
+    operation: ClassVar[Operation] = Operation(
+        "topology_changed",
+        "A newer topology is in use: links are up again once neighbours have it, too.",
+        ("broker", "version", "source"),
+        Level.WARNING,
+    )
+
+    version: int
+    # Another broker; empty if an operator told this one.
+    source: str
+    # The topology, as one broker gives it to another.
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceGone:
+    """The broker is to go."""
+
+    operation: ClassVar[Operation] = Operation(
+        "place_gone",
+        "A newer topology does not have this broker, or has it at another address. It sends its "
+        "clients away, and does nothing more.",
+        ("broker", "version"),
+        Level.WARNING,
+    )
+
+    version: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyContested:
+    operation: ClassVar[Operation] = Operation(
+        "topology_contested",
+        "A neighbour has another topology of the same version: the link stays down until there is "
+        "a newer one. Said once.",
+        ("broker", "neighbour", "version"),
+        Level.WARNING,
+    )
+
+    neighbour: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLinkUp:
+    operation: ClassVar[Operation] = Operation(
+        "link_up", "The link to a neighbour in the tree is up.", ("broker", "neighbour")
+    )
+
+    neighbour: str
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLinkDown:
+    operation: ClassVar[Operation] = Operation(
+        "link_down",
+        "A neighbour in the tree is not heard of, or has begun anew.",
+        ("broker", "neighbour"),
+        Level.WARNING,
+    )
+
+    neighbour: str
+
+
 SessionNotice = SessionOpened | SessionResumed | SessionDetached | SessionEnded
-BrokerNotice = SessionNotice | Unfrozen | PushedAside | NodeNotice
+TreeNotice = TopologyChanged | PlaceGone | TopologyContested | TreeLinkUp | TreeLinkDown
+BrokerNotice = SessionNotice | Unfrozen | PushedAside | TreeNotice | NodeNotice

@@ -24,7 +24,7 @@ from dynatops.kit.security.token_rights import (
     TokenLimits,
     TokenRules,
 )
-from dynatops.kit.security.tokens import CLIENT_ID, hash_of
+from dynatops.kit.security.tokens import CLIENT_ID, Role, hash_of
 from dynatops.v1.client_pb2 import ErrorCode
 
 # In place of %c these would make a rule say more than was meant.
@@ -42,6 +42,7 @@ class RefusalReason(Enum):
     TOO_MANY_SESSIONS = auto()
     TOO_MANY_CONNECTIONS = auto()
     MAY_NOT_INSPECT = auto()
+    MAY_NOT_ADMINISTER = auto()
     RULES_CHANGED = auto()
 
 
@@ -49,6 +50,7 @@ _CODES = {
     RefusalReason.TOO_MANY_SESSIONS: ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
     RefusalReason.TOO_MANY_CONNECTIONS: ErrorCode.ERROR_CODE_TOO_MANY_SESSIONS,
     RefusalReason.MAY_NOT_INSPECT: ErrorCode.ERROR_CODE_NOT_ALLOWED,
+    RefusalReason.MAY_NOT_ADMINISTER: ErrorCode.ERROR_CODE_NOT_ALLOWED,
     # It may come again, and will be told which of its subscriptions it cannot have.
     RefusalReason.RULES_CHANGED: ErrorCode.ERROR_CODE_NOT_ALLOWED,
 }
@@ -179,6 +181,21 @@ class Access:
             message = f"the token {rules.name!r} has no `inspect = true` in the tokens file"
             return Refusal(RefusalReason.MAY_NOT_INSPECT, message)
         return None
+
+    def administrator(self, token: str) -> Refusal | None:
+        """Why this token does not let its owner change the network; None if it does."""
+        rules = self._look_up(token)
+        if rules is None or isinstance(rules, Refusal):
+            return rules
+        if rules.role is not Role.ADMIN:
+            message = f'the token {rules.name!r} has no `role = "admin"` in the tokens file'
+            return Refusal(RefusalReason.MAY_NOT_ADMINISTER, message)
+        return None
+
+    def name_of(self, token: str) -> str:
+        """Empty of one that is not known, and where none is asked for."""
+        rules = self._look_up(token)
+        return rules.name if isinstance(rules, TokenRules) else ""
 
     def _look_up(self, token: str) -> TokenRules | Refusal | None:
         if self._by_hash is None:

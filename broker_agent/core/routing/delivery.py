@@ -1,9 +1,9 @@
 """From routing to sessions: each event once into the queue of every session that wants it.
 
-A run is one content for all who want all of it, and one more for each distinct condition on
-attributes. A session whose condition no event meets is sent nothing, but now and then how far the
-topic has got: its cursor must not fall out of what is retained. What cannot be read meets no
-condition, and might have: the session is told that it misses it.
+A run is one content for all who want all of it, and one more for each choice of its events that
+conditions on attributes make. A session whose condition no event meets is sent nothing, but now and
+then how far the topic has got: its cursor must not fall out of what is retained. What cannot be
+read meets no condition, and might have: the session is told that it misses it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.routing.session_conditions import Condition, SessionConditions
 from broker_agent.core.sessions.content import BundleContent, Content, RunContent
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
-from dynatops.kit.filters import Filter, Value, attributes_of
+from dynatops.kit.filters import attributes_of
 from dynatops.kit.repeats import RunPart
 from dynatops.kit.run_events import count_of, events_of
 from dynatops.v1.client_pb2 import MissCause, Missed
@@ -23,9 +24,7 @@ from dynatops.v1.overlay_pb2 import Event, Events, Run
 
 # Events passed over until a session is told how far the topic is; a small part of what is retained.
 _PASSED_OVER_MAX = 1_000
-
-# Filters of which an event must meet one.
-Condition = tuple[Filter, ...]
+_NOBODY: Mapping[Session, Condition] = {}
 
 
 class _Selection:
@@ -34,46 +33,45 @@ class _Selection:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.whole: Content = RunContent(run)
-        self._events: Sequence[Event] | None = None
-        self._attributes: list[Mapping[str, Value]] = []
-        self._contents: dict[Condition, tuple[Content, int]] = {}
+        self._events: Sequence[Event] = ()
+        self._contents: dict[tuple[int, ...], Content] = {}
         # Whether somebody wanted to know what is in it, and nobody can.
         self.is_unreadable = False
 
-    def of(self, condition: Condition) -> tuple[Content, int]:
-        """What sessions with this condition get, and how many events are in it."""
-        found = self._contents.get(condition)
+    def places(self, conditions: SessionConditions) -> Mapping[Session, Sequence[int]]:
+        """Which events each of these sessions wants, of those that want any."""
+        events = events_of(self.run)
+        if events is None:
+            self.is_unreadable = True
+            return {}
+        self._events = events
+        attributes = [attributes_of(event.attributes) for event in events]
+        return conditions.places(self.run.topic, attributes)
+
+    def of(self, places: Sequence[int]) -> Content:
+        """What those get who want these events."""
+        if places and len(places) == len(self._events):
+            return self.whole
+        key = tuple(places)
+        found = self._contents.get(key)
         if found is None:
-            found = self._contents[condition] = self._select(condition)
+            found = self._contents[key] = self._select(key)
         return found
 
-    def _select(self, condition: Condition) -> tuple[Content, int]:
-        if self._events is None:
-            events = events_of(self.run)
-            self.is_unreadable = events is None
-            self._events = events or ()
-            self._attributes = [attributes_of(event.attributes) for event in self._events]
+    def _select(self, places: tuple[int, ...]) -> Content:
         run, events = self.run, self._events
         if self.is_unreadable:
             unreadable = MissCause.MISS_CAUSE_UNREADABLE
-            missed = Missed(topic=run.topic, cause=unreadable, count=run.count)
-            return Content(missed), 0
-        selected = [
-            place
-            for place, attributes in enumerate(self._attributes)
-            if any(f.predicate is None or f.predicate.holds(attributes) for f in condition)
-        ]
-        if len(selected) == len(events):
-            return self.whole, len(selected)
-        offsets = [run.selected[i] for i in selected] if run.partial else selected
+            return Content(Missed(topic=run.topic, cause=unreadable, count=run.count))
+        offsets = [run.selected[i] for i in places] if run.partial else places
         partial = Run()
         partial.CopyFrom(self.run)
         partial.partial = True
         del partial.selected[:]
         partial.selected.extend(offsets)
-        chosen = Events(events=[events[i] for i in selected], attributed=bool(selected))
+        chosen = Events(events=[events[i] for i in places], attributed=bool(places))
         partial.events = chosen.SerializeToString()
-        return Content(partial), len(selected)
+        return Content(partial)
 
 
 class SessionDelivery:
@@ -89,27 +87,33 @@ class SessionDelivery:
         self,
         members: dict[Session, int],
         parts: list[RunPart],
-        conditions: Mapping[Session, Condition] | None,
+        conditions: SessionConditions | None,
         now_s: float,
     ) -> None:
         """`members`: the reader's count of runs when each began; what filled a hole that opened
         before is none of its concern."""
         touched = self._outbox.touched
+        conditional = conditions.filters if conditions else _NOBODY
         for part in parts:
             selection = _Selection(part.run)
             run = part.run
             run_events = count_of(run)
+            places: Mapping[Session, Sequence[int]] | None = None
             taken = dropped = 0
             for session, joined in members.items():
                 if part.opened is not None and joined >= part.opened:
                     # A late event, from before this session subscribed.
                     continue
                 content, count = selection.whole, run_events
-                if conditions and (condition := conditions.get(session)) is not None:
-                    content, count = selection.of(condition)
+                if conditions and session in conditional:
+                    if places is None:
+                        places = selection.places(conditions)
+                    wanted = places.get(session, ())
+                    count = len(wanted)
                     must_tell = count or selection.is_unreadable or self._must_tell(session, run)
                     if not must_tell:
                         continue
+                    content = selection.of(wanted)
                 outcome = session.offer(run.topic, content, count, now_s)
                 if outcome is None:
                     self._outbox.too_slow[session] = None

@@ -24,10 +24,12 @@ from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, TopicProblem
-from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TreeReport
+from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TopologyReport, TreeReport
 from dynatops.v1.manager_pb2 import Registration, Step
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, Publication, Run
 from overlay.forwarding.forwarding_counters import ForwardingCounters
+from overlay.forwarding.table_reports import TableEntries
+from overlay.forwarding.topology import Topology
 from overlay.history.reigns import TopicTally
 from overlay.status.node_status import NodeStatus
 
@@ -246,6 +248,9 @@ class Routing(Protocol):
     def unreachable(self, address: str, now_s: float) -> None:
         """Connections to this address are refused."""
 
+    def change_topology(self, topology: Topology, now_s: float) -> None:
+        """Use it from now on, if nothing is wrong with that (`topology_problem`)."""
+
     def leave(self, now_s: float) -> None:
         """`Stopped` is an effect once other brokers know."""
 
@@ -290,6 +295,15 @@ class Routing(Protocol):
 
     def describe(self, report: BrokerReport) -> None:
         """Add what it knows."""
+
+    def describe_topology(self) -> TopologyReport:
+        """Empty of a routing that has none."""
+
+    def table_entries(self) -> TableEntries | None:
+        """Who wants what of whom, as it is now; None of a routing without such tables."""
+
+    def topology_problem(self, topology: Topology) -> str:
+        """Why it cannot be used in place of the one in use; empty if it can."""
 
     def list_topics(self, after: str, limit: int) -> TopicsReport: ...
 

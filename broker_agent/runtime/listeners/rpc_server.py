@@ -1,5 +1,5 @@
-"""The gRPC server of a broker: links, sessions of gRPC clients, inspection; as a further door, with
-a name of its own, for sessions only.
+"""The gRPC server of a broker: links, sessions of gRPC clients, inspection and commands; as a
+further door, with a name of its own, for sessions only.
 
 The two streams are served as raw bytes: output is put together from pieces that are serialised
 already, and input that cannot be parsed is answered, not dropped by the transport.
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from broker_agent.doors import frames
+from broker_agent.runtime.administration import AdministrationService
 from broker_agent.runtime.connections import ClientGoneError
-from broker_agent.runtime.observing.inspection import InspectionGuard, InspectionService
+from broker_agent.runtime.observing.inspection import InspectionService, OperatorGuard
 from broker_agent.runtime.streams import unchanged
 from dynatops.kit.security.peer_credentials import LinkCredentials, ServerCertificates
 from dynatops.kit.serving.first_reads import NOTHING_COMPRESSED, host_of
 from dynatops.kit.serving.keepalive import keepalive_options
+from dynatops.v1.administration_pb2_grpc import add_AdministrationServicer_to_server
 from dynatops.v1.inspection_pb2_grpc import add_InspectionServicer_to_server
 
 if TYPE_CHECKING:
@@ -82,12 +84,13 @@ class RpcServer:
             ("grpc.keepalive_permit_without_calls", 1),
             *keepalive_options(settings.client_keepalive_s),
         ]
-        guards = () if door else (InspectionGuard(agent, agent.first_reads),)
+        guards = () if door else (OperatorGuard(agent, agent.first_reads),)
         self._server = grpc.aio.server(options=options, interceptors=guards)
         streams = {"/dynatops.v1.PubSub/Connect": _stream(self._connect)}
         if not door:
             streams["/dynatops.v1.Peer/Link"] = _stream(self._link)
             add_InspectionServicer_to_server(InspectionService(agent), self._server)
+            add_AdministrationServicer_to_server(AdministrationService(agent), self._server)
         self._server.add_generic_rpc_handlers((_Streams(streams),))
 
     def bind(self, address: str, credentials: LinkCredentials) -> int | None:

@@ -1,5 +1,5 @@
 """What a broker tells operators and the manager about itself: questions of gRPC, which the core
-answers."""
+answers; and who may ask them, or command it (`runtime/administration.py`)."""
 
 from __future__ import annotations
 
@@ -11,33 +11,41 @@ import grpc
 from google.protobuf.message import Message
 
 from broker_agent.core.rights.access import Refusal, RefusalReason
+from broker_agent.runtime.observing.bearer import token_in
 from broker_agent.runtime.observing.counter_sets import present_counters
 from broker_agent.runtime.observing.readings import readings_of
+from dynatops.kit.filters import Filter, FilterError
 from dynatops.kit.serving.first_reads import FirstReads, host_of
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
     DescribeBrokerRequest,
     DescribeSessionRequest,
+    DescribeTablesRequest,
+    DescribeTopologyRequest,
     DescribeTreeRequest,
     ListSessionsRequest,
     ListTopicsRequest,
     SessionDetails,
     SessionsReport,
+    TablesReport,
     TopicsReport,
+    TopologyReport,
     TreeReport,
 )
 from dynatops.v1.inspection_pb2_grpc import InspectionServicer
 from dynatops.version import VERSION
+from overlay.forwarding.table_reports import describe_tables
 
 if TYPE_CHECKING:
     from broker_agent.runtime.agent import Agent
 
-_METHODS = "/dynatops.v1.Inspection/"
-_SCHEME = "Bearer "
+_NO_TABLES = "this broker is on a ring: brokers in a tree have subscription tables"
+_INSPECTION = "/dynatops.v1.Inspection/"
+_ADMINISTRATION = "/dynatops.v1.Administration/"
 
 
-class InspectionGuard(grpc.aio.ServerInterceptor):
-    """Lets those inspect whose token says that they may."""
+class OperatorGuard(grpc.aio.ServerInterceptor):
+    """Lets those inspect, and those command, whose token says that they may."""
 
     def __init__(self, agent: Agent, first_reads: FirstReads) -> None:
         self._agent = agent
@@ -51,13 +59,15 @@ class InspectionGuard(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         handler = await continuation(handler_call_details)
-        if handler is not None and handler_call_details.method.startswith(_METHODS):
-            token = _token_of(handler_call_details)
-            refusal = self._agent.core.admit_inspector(token)
-            if refusal is not None:
-                return _refusing(refusal)
-            return self._reading_in_turn(handler)
-        return handler
+        method = handler_call_details.method
+        if handler is None or not method.startswith((_INSPECTION, _ADMINISTRATION)):
+            return handler
+        core, token = self._agent.core, token_in(handler_call_details.invocation_metadata)
+        if method.startswith(_INSPECTION):
+            refusal = core.admit_inspector(token)
+        else:
+            refusal = core.admit_administrator(token)
+        return self._reading_in_turn(handler) if refusal is None else _refusing(refusal)
 
     def _reading_in_turn(
         self, handler: grpc.RpcMethodHandler[Any, Any]
@@ -80,16 +90,9 @@ class InspectionGuard(grpc.aio.ServerInterceptor):
         )
 
 
-def _token_of(details: grpc.HandlerCallDetails) -> str:
-    for key, value in details.invocation_metadata or ():
-        if key == "authorization" and isinstance(value, str) and value.startswith(_SCHEME):
-            return value.removeprefix(_SCHEME)
-    return ""
-
-
 def _refusing(refusal: Refusal) -> grpc.RpcMethodHandler[Any, Any]:
     code = grpc.StatusCode.UNAUTHENTICATED
-    if refusal.reason is RefusalReason.MAY_NOT_INSPECT:
+    if refusal.reason in (RefusalReason.MAY_NOT_INSPECT, RefusalReason.MAY_NOT_ADMINISTER):
         code = grpc.StatusCode.PERMISSION_DENIED
 
     async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -102,6 +105,8 @@ def _refusing(refusal: Refusal) -> grpc.RpcMethodHandler[Any, Any]:
 class InspectionService(InspectionServicer):
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
+        # Looking through large tables takes a processor for a second: one at a time.
+        self._tables_gate = asyncio.Lock()
 
     async def DescribeBroker(self, request: DescribeBrokerRequest, context: Any) -> BrokerReport:
         agent, readings = self._agent, readings_of(self._agent)
@@ -118,6 +123,27 @@ class InspectionService(InspectionServicer):
 
     async def DescribeTree(self, request: DescribeTreeRequest, context: Any) -> TreeReport:
         return self._agent.core.describe_tree(request)
+
+    async def DescribeTopology(
+        self, request: DescribeTopologyRequest, context: Any
+    ) -> TopologyReport:
+        return self._agent.core.describe_topology()
+
+    async def DescribeTables(self, request: DescribeTablesRequest, context: Any) -> TablesReport:
+        about = None
+        try:
+            if request.HasField("about"):
+                about = Filter.from_wire(request.about)
+        except FilterError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no filter: {error}")
+        async with self._tables_gate:
+            entries = self._agent.core.table_entries()
+            if entries is None:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _NO_TABLES)
+                raise AssertionError("unreachable")
+            report = await asyncio.to_thread(describe_tables, entries, about, request.limit)
+        report.broker_id = self._agent.broker_id
+        return report
 
     async def ListSessions(self, request: ListSessionsRequest, context: Any) -> SessionsReport:
         return self._agent.core.list_sessions(request)

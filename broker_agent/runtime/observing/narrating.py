@@ -70,9 +70,10 @@ class Narrator:
         """`doors`: further ways in for clients, and where they are."""
         status = self._core.status()
         identity, node = status.identity, status.node
+        place = "a member of the ring" if node is not None else "in its tree"
         RING_JOINED.log(
             log,
-            f"broker {identity.broker_id} is a member of the ring, at {identity.address}",
+            f"broker {identity.broker_id} is {place}, at {identity.address}",
             broker=identity.broker_id,
             address=identity.address,
             http=http,

@@ -12,6 +12,10 @@ from dynatops.cli.access import add_access, credentials_of
 from dynatops.cli.common import Commands, add_command, positive, print_json, run_async
 from dynatops.cli.errors import CommandError
 
+# As `dynatops.local.bench` calls them.
+ROUTINGS = ("rendezvous", "forwarding")
+# A hub, and a leaf each for publisher and subscriber.
+_IN_TREE_MIN = 3
 Result = dict[str, Any]
 P = TypeVar("P")
 
@@ -62,7 +66,23 @@ def _add(
     parser.add_argument(
         "--broker", metavar="HOST:PORT[,…]", help="measure these, instead of starting some"
     )
-    _number(parser, "--brokers", brokers, "brokers to start")
+    parser.add_argument(
+        "--routing",
+        choices=ROUTINGS,
+        default=ROUTINGS[0],
+        help="how events travel between brokers that are started: along a ring (rendezvous, the "
+        "default), or in a tree (forwarding): a hub with leaves, where what goes from the "
+        "publisher to a subscriber at another leaf passes the hub",
+    )
+    in_tree = max(brokers, _IN_TREE_MIN)
+    also = f"; in a tree {in_tree}" if in_tree != brokers else ""
+    parser.add_argument(
+        "--brokers",
+        type=positive(int),
+        metavar="N",
+        help=f"brokers to start (default: {brokers}{also})",
+    )
+    parser.set_defaults(brokers_by_routing=dict(zip(ROUTINGS, (brokers, in_tree), strict=True)))
     add_access(parser)
     return parser
 
@@ -92,6 +112,8 @@ def _report(
 ) -> int:
     from dynatops.kit.security.credentials import Credentials
 
+    if arguments.brokers is None:
+        arguments.brokers = arguments.brokers_by_routing[arguments.routing]
     # Brokers started for the purpose ask for nothing; workers are told by the environment.
     credentials = credentials_of(arguments) if arguments.broker else Credentials()
     os.environ.update(credentials.as_environment())
@@ -226,7 +248,13 @@ def _add_latency(kinds: Commands) -> None:
     _number(parser, "--seconds", 5.0, "how long")
     _number(parser, "--bytes", 100, "bytes of a payload", "payload_bytes")
     _number(parser, "--topics", 1, "topics that events are spread over, in turn")
-    _number(parser, "--hops", 3, "hops from the rendezvous point, as far as there are so many")
+    _number(
+        parser,
+        "--hops",
+        3,
+        "hops from the rendezvous point, or in a tree from the "
+        "publisher, as far as there are so many",
+    )
 
 
 def _latency(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dynatops.cli.common import (
     ADDRESS_VARIABLE,
+    DEFAULT_ADDRESS,
     Commands,
     add_command,
     positive,
@@ -18,11 +21,18 @@ from dynatops.cli.common import (
 from dynatops.cli.errors import UsageError
 from dynatops.cli.managers.manager_client import DEFAULT_URL, MANAGER_VARIABLE
 from dynatops.cli.placements.planning import require_manager
+from dynatops.cli.terminal import visible
 from dynatops.kit.background import until_one_ends
 
 if TYPE_CHECKING:
     from dynatops.local.cluster import LocalCluster, ProcessCluster
+    from dynatops.local.tree_cluster import LocalTree, PlacedTree, ProcessTree
 
+    Cluster = LocalCluster | ProcessCluster | LocalTree | ProcessTree
+
+_BROKERS = 8
+_PORT = 7400
+_PORT_MAX = 65_535
 BROKERS_MAX = 500
 MANAGERS_MAX = 10
 MANAGER_PORT = 7480
@@ -39,13 +49,20 @@ def add_commands(commands: Commands) -> None:
         "listens where all other commands look by default.",
     )
     parser.add_argument(
-        "--brokers", type=positive(int), default=8, metavar="N", help="how many (default: 8)"
+        "--brokers", type=positive(int), metavar="N", help=f"how many (default: {_BROKERS})"
+    )
+    parser.add_argument(
+        "--topology",
+        default="",
+        metavar="FILE",
+        help="all brokers of this file, in a tree, in place of a ring; they listen where it says, "
+        "or, with --port, on ports of this machine",
     )
     parser.add_argument(
         "--port",
         type=int,
-        default=7400,
-        help="port of the first broker, the others' follow (default: 7400; 0 takes any)",
+        help="port of the first broker, the others' follow (default: "
+        f"{_PORT}, or as the topology says; 0 takes any)",
     )
     parser.add_argument(
         "--data-dir",
@@ -77,17 +94,53 @@ def add_commands(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.brokers > BROKERS_MAX:
-        raise UsageError(f"--brokers {arguments.brokers}: at most {BROKERS_MAX} on one machine")
-    last_port = arguments.port + arguments.brokers - 1
-    if arguments.port < 0 or last_port > 65_535:
-        raise UsageError(f"--port {arguments.port}: ports end at 65535")
+    if arguments.topology:
+        return _run_tree(arguments)
+    arguments.brokers = _BROKERS if arguments.brokers is None else arguments.brokers
+    arguments.port = _PORT if arguments.port is None else arguments.port
+    _check_size(arguments.brokers, arguments.port)
     if not 0 <= arguments.managers <= MANAGERS_MAX:
         raise UsageError(f"--managers {arguments.managers}: from 0 to {MANAGERS_MAX}")
     if arguments.managers:
         require_manager()
     run_async(_run(arguments))
     return 0
+
+
+def _check_size(brokers: int, port: int | None) -> None:
+    if brokers > BROKERS_MAX:
+        raise UsageError(f"{brokers} brokers: at most {BROKERS_MAX} on one machine")
+    if port is not None and (port < 0 or port + brokers - 1 > _PORT_MAX):
+        raise UsageError(f"--port {port}: ports end at {_PORT_MAX}")
+
+
+def _run_tree(arguments: argparse.Namespace) -> int:
+    from dynatops.local.tree_cluster import placed_tree
+    from overlay.forwarding.topology import TopologyError
+
+    for option in ("brokers", "managers"):
+        if getattr(arguments, option):
+            why = "says how many there are" if option == "brokers" else "leaves nothing to plan"
+            raise UsageError(f"--{option}: leave it out, as a topology {why}")
+    port = arguments.port
+    try:
+        with placed_tree(arguments.topology, port) as tree:
+            _check_size(len(tree.names), port)
+            run_async(_run_placed(arguments, tree))
+    except TopologyError as error:
+        raise UsageError(f"--topology {arguments.topology}: {error}") from None
+    return 0
+
+
+async def _run_placed(arguments: argparse.Namespace, tree: PlacedTree) -> None:
+    from dynatops.lake.lake_settings import LakeSettings
+    from dynatops.local.tree_cluster import LocalTree, ProcessTree
+
+    kind: type[LocalTree | ProcessTree] = ProcessTree if arguments.processes else LocalTree
+    lake = LakeSettings(url=arguments.lake, file_age_max_s=LAKE_FILE_AGE_S)
+    cluster = kind(tree, data_dir=arguments.data_dir, lake=lake)
+    announce = partial(_announce_tree, cluster, tree, as_json=arguments.json)
+    await _serve(cluster, announce, as_json=arguments.json)
 
 
 async def _run(arguments: argparse.Namespace) -> None:
@@ -107,16 +160,40 @@ async def _run(arguments: argparse.Namespace) -> None:
         # Where any port will do for brokers, it will for managers.
         http_port=MANAGER_PORT if arguments.port else 0,
     )
+    announce = partial(_announce, cluster, arguments.lake, as_json=arguments.json)
+    await _serve(cluster, announce, as_json=arguments.json)
+
+
+async def _serve(cluster: Cluster, announce: Callable[[], None], *, as_json: bool) -> None:
+    """Until it is told to stop, or a broker fails."""
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     async with cluster:
-        _announce(cluster, arguments.lake, as_json=arguments.json)
+        announce()
         await until_one_ends(stopping.wait(), cluster.failure())
         if not stopping.is_set():
             raise await cluster.failure()
-        if not arguments.json:
+        if not as_json:
             print("\nstopping", flush=True)
+
+
+def _announce_tree(cluster: LocalTree | ProcessTree, tree: PlacedTree, *, as_json: bool) -> None:
+    addresses = cluster.addresses
+    if as_json:
+        print_json(
+            {"addresses": addresses, "ready_s": round(cluster.ready_s, 3), "topology": tree.path}
+        )
+        return
+    from dynatops.cli.brokers.topology_text import drawn, headline
+
+    print(f"{headline(tree.topology)}, ready after {cluster.ready_s:.1f} s")
+    for line in drawn(tree.topology):
+        print(visible(line))
+    root = tree.topology.addresses[tree.topology.root]
+    if root != DEFAULT_ADDRESS:
+        print(f"For other commands: export {ADDRESS_VARIABLE}={root}")
+    print("Ctrl-C stops them.", flush=True)
 
 
 def _announce(cluster: LocalCluster | ProcessCluster, lake: str, *, as_json: bool) -> None:

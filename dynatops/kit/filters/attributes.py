@@ -38,15 +38,23 @@ def attributes_of(message: Iterable[Attribute]) -> dict[str, Value]:
     """Without those that have no sound value. Of several with one name, the first."""
     attributes: dict[str, Value] = {}
     for attribute in message:
-        kind = attribute.WhichOneof("value")
-        if kind is None or attribute.name in attributes:
+        name = attribute.name
+        # Most are these, and what is not there reads as nothing.
+        value: Value | None = attribute.text or attribute.whole or _value_of(attribute)
+        if value is None or name in attributes:
             continue
         if len(attributes) == ATTRIBUTES_MAX:
             break
-        if kind == "number" and not math.isfinite(attribute.number):
-            continue
-        attributes[attribute.name] = getattr(attribute, kind)
+        attributes[name] = value
     return attributes
+
+
+def _value_of(attribute: Attribute) -> Value | None:
+    kind = attribute.WhichOneof("value")
+    if kind is None or (kind == "number" and not math.isfinite(attribute.number)):
+        return None
+    value: Value = getattr(attribute, kind)
+    return value
 
 
 def _to_wire(name: str, value: Value) -> Attribute:

@@ -30,10 +30,21 @@ from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from dynatops.kit.filters.conditions import AnyOf, Attributes, Condition
+from dynatops.kit.filters.conditions import (
+    AllOf,
+    AnyOf,
+    Attributes,
+    Condition,
+    NumberTest,
+    Operator,
+    TextTest,
+    TruthTest,
+    Value,
+    all_of,
+)
 from dynatops.kit.filters.filter import Filter
 from dynatops.kit.filters.necessary import necessary_values
-from dynatops.kit.filters.predicate import Predicate
+from dynatops.kit.filters.predicate import Check, Predicate
 from dynatops.kit.filters.value_sets import (
     NUMBER_KIND,
     NUMBERS,
@@ -54,6 +65,7 @@ VALUES_MAX = 8
 # Sizes of cells, as exponents of 2: what is beyond is found as being there at all.
 _EXPONENT_MIN, _EXPONENT_MAX = -1_000, 1_000
 
+_NONE: frozenset[str] = frozenset()
 H = TypeVar("H", bound=Hashable)
 
 
@@ -79,39 +91,30 @@ class _Access(NamedTuple):
     size: float = 0
 
 
-class AttributePlace(NamedTuple):
-    """One attribute of an event, as it is looked up."""
-
-    name: str
-    place: Place
-    # Where it lies among cells, if it is a number.
-    number: float
-
-
-def attribute_places(attributes: Attributes) -> list[AttributePlace]:
-    places = []
-    for name, value in attributes.items():
-        place = place_of(value)
-        places.append(AttributePlace(name, place, _axis(place)))
-    return places
-
-
 class HeldCondition(Generic[H]):
     """The condition of a filter, or one of its alternatives, and who holds the filter."""
 
-    __slots__ = ("_accesses", "branches", "filter", "holders", "holds")
+    __slots__ = ("_accesses", "_condition", "branches", "filter", "holders")
 
     def __init__(self, wanted: Filter, holders: dict[H, None], condition: Condition) -> None:
         self.filter = wanted
         self.holders = holders
         # Where it lies.
         self.branches: list[_Branch[H]] = []
-        self.holds = Predicate(condition).holds
+        self._condition = condition
         self._accesses = _accesses(condition)
 
     @property
     def is_found_by_attributes(self) -> bool:
         return bool(self._accesses)
+
+    def check_where(self, known: frozenset[str]) -> Check:
+        """What is still to be asked where the values of these attributes are those that it must
+        have."""
+        condition = self._condition
+        parts = condition.parts if isinstance(condition, AllOf) else (condition,)
+        left = [part for part in parts if not _is_known(part, known)]
+        return Predicate(all_of(left)).check if left else _always
 
     def best_access(self, branch: _Branch[H]) -> _Access | None:
         """The one of a name not yet divided by that leads to where the fewest are."""
@@ -131,7 +134,7 @@ class ConditionIndex(Generic[H]):
     __slots__ = ("_root",)
 
     def __init__(self) -> None:
-        self._root: _Branch[H] = _Branch(frozenset(), None)
+        self._root: _Branch[H] = _Branch(_NONE, _NONE, None)
 
     def __bool__(self) -> bool:
         return self._root.size > 0
@@ -144,13 +147,7 @@ class ConditionIndex(Generic[H]):
             branch.remove(entry)
         entry.branches.clear()
 
-    def collect(
-        self,
-        attributes: Attributes,
-        places: list[AttributePlace],
-        found: set[H],
-        holders_max: int,
-    ) -> None:
+    def collect(self, attributes: Attributes, found: set[H], holders_max: int) -> None:
         """Add to `found` who holds a condition that is true of the event.
 
         Conditions are not asked if all their holders are in already, and none once there are
@@ -159,46 +156,62 @@ class ConditionIndex(Generic[H]):
         branches = [self._root]
         while branches:
             branch = branches.pop()
-            for entry in branch.entries:
-                if entry.holders.keys() <= found:
+            for entry, holds in branch.entries.items():
+                if found and entry.holders.keys() <= found:
                     continue
-                if entry.holds(attributes):
+                if holds(attributes):
                     found.update(entry.holders)
                     if len(found) == holders_max:
                         return
-            columns = branch.columns
-            if columns:
-                for at in places:
-                    if at.name in columns:
-                        columns[at.name].lead(at, branches)
+            if branch.columns:
+                branch.lead(attributes, branches)
 
-    def holding(
-        self, attributes: Attributes, places: list[AttributePlace]
-    ) -> Iterator[HeldCondition[H]]:
+    def holding(self, attributes: Attributes) -> Iterator[HeldCondition[H]]:
         """All that are true of the event, one by one; alternatives of one filter each by itself."""
         branches = [self._root]
         while branches:
             branch = branches.pop()
-            yield from [entry for entry in branch.entries if entry.holds(attributes)]
-            for at in places:
-                if at.name in branch.columns:
-                    branch.columns[at.name].lead(at, branches)
+            yield from [entry for entry, holds in branch.entries.items() if holds(attributes)]
+            if branch.columns:
+                branch.lead(attributes, branches)
 
 
 class _Branch(Generic[H]):
     """Conditions that have something in common: what leads here."""
 
-    __slots__ = ("_is_divided", "columns", "entries", "names", "parent", "size")
+    __slots__ = ("_is_divided", "_known", "columns", "entries", "names", "parent", "size")
 
-    def __init__(self, names: frozenset[str], parent: _Twig[H] | None) -> None:
-        # What was divided by on the way here.
+    def __init__(
+        self, names: frozenset[str], known: frozenset[str], parent: _Twig[H] | None
+    ) -> None:
+        # What was divided by on the way here; and by value.
         self.names = names
+        self._known = known
         self.parent = parent
         self._is_divided = False
         self.columns: dict[str, _Column[H]] = {}
-        self.entries: dict[HeldCondition[H], None] = {}
+        # What is to be asked of each here.
+        self.entries: dict[HeldCondition[H], Check] = {}
         # Of all below, too.
         self.size = 0
+
+    def lead(self, attributes: Attributes, branches: list[_Branch[H]]) -> None:
+        """Add the branches that an event with these attributes comes to from here."""
+        columns = self.columns
+        if len(attributes) < len(columns):
+            for name, value in attributes.items():
+                if name in columns:
+                    columns[name].lead(value, branches)
+            return
+        for name, column in columns.items():
+            if name in attributes:
+                column.lead(attributes[name], branches)
+
+    def below(self, twig: _Twig[H]) -> _Branch[H]:
+        """A new one."""
+        name = {twig.access.name}
+        by_value = name if twig.access.kind is _Kind.VALUE else _NONE
+        return _Branch(self.names | name, self._known | by_value, twig)
 
     def add(self, entry: HeldCondition[H]) -> None:
         self.size += 1
@@ -214,7 +227,7 @@ class _Branch(Generic[H]):
                 self._hand_on(one)
 
     def _keep(self, entry: HeldCondition[H]) -> None:
-        self.entries[entry] = None
+        self.entries[entry] = entry.check_where(self._known)
         entry.branches.append(self)
 
     def _hand_on(self, entry: HeldCondition[H]) -> None:
@@ -254,12 +267,15 @@ class _Branch(Generic[H]):
             twig = branch.parent
 
 
-class _Twig(NamedTuple, Generic[H]):
+class _Twig(Generic[H]):
     """Where a branch grows: at one key of a column."""
 
-    column: _Column[H]
-    access: _Access
-    key: Place
+    __slots__ = ("access", "column", "key")
+
+    def __init__(self, column: _Column[H], access: _Access, key: Place) -> None:
+        self.column = column
+        self.access = access
+        self.key = key
 
 
 class _Column(Generic[H]):
@@ -282,18 +298,19 @@ class _Column(Generic[H]):
             self._values or self._cells or self._beginnings or self._bounds or self._present
         )
 
-    def lead(self, at: AttributePlace, branches: list[_Branch[H]]) -> None:
-        """Add the branches that an event with this attribute comes to."""
-        place = at.place
+    def lead(self, value: Value, branches: list[_Branch[H]]) -> None:
+        """Add the branches that an event with this value comes to."""
+        place = place_of(value)
         if place in self._values:
             branches.append(self._values[place])
         if self._cells and place[0] == NUMBER_KIND:
+            number = _axis(place)
             for size, cells in self._cells.items():
-                cell = (at.number // size,)
+                cell = (number // size,)
                 if cell in cells:
                     branches.append(cells[cell])
         if self._beginnings and place[0] == TEXT_KIND:
-            text = str(place[1])
+            text = str(value)
             for length, beginnings in self._beginnings.items():
                 beginning = (text[:length],)
                 if beginning in beginnings:
@@ -303,7 +320,8 @@ class _Column(Generic[H]):
                 thresholds = self._bounds.get((side, place[0]))
                 if thresholds is not None:
                     branches += thresholds.passed_by(place, side)
-        branches += self._present.values()
+        if self._present:
+            branches += self._present.values()
 
     def crowd(self, access: _Access) -> int:
         """How many lie where this one would come to lie."""
@@ -325,8 +343,7 @@ class _Column(Generic[H]):
         places = self.places(access)
         found = places.get(key)
         if found is None:
-            names = self.owner.names | {access.name}
-            found = places[key] = _Branch(names, _Twig(self, access, key))
+            found = places[key] = self.owner.below(_Twig(self, access, key))
             if access.kind in (_Kind.LOWER, _Kind.UPPER):
                 insort(self._bounds[access.kind, key[0]].keys, key)
         return found
@@ -376,6 +393,20 @@ class _Thresholds(Generic[H]):
         keys = self.keys[:end] if side is _Kind.LOWER else self.keys[end:]
         branches = self.branches
         return [branches[key] for key in keys]
+
+
+def _always(attributes: Attributes) -> bool:
+    return True
+
+
+def _is_known(part: Condition, known: frozenset[str]) -> bool:
+    """Whether it asks for the one value that the attribute has."""
+    match part:
+        case NumberTest(name, Operator.EQUAL) | TextTest(name, Operator.EQUAL):
+            return name in known
+        case TruthTest(name):
+            return name in known
+    return False
 
 
 def held_conditions(wanted: Filter, holders: dict[H, None]) -> list[HeldCondition[H]]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from dynatops.kit.filters.condition_index import ConditionIndex, attribute_places, held_conditions
+from dynatops.kit.filters.condition_index import ConditionIndex, held_conditions
 from dynatops.kit.filters.conditions import Attributes
 from dynatops.kit.filters.filter import Filter
 from dynatops.kit.filters.trie import FilterTrie
@@ -53,13 +53,21 @@ class _OfPattern(Generic[H]):
         return self.plain is not None or bool(self.conditions)
 
 
-class TopicHolders(NamedTuple, Generic[H]):
+class TopicHolders(Generic[H]):
     """What the patterns say about a topic, until a filter comes or goes."""
 
-    # Who wants all events, and who wants those without attributes.
-    all_events: frozenset[H]
-    bare_events: frozenset[H]
-    conditions: tuple[ConditionIndex[H], ...]
+    __slots__ = ("all_events", "bare_events", "conditions")
+
+    def __init__(
+        self,
+        all_events: frozenset[H],
+        bare_events: frozenset[H],
+        conditions: list[ConditionIndex[H]],
+    ) -> None:
+        # Who wants all events, and who wants those without attributes.
+        self.all_events = all_events
+        self.bare_events = bare_events
+        self.conditions = conditions
 
 
 class FilterIndex(Generic[H]):
@@ -126,21 +134,19 @@ class FilterIndex(Generic[H]):
         if not known.conditions or len(known.all_events) == holders_max:
             return known.all_events
         found = set(known.all_events)
-        places = attribute_places(attributes)
         for conditions in known.conditions:
-            conditions.collect(attributes, places, found, holders_max)
+            conditions.collect(attributes, found, holders_max)
             if len(found) == holders_max:
                 break
         return found
 
     def matching(self, topic: str, attributes: Attributes) -> Iterator[Filter]:
         """The filters themselves, one by one; nothing may be added or removed meanwhile."""
-        places = attribute_places(attributes)
         for of_pattern in self._trie.match(topic):
             if of_pattern.plain is not None:
                 yield of_pattern.plain.filter
             # One with alternatives may be found several times.
-            found = of_pattern.conditions.holding(attributes, places)
+            found = of_pattern.conditions.holding(attributes)
             yield from dict.fromkeys(held.filter for held in found)
 
     def _insert(self, held: _IndexedFilter[H]) -> None:
@@ -185,7 +191,7 @@ class FilterIndex(Generic[H]):
     def _remember(self, topic: str) -> TopicHolders[H]:
         all_events: set[H] = set()
         bare_events: set[H] = set()
-        conditions = []
+        conditions: list[ConditionIndex[H]] = []
         for of_pattern in self._trie.match(topic):
             if of_pattern.plain is not None:
                 all_events.update(of_pattern.plain.holders)
@@ -193,9 +199,7 @@ class FilterIndex(Generic[H]):
                 bare_events.update(held.holders)
             if of_pattern.conditions:
                 conditions.append(of_pattern.conditions)
-        known = TopicHolders(
-            frozenset(all_events), frozenset(bare_events | all_events), tuple(conditions)
-        )
+        known = TopicHolders(frozenset(all_events), frozenset(bare_events | all_events), conditions)
         if len(self._remembered) >= REMEMBERED_TOPICS_MAX:
             self._remembered.clear()
         self._remembered[topic] = known

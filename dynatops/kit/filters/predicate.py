@@ -26,7 +26,7 @@ from dynatops.kit.filters.conditions import (
 )
 from dynatops.kit.filters.grammar import check_size, parse
 
-_Check = Callable[[Attributes], bool]
+Check = Callable[[Attributes], bool]
 # Asked only about values of the same type.
 _Comparison = Callable[[Any, Any], bool]
 _COMPARISONS: dict[Operator, _Comparison] = {
@@ -43,10 +43,11 @@ _COMPARISONS: dict[Operator, _Comparison] = {
 @dataclass(frozen=True, slots=True)
 class Predicate:
     condition: Condition
-    _check: _Check = field(init=False, repr=False, compare=False)
+    # As `holds`, for who asks very often.
+    check: Check = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_check", _compiled(self.condition))
+        object.__setattr__(self, "check", _compiled(self.condition))
 
     @classmethod
     def parse(cls, where: str) -> Predicate:
@@ -57,13 +58,13 @@ class Predicate:
         return predicate
 
     def holds(self, attributes: Attributes) -> bool:
-        return self._check(attributes)
+        return self.check(attributes)
 
     def __str__(self) -> str:
         return str(self.condition)
 
 
-def _compiled(condition: Condition) -> _Check:
+def _compiled(condition: Condition) -> Check:
     match condition:
         case NumberTest(name, comparison, value):
             return _of_number(name, _COMPARISONS[comparison], value)
@@ -82,7 +83,7 @@ def _compiled(condition: Condition) -> _Check:
             return _of_any([_compiled(part) for part in parts])
 
 
-def _of_number(name: str, compare: _Comparison, wanted: Value) -> _Check:
+def _of_number(name: str, compare: _Comparison, wanted: Value) -> Check:
     def check(attributes: Attributes) -> bool:
         value = attributes.get(name)
         # Truths are whole numbers to Python, but not here.
@@ -91,7 +92,7 @@ def _of_number(name: str, compare: _Comparison, wanted: Value) -> _Check:
     return check
 
 
-def _of_text(name: str, compare: _Comparison, wanted: Value) -> _Check:
+def _of_text(name: str, compare: _Comparison, wanted: Value) -> Check:
     def check(attributes: Attributes) -> bool:
         value = attributes.get(name)
         return value.__class__ is str and compare(value, wanted)
@@ -99,7 +100,7 @@ def _of_text(name: str, compare: _Comparison, wanted: Value) -> _Check:
     return check
 
 
-def _of_all(checks: list[_Check]) -> _Check:
+def _of_all(checks: list[Check]) -> Check:
     first, *others = checks
     if not others:
         return first
@@ -107,7 +108,7 @@ def _of_all(checks: list[_Check]) -> _Check:
     return lambda attributes: first(attributes) and rest(attributes)
 
 
-def _of_any(checks: list[_Check]) -> _Check:
+def _of_any(checks: list[Check]) -> Check:
     first, *others = checks
     if not others:
         return first

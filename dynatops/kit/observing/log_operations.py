@@ -57,6 +57,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "mode": "The policy's mode.",
         "moves": "Brokers that the plan moves.",
         "moving_cost": "Predicted bound, in messages.",
+        "neighbour": "The broker at the other end of a link of the tree.",
         "node": "The node hosted now, 16 hexadecimal digits.",
         "node_before": "The node hosted before.",
         "outcome": "How it ended.",
@@ -70,10 +71,11 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "seconds": "How long it took.",
         "session": "The session's id.",
         "sessions": "Sessions at that moment.",
+        "source": "The broker that a topology came from; empty if an operator told this one.",
         "state": "Of a plan: `PROPOSED`, `EXECUTING`, `COMMITTED`, …",
         "subject": "What was commanded about: a plan, or `policy`.",
         "trouble": "Of a store: `no_bucket`, `not_allowed`, `clock`, `silent`, … (docs/lake.md).",
-        "version": "The program's version; of a policy, its number.",
+        "version": "The program's version; of a policy or a topology, its number.",
     }
 )
 
@@ -155,6 +157,19 @@ HISTORIES_JOINED = BROKER_OPERATIONS.declare(
     "histories_joined",
     "Topics had two histories, as after a partition, which are one again.",
     ("broker", "count"),
+    Level.WARNING,
+)
+TOPOLOGY_COMMANDED = BROKER_OPERATIONS.declare(
+    "topology_commanded",
+    "An administrator gave this broker another topology: it was taken, or why not.",
+    ("broker", "version", "actor", "outcome"),
+    Level.WARNING,
+)
+TOPOLOGY_CHOSEN = BROKER_OPERATIONS.declare(
+    "topology_chosen",
+    "The topology file and what the broker had learnt before it was restarted differ: which of "
+    "them it uses, and why.",
+    ("broker", "version", "reason"),
     Level.WARNING,
 )
 MANAGER_ATTENDED = BROKER_OPERATIONS.declare(

@@ -184,7 +184,8 @@ class TokenRules:
     )
     inspect: bool = _flag(
         False,
-        "look into brokers: `dynatops brokers`, `topics`, `tree`, `ring`, `sessions`",
+        "look into brokers: `dynatops brokers`, `topics`, `tree`, `ring`, `sessions`, `tables`, "
+        "`topology show`",
         help="allow looking into brokers: brokers, topics, …",
     )
     role: Role | None = field(
@@ -193,8 +194,10 @@ class TokenRules:
             _KEY: Right(
                 kind=RightKind.ROLE,
                 meaning="at [managers](manager.md#roles-and-tokens): `viewer`, `operator` or "
-                "`admin`; brokers do not look at it",
-                help="at managers: look, reconfigure, or change the policy too",
+                "`admin`; at brokers in a tree `admin` may [change the topology]"
+                "(trees.md#another-topology)",
+                help="at managers: look, reconfigure, or change the policy too; at brokers in a "
+                "tree `admin` may change the topology",
             )
         },
     )

@@ -10,7 +10,8 @@ CLIENT_ID = "%c"
 
 
 class Role(enum.StrEnum):
-    """What a token's owner may do at a manager; each may what those before it may."""
+    """What a token's owner may do at a manager, and to a tree of brokers; each may what those
+    before it may."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"

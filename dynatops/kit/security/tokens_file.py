@@ -11,7 +11,7 @@
     [[token]]
     name = "night shift"
     sha256 = "…"
-    role = "operator"                    # of managers; brokers do not look at it
+    role = "operator"                    # at managers; `admin` at brokers, too
 
 What rights there are is declared in `token_rights`.
 

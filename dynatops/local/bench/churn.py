@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import dynatops
-from dynatops.local.bench.processes import access, brokers, in_ms
+from dynatops.local.bench.processes import RENDEZVOUS, access, brokers, in_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,11 @@ class ChurnPlan:
     seconds: float = 5.0
     brokers: int = 8
     seed: int = 1
+    routing: str = RENDEZVOUS
 
 
 async def run(plan: ChurnPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers) as measured:
+    async with brokers(given, plan.brokers, plan.routing) as measured:
         addresses = measured.addresses
         rng = Random(plan.seed)
         latencies_us: list[float] = []
@@ -43,7 +44,7 @@ async def run(plan: ChurnPlan, given: str | None = None) -> dict[str, Any]:
         seconds = time.monotonic() - started_s
     return {
         "sessions": plan.sessions,
-        "brokers": len(addresses),
+        **measured.facts(),
         "topics": plan.topics,
         "changes": len(latencies_us),
         "changes_per_s": round(len(latencies_us) / seconds, 1),

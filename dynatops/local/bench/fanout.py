@@ -16,6 +16,7 @@ from typing import Any
 
 import dynatops
 from dynatops.local.bench.processes import (
+    RENDEZVOUS,
     STANDSTILL_S,
     BenchWorker,
     access,
@@ -42,11 +43,12 @@ class FanoutPlan:
     payload_bytes: int = 100
     brokers: int = 8
     window: int = 500
+    routing: str = RENDEZVOUS
 
 
 async def run(plan: FanoutPlan, given: str | None = None) -> dict[str, Any]:
     async with (
-        brokers(given, plan.brokers, in_one_process=True) as measured,
+        brokers(given, plan.brokers, plan.routing, in_one_process=True) as measured,
         workers("dynatops.local.bench.fanout") as start,
     ):
         addresses = measured.addresses
@@ -66,7 +68,7 @@ async def run(plan: FanoutPlan, given: str | None = None) -> dict[str, Any]:
     latencies = [latency for report in reports for latency in report["latencies_us"]]
     return {
         "sessions": plan.sessions,
-        "brokers": len(addresses),
+        **measured.facts(),
         "events": plan.events,
         "bytes": plan.payload_bytes,
         "deliveries": deliveries,

@@ -18,8 +18,9 @@ from itertools import count, islice
 from typing import Any
 
 import dynatops
-from dynatops.client.inspection import Inspector
+from dynatops.client.inspection import Inspector, is_in_tree
 from dynatops.local.bench.processes import (
+    RENDEZVOUS,
     STANDSTILL_S,
     access,
     brokers,
@@ -29,6 +30,7 @@ from dynatops.local.bench.processes import (
     thinned,
     workers,
 )
+from dynatops.v1.inspection_pb2 import BrokerReport
 from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
 
@@ -50,6 +52,7 @@ class LatencyPlan:
     brokers: int = 8
     hops: int = 3
     topics: int = 1
+    routing: str = RENDEZVOUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class _Way:
 
 async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
     async with (
-        brokers(given, plan.brokers) as measured,
+        brokers(given, plan.brokers, plan.routing) as measured,
         workers("dynatops.local.bench.latency") as start,
     ):
         addresses = measured.addresses
@@ -79,7 +82,7 @@ async def run(plan: LatencyPlan, given: str | None = None) -> dict[str, Any]:
         heard: dict[str, Any] = await subscriber.line()
         await subscriber.finish()
     return {
-        "brokers": len(addresses),
+        **measured.facts(),
         "hops": way.hops,
         "topics": plan.topics,
         "bytes": plan.payload_bytes,
@@ -94,6 +97,8 @@ async def _pick_way(addresses: Sequence[str], hops: int, topics: int) -> _Way:
     """The topics and the subscribing broker whose distance comes nearest to the hops wanted."""
     async with Inspector(addresses, **access()) as inspector:
         reports = await inspector.brokers()
+    if is_in_tree(reports[0]):
+        return _pick_way_in_tree(reports, addresses[0], hops, topics)
     by_node = {report.nodes[0].node.node_id: report.nodes[0].node.address for report in reports}
     geometry = RingGeometry(by_node)
     nodes = [int(node_id) for node_id in geometry.node_ids]
@@ -111,6 +116,26 @@ async def _pick_way(addresses: Sequence[str], hops: int, topics: int) -> _Way:
             chosen = list(islice(same, topics))
             return _Way(chosen, away, by_node[nodes[root]], by_node[nodes[target]])
     raise AssertionError("unreachable")
+
+
+def _pick_way_in_tree(
+    reports: Sequence[BrokerReport], publisher: str, hops: int, topics: int
+) -> _Way:
+    """From the first broker that was named, as far as is wanted, or as there are brokers."""
+    links = {
+        report.address: [link.neighbour.address for link in report.forwarder.links]
+        for report in reports
+    }
+    away, reached = 0, [publisher]
+    seen = {publisher}
+    while away < hops:
+        further = [each for at in reached for each in links.get(at, ()) if each not in seen]
+        if not further:
+            break
+        seen.update(further)
+        reached, away = further, away + 1
+    names = [f"bench/latency/{number}" for number in range(topics)]
+    return _Way(names, away, publisher, reached[-1])
 
 
 # ---- in the publisher's and the subscriber's processes -------------------------------------------

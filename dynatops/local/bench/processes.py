@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,11 +20,14 @@ from typing import Any
 
 from dynatops.kit.security.credentials import Credentials
 from dynatops.local.cluster import ProcessCluster
+from dynatops.local.tree_cluster import PlacedTree, ProcessTree, star
 
 # A line that a worker is told.
 _LINE_BYTES_MAX = 4 << 20
 # Deliveries that do not come for so long never do.
 STANDSTILL_S = 20.0
+# How events travel between the brokers that are started: along a ring, or in a tree.
+RENDEZVOUS, FORWARDING = ROUTINGS = ("rendezvous", "forwarding")
 
 
 class BenchWorker:
@@ -170,6 +173,13 @@ class BenchBrokers:
     addresses: Sequence[str]
     # Their processes, where they were started for the purpose.
     pids: Sequence[int] = ()
+    # How they are linked, where they were started in a tree; for people.
+    tree: str = ""
+
+    def facts(self) -> dict[str, Any]:
+        """For the result."""
+        of_tree = {"routing": FORWARDING, "tree": self.tree} if self.tree else {}
+        return {"brokers": len(self.addresses), **of_tree}
 
     def processor_s(self) -> float | None:
         """Processor time that they have used; None where nobody can tell."""
@@ -196,25 +206,61 @@ def us_per_event(before_s: float | None, after_s: float | None, events: int) -> 
 
 @asynccontextmanager
 async def brokers(
-    given: str | None, count: int, *, in_one_process: bool = False, saving: bool = False
+    given: str | None,
+    count: int,
+    routing: str = RENDEZVOUS,
+    *,
+    in_one_process: bool = False,
+    saving: bool = False,
 ) -> AsyncIterator[BenchBrokers]:
-    """The brokers to measure: those given, or some started for the purpose."""
+    """The brokers to measure: those given, or some started for the purpose. In a tree they are a
+    hub with leaves: the first and the last address are leaves', and what goes from one to the other
+    passes the hub."""
     if given:
         yield BenchBrokers([part.strip() for part in given.split(",")])
-    elif in_one_process:
-        worker = await BenchWorker.start(
-            "dynatops", "up", "--brokers", str(count), "--port", "0", "--json"
-        )
-        try:
-            yield BenchBrokers((await worker.line())["addresses"], (worker.pid,))
-        finally:
-            worker.interrupt()
-            await worker.finish()
-    else:
-        with TemporaryDirectory() as folder:
-            async with ProcessCluster(count, data_dir=folder if saving else "") as cluster:
-                pids = [broker.process.pid for broker in cluster.brokers]
-                yield BenchBrokers(cluster.addresses, pids)
+        return
+    with ExitStack() as stack:
+        tree = stack.enter_context(star(count - 1)) if routing == FORWARDING else None
+        if in_one_process:
+            starting = _started_together(count, tree)
+        else:
+            folder = stack.enter_context(TemporaryDirectory()) if saving else ""
+            starting = _started_apart(count, tree, folder)
+        async with starting as started:
+            yield started
+
+
+@asynccontextmanager
+async def _started_together(count: int, tree: PlacedTree | None) -> AsyncIterator[BenchBrokers]:
+    """In one process."""
+    which = ["--topology", tree.path] if tree else ["--brokers", str(count), "--port", "0"]
+    worker = await BenchWorker.start("dynatops", "up", *which, "--json")
+    try:
+        yield BenchBrokers((await worker.line())["addresses"], (worker.pid,), _shape(tree))
+    finally:
+        worker.interrupt()
+        await worker.finish()
+
+
+@asynccontextmanager
+async def _started_apart(
+    count: int, tree: PlacedTree | None, folder: str
+) -> AsyncIterator[BenchBrokers]:
+    """Each in a process of its own, with its sessions in the folder, if there is one."""
+    cluster = ProcessTree(tree, data_dir=folder) if tree else ProcessCluster(count, data_dir=folder)
+    async with cluster:
+        pids = [broker.process.pid for broker in cluster.brokers]
+        yield BenchBrokers(cluster.addresses, pids, _shape(tree))
+
+
+def _shape(tree: PlacedTree | None) -> str:
+    if tree is None:
+        return ""
+    leaves = len(tree.names) - 1
+    if not leaves:
+        return "a hub alone"
+    few = "leaf" if leaves == 1 else "leaves"
+    return f"a hub with {leaves} {few}; between leaves events pass the hub"
 
 
 def access() -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import dynatops
 from dynatops.local.bench.processes import (
+    RENDEZVOUS,
     STANDSTILL_S,
     BenchWindow,
     access,
@@ -50,6 +51,7 @@ class PubSubPlan:
     # Over which events are spread.
     topics: int = 1
     window_bytes: int = 16 << 20
+    routing: str = RENDEZVOUS
 
     @property
     def under_way(self) -> int:
@@ -62,7 +64,7 @@ class PubSubPlan:
 
 async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
     async with (
-        brokers(given, plan.brokers, saving=plan.kept) as measured,
+        brokers(given, plan.brokers, plan.routing, saving=plan.kept) as measured,
         workers("dynatops.local.bench.pubsub") as start,
     ):
         addresses = measured.addresses
@@ -81,7 +83,7 @@ async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
     return {
         "events": plan.events,
         "bytes": plan.payload_bytes,
-        "brokers": len(addresses),
+        **measured.facts(),
         "ack": plan.ack,
         "kept": plan.kept,
         "topics": plan.topics,

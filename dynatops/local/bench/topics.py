@@ -20,6 +20,7 @@ from typing import Any
 
 import dynatops
 from dynatops.local.bench.processes import (
+    RENDEZVOUS,
     STANDSTILL_S,
     BenchWindow,
     BenchWorker,
@@ -56,6 +57,7 @@ class TopicsPlan:
     window: int = 20_000
     window_bytes: int = 16 << 20
     seed: int = 1
+    routing: str = RENDEZVOUS
 
     def names(self) -> list[str]:
         return [f"{_TOPIC}/{i}" for i in range(self.topics)]
@@ -82,7 +84,7 @@ class TopicsPlan:
 
 
 async def run(plan: TopicsPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers) as measured, workers(_MODULE) as start:
+    async with brokers(given, plan.brokers, plan.routing) as measured, workers(_MODULE) as start:
         shares = [range(i, plan.users, _WORKERS) for i in range(min(_WORKERS, plan.users))]
         addresses, settings = ",".join(measured.addresses), json.dumps(asdict(plan))
         users = [
@@ -108,7 +110,7 @@ async def run(plan: TopicsPlan, given: str | None = None) -> dict[str, Any]:
         "users": plan.users,
         "follow": plan.follow or "all",
         "bytes": plan.payload_bytes,
-        "brokers": len(measured.addresses),
+        **measured.facts(),
         "ack": plan.ack,
         "deliveries": deliveries,
         "events_per_s": round(plan.events / seconds, 1),

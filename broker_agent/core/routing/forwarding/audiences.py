@@ -3,13 +3,13 @@ changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from broker_agent.core.routing.delivery import Condition
+from broker_agent.core.routing.session_conditions import Condition, SessionConditions
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bounded import BoundedTable
-from dynatops.kit.filters import Filter, FilterTrie, PatternTree, is_wildcard
+from dynatops.kit.filters import Filter, FilterIndex, FilterTrie, PatternTree, is_wildcard
 
 _EVERYTHING: Condition = (Filter.parse("#"),)
 
@@ -20,7 +20,7 @@ class Audience:
 
     # As `SessionDelivery` has them; nobody begins in the middle here.
     members: dict[Session, int]
-    conditions: Mapping[Session, Condition]
+    conditions: SessionConditions
 
     def plain(self) -> Iterable[Session]:
         """Those that get an event without attributes."""
@@ -33,12 +33,14 @@ class Audience:
         ]
 
     def _filters(self, session: Session) -> Iterable[Filter]:
-        return self.conditions.get(session, _EVERYTHING)
+        return self.conditions.filters.get(session, _EVERYTHING)
 
 
 class Audiences:
     def __init__(self, topics_max: int, counters: object) -> None:
         self._sessions: FilterTrie[Session] = FilterTrie()
+        # Filters with conditions.
+        self._conditional: FilterIndex[Session] = FilterIndex()
         # The topics that have been looked up, as patterns that a wildcard covers.
         self._topics: PatternTree[str] = PatternTree()
         self._by_topic: BoundedTable[str, Audience] = BoundedTable(
@@ -48,16 +50,31 @@ class Audiences:
             on_drop=lambda topic, _: self._topics.remove(topic),
         )
 
-    def add(self, session: Session, pattern: str) -> None:
-        self._sessions.add(pattern, session)
-        self.changed(pattern)
+    def add(self, session: Session, wanted: Filter) -> None:
+        """The session has it now."""
+        self._sessions.add(wanted.pattern, session)
+        if wanted.predicate is not None:
+            self._conditional.add(wanted, session)
+        self._changed(wanted.pattern)
 
-    def remove(self, session: Session, pattern: str) -> None:
-        self._sessions.remove(pattern, session)
-        self.changed(pattern)
+    def remove(self, session: Session, wanted: Filter) -> None:
+        """The session, which had it, has it no more."""
+        if wanted.pattern not in session.filters:
+            self._sessions.remove(wanted.pattern, session)
+        if wanted.predicate is not None:
+            self._conditional.remove(wanted, session)
+        self._changed(wanted.pattern)
 
-    def changed(self, pattern: str) -> None:
-        """Some session wants it, or not any more, or on other conditions."""
+    def forget(self, session: Session, filters: Collection[Filter]) -> None:
+        """The session, which had these and no others, has none any more."""
+        for pattern in dict.fromkeys(one.pattern for one in filters):
+            self._sessions.remove(pattern, session)
+            self._changed(pattern)
+        for one in filters:
+            if one.predicate is not None:
+                self._conditional.remove(one, session)
+
+    def _changed(self, pattern: str) -> None:
         topics = list(self._topics.covered(pattern)) if is_wildcard(pattern) else [pattern]
         for topic in topics:
             if self._by_topic.pop(topic, None) is not None:
@@ -72,9 +89,9 @@ class Audiences:
 
     def _find(self, topic: str) -> Audience:
         members: dict[Session, int] = dict.fromkeys(self._sessions.match(topic), 0)
-        conditions: dict[Session, Condition] = {}
+        conditions = SessionConditions(self._conditional)
         for session in members:
             filters = session.filters_on(topic)
             if all(f.predicate is not None for f in filters):
-                conditions[session] = tuple(filters)
+                conditions.put(session, filters)
         return Audience(members, conditions)

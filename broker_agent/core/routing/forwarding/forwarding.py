@@ -18,7 +18,14 @@ from typing import Any
 from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import NodeReady, Stopped
-from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
+from broker_agent.core.base.notices import (
+    PlaceGone,
+    TopologyChanged,
+    TopologyContested,
+    TreeLinkDown,
+    TreeLinkUp,
+)
+from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext, PlacesDue
 from broker_agent.core.routing.forwarding.tree_brokers import TreeBrokers
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.forwarding.tree_plans import TreePlans
@@ -26,7 +33,13 @@ from broker_agent.core.routing.forwarding.tree_publishing import TreePublishing
 from broker_agent.core.routing.forwarding.tree_subscriptions import TreeSubscriptions
 from broker_agent.core.routing.routing import PeerHandler, RoutingFactory
 from broker_agent.core.sessions.session import Session
-from dynatops.v1.inspection_pb2 import BrokerReport, ForwarderReport, TopicsReport, TreeReport
+from dynatops.v1.inspection_pb2 import (
+    BrokerReport,
+    ForwarderReport,
+    TopicsReport,
+    TopologyReport,
+    TreeReport,
+)
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
 from overlay.base.effects import Accepted, Deliver, DeliverBundle, Ready, Send
 from overlay.forwarding.forwarder import Forwarder
@@ -37,11 +50,14 @@ from overlay.forwarding.forwarding_effects import (
     NeighbourDown,
     NeighbourUp,
     StreamLost,
+    TakenOut,
     TopologyConflict,
     TopologyLearned,
 )
 from overlay.forwarding.forwarding_settings import ForwardingSettings
+from overlay.forwarding.table_reports import TableEntries
 from overlay.forwarding.topology import Topology
+from overlay.forwarding.topology_changes import why_not_after
 from overlay.status.node_status import NodeStatus
 
 
@@ -63,6 +79,9 @@ class Forwarding:
         self._tree = tree.tree
         self._others: Mapping[str, PeerHandler] = {}
         self._is_leaving = False
+        # The newest topology without this broker, and who has another one: told once each.
+        self._gone_in_version = 0
+        self._contested: set[TopologyConflict] = set()
         self._handlers: Mapping[type, Callable[[Any, float], None]] = {
             Send: self.on_send,
             Deliver: self.on_deliver,
@@ -71,10 +90,13 @@ class Forwarding:
             FilterInPlace: self.subscriptions.on_in_place,
             FetchedPart: self.subscriptions.on_fetched,
             StreamLost: self.subscriptions.on_lost,
+            PlacesDue: self.subscriptions.on_places_due,
             Ready: self.on_ready,
-            **dict.fromkeys(
-                (TopologyLearned, NeighbourUp, NeighbourDown, TopologyConflict), self.on_notice
-            ),
+            TopologyLearned: self.on_topology_learned,
+            TakenOut: self.on_taken_out,
+            TopologyConflict: self.on_topology_conflict,
+            NeighbourUp: self.on_neighbour_up,
+            NeighbourDown: self.on_neighbour_down,
         }
 
     @property
@@ -104,6 +126,9 @@ class Forwarding:
 
     def unreachable(self, address: str, now_s: float) -> None:
         """Links find out by themselves."""
+
+    def change_topology(self, topology: Topology, now_s: float) -> None:
+        self._tree.from_forwarder(self.forwarder.set_topology(topology, now_s))
 
     def leave(self, now_s: float) -> None:
         """Neighbours keep its place in the tree: whoever goes for good leaves the topology."""
@@ -142,14 +167,34 @@ class Forwarding:
     def on_ready(self, effect: Ready, now_s: float) -> None:
         self._outbox.do(NodeReady())
 
-    def on_notice(self, notice: object, now_s: float) -> None:
-        """Nobody watches a tree yet."""
+    def on_topology_learned(self, learned: TopologyLearned, now_s: float) -> None:
+        topology = learned.topology
+        self._contested.clear()
+        text = topology.to_text()
+        self._outbox.do(TopologyChanged(topology.version, learned.source, text))
+
+    def on_taken_out(self, effect: TakenOut, now_s: float) -> None:
+        version = effect.topology.version
+        if version > self._gone_in_version:
+            self._gone_in_version = version
+            self._outbox.do(PlaceGone(version, effect.topology.to_text()))
+
+    def on_topology_conflict(self, conflict: TopologyConflict, now_s: float) -> None:
+        if conflict not in self._contested:
+            self._contested.add(conflict)
+            self._outbox.do(TopologyContested(conflict.broker_id, conflict.version))
+
+    def on_neighbour_up(self, effect: NeighbourUp, now_s: float) -> None:
+        self._outbox.do(TreeLinkUp(effect.broker_id))
+
+    def on_neighbour_down(self, effect: NeighbourDown, now_s: float) -> None:
+        self._outbox.do(TreeLinkDown(effect.broker_id))
 
     # ---- what others may know -------------------------------------------------------------------
 
     @property
     def is_joining(self) -> bool:
-        return not self.forwarder.is_ready
+        return not (self.forwarder.is_ready or self._gone_in_version)
 
     @property
     def is_member(self) -> bool:
@@ -159,6 +204,8 @@ class Forwarding:
     def unready(self) -> str:
         if self._is_leaving:
             return "the broker is leaving"
+        if self._gone_in_version:
+            return "a newer topology has no place for this broker"
         if not self.forwarder.is_ready:
             return "the broker asks its neighbours what it published before it was restarted"
         return ""
@@ -181,6 +228,17 @@ class Forwarding:
         report.subscribed_topics = len(self.subscriptions)
         report.forwarder.CopyFrom(describe_forwarder(self.forwarder))
 
+    def describe_topology(self) -> TopologyReport:
+        topology = self.forwarder.topology
+        return TopologyReport(topology=topology.to_text(), digest=topology.digest)
+
+    def table_entries(self) -> TableEntries:
+        return self.forwarder.table_entries()
+
+    def topology_problem(self, topology: Topology) -> str:
+        me = self.forwarder.me
+        return why_not_after(self.forwarder.topology, topology, me.broker_id, me.address)
+
     def list_topics(self, after: str, limit: int) -> TopicsReport:
         """There are no histories of topics."""
         return TopicsReport()
@@ -201,6 +259,7 @@ def describe_forwarder(forwarder: Forwarder) -> ForwarderReport:
         mode=topology.mode.value,
         ready=forwarder.is_ready,
         keeper=forwarder.keeper or "",
+        topology_digest=topology.digest,
     )
     for name, state in forwarder.neighbour_states().items():
         report.links.add(

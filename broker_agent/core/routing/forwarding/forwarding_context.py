@@ -4,22 +4,34 @@ done."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.open_publications import OutgoingPublications
+from broker_agent.core.sessions.session import Session
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import ForwardingEffect
 
 
+@dataclass(frozen=True, slots=True)
+class PlacesDue:
+    """A session is to be told these places, which all that is before this in the outbox led to."""
+
+    session: Session
+    places: Mapping[int, int]
+
+
 @dataclass(slots=True)
 class TreeOutbox:
-    effects: deque[ForwardingEffect] = field(default_factory=deque)
+    effects: deque[ForwardingEffect | PlacesDue] = field(default_factory=deque)
     publications: OutgoingPublications = field(default_factory=OutgoingPublications)
 
     def from_forwarder(self, effects: Iterable[ForwardingEffect]) -> None:
         self.effects.extend(effects)
+
+    def tell_places(self, session: Session, places: Mapping[int, int]) -> None:
+        self.effects.append(PlacesDue(session, places))
 
     def left_over(self) -> Iterator[str]:
         """What nobody has taken, once an input has been dealt with."""

@@ -16,7 +16,8 @@ from broker_agent.core.routing.confirming import UnconfirmedRequest
 from broker_agent.core.routing.delivery import SessionDelivery
 from broker_agent.core.routing.forwarding.audiences import Audience, Audiences
 from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
-from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
+from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext, PlacesDue
+from broker_agent.core.routing.forwarding.place_telling import PlaceTelling
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.routing import Reached, RestoredSession, SystemConsumer
 from broker_agent.core.routing.session_filters import SessionFilters
@@ -79,6 +80,7 @@ class TreeSubscriptions:
         self._behind: dict[Session, list[tuple[FiltersRequest, list[Filter]]]] = {}
         self._counters = context.counters
         self._rests = Rests(context.settings.sessions_max, context.counters)
+        self._place_telling = PlaceTelling()
 
     def __len__(self) -> int:
         return len(self.patterns())
@@ -137,6 +139,12 @@ class TreeSubscriptions:
     def tick(self, now_s: float) -> None:
         for session in list(self._behind):
             self._bring_in_behind(session, now_s)
+        places: Mapping[int, int] | None = None
+        for session in self._place_telling.due(now_s):
+            if session.connection is not None and session not in self._catching_up:
+                places = self._forwarder.positions() if places is None else places
+                if moved := self._place_telling.moved(session, places):
+                    self._tree.tell_places(session, moved)
 
     def _bring_in_behind(self, session: Session, now_s: float) -> None:
         """What it has asked for since, in order, until it catches up again."""
@@ -181,7 +189,8 @@ class TreeSubscriptions:
             elif session.claim(wanted):
                 is_claimed = True
             self._filters.add(session, wanted, now_s)
-            self._audiences.add(session, wanted.pattern)
+            self._audiences.add(session, wanted)
+            self._place_telling.begin(session, now_s)
             holders = self._holders.setdefault(wanted, {})
             if not holders:
                 self._tree.from_forwarder(self._forwarder.want(wanted, now_s))
@@ -194,7 +203,7 @@ class TreeSubscriptions:
                 self._tree.from_forwarder([here])
         if is_claimed and request.group is None:
             # Its client may be a new process, which could not go on elsewhere without.
-            self._tell_places(session, now_s)
+            self._tell_all_places(session)
         if request.missing:
             self._confirming.note_open(request)
         else:
@@ -211,7 +220,7 @@ class TreeSubscriptions:
             self._begin_fetch(request.group, now_s)
         elif session.queued_pieces:
             # Its client must not take what waits for it for something that it has had.
-            self._tell_places(session, now_s)
+            self._tell_all_places(session)
         elif positions:
             request.positions.append(_cursor_at(positions))
         if self._confirming.complete(request):
@@ -232,11 +241,10 @@ class TreeSubscriptions:
         follows_less = False
         unwanted_filters = dict.fromkeys(filters)
         for unwanted in unwanted_filters:
-            if self._filters.remove(session, unwanted, now_s):
-                follows_less = True
-                self._audiences.remove(session, unwanted.pattern)
-            else:
-                self._audiences.changed(unwanted.pattern)
+            had_it = unwanted in session.filters.get(unwanted.pattern, ())
+            follows_less |= self._filters.remove(session, unwanted, now_s)
+            if had_it:
+                self._audiences.remove(session, unwanted)
             self._let_go(session, unwanted, now_s)
         for _, behind in self._behind.get(session, ()):
             behind[:] = [f for f in behind if f not in unwanted_filters]
@@ -256,10 +264,9 @@ class TreeSubscriptions:
             self._tree.from_forwarder(self._forwarder.unwant(unwanted, now_s))
 
     def end(self, session: Session, now_s: float) -> None:
-        for pattern in session.filters:
-            self._audiences.remove(session, pattern)
         gone = [f for filters in session.filters.values() for f in filters]
         self._filters.remove_all(session, now_s)
+        self._audiences.forget(session, gone)
         self._behind.pop(session, None)
         forgotten = dict.fromkeys(
             request for wanted in gone for request in self._take_requests(session, wanted)
@@ -276,6 +283,7 @@ class TreeSubscriptions:
         for unwanted in gone:
             self._let_go(session, unwanted, now_s)
         self._confirming.forget_session(session)
+        self._place_telling.forget(session)
 
     def _take_requests(self, session: Session, wanted: Filter) -> list[FiltersRequest]:
         """Those of the session that wait for the filter wait no more."""
@@ -287,10 +295,17 @@ class TreeSubscriptions:
 
     # ---- where clients stand --------------------------------------------------------------------
 
-    def _tell_places(self, session: Session, now_s: float, ended: Iterable[int] = ()) -> None:
-        """Behind what waits for it. What has ended and is lost need not be asked for again."""
+    def _tell_all_places(self, session: Session, ended: Iterable[int] = ()) -> None:
+        """What has ended and is lost need not be asked for again."""
         places = {**self._forwarder.positions(), **dict.fromkeys(ended, ALL_READ)}
-        for stream, number in places.items():
+        self._tree.tell_places(session, places)
+
+    def on_places_due(self, effect: PlacesDue, now_s: float) -> None:
+        """What led there has been delivered: behind what waits for the session."""
+        session = effect.session
+        if not session.filters:
+            return
+        for stream, number in effect.places.items():
             place = Content(Run(topic=STREAMS, term=stream, first_seq=number + 1))
             self._delivery.tell_position(session, STREAMS, place, now_s)
 
@@ -378,7 +393,7 @@ class TreeSubscriptions:
             self._catching_up.pop(session, None)
             self._rests.note(session.client_id, group.began_s, now_s)
         for session in list(group.members):
-            self._tell_places(session, now_s, group.ended)
+            self._tell_all_places(session, group.ended)
             self._bring_in_behind(session, now_s)
 
     # ---- what comes -----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from broker_agent.core.routing.rendezvous.ring_context import RingContext
 from broker_agent.core.routing.rendezvous.ring_invariants import check_ring_state
 from broker_agent.core.routing.routing import PeerHandler, RoutingFactory
 from broker_agent.core.sessions.session import Session
-from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TreeReport
+from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TopologyReport, TreeReport
 from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage
 from overlay.base.catalogue import CATALOGUE_SHARDS
 from overlay.base.effects import (
@@ -53,6 +53,7 @@ from overlay.base.effects import (
 )
 from overlay.base.membership import Status
 from overlay.base.overlay_settings import OverlaySettings
+from overlay.forwarding.topology import Topology
 from overlay.node import Node
 from overlay.status.node_status import NodeStatus
 
@@ -153,6 +154,9 @@ class Rendezvous:
 
     def unreachable(self, address: str, now_s: float) -> None:
         self.hosting.unreachable(address, now_s)
+
+    def change_topology(self, topology: Topology, now_s: float) -> None:
+        """A ring has none."""
 
     def leave(self, now_s: float) -> None:
         self.plans.leave(now_s)
@@ -271,6 +275,18 @@ class Rendezvous:
     def describe(self, report: BrokerReport) -> None:
         report.nodes.append(self.node.describe())
         report.subscribed_topics = len(self.subscriptions)
+
+    def describe_topology(self) -> TopologyReport:
+        return TopologyReport()
+
+    def table_entries(self) -> None:
+        return None
+
+    def topology_problem(self, topology: Topology) -> str:
+        return (
+            "this broker is on a ring, which has no topology: brokers that are started with "
+            "`dynatops broker --topology` are in a tree"
+        )
 
     def list_topics(self, after: str, limit: int) -> TopicsReport:
         return self.node.list_topics(after, limit)

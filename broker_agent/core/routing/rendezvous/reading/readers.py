@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from broker_agent.core.base.broker_counts import BrokerCounts
-from broker_agent.core.routing.delivery import Condition, SessionDelivery
+from broker_agent.core.routing.delivery import SessionDelivery
 from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHosting
 from broker_agent.core.routing.rendezvous.reading.feeds import CursorKey, Feed, FeedProgress
 from broker_agent.core.routing.rendezvous.ring_context import RingContext
 from broker_agent.core.routing.routing import SystemConsumer
+from broker_agent.core.routing.session_conditions import SessionConditions
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.repeats import RunPart
@@ -38,7 +39,7 @@ class ReadTopic:
     live: Feed
     # Most topics have nothing of what follows most of the time, and a broker has many topics.
     catching_up: tuple[Feed, ...] = ()
-    conditions: dict[Session, Condition] | None = None
+    conditions: SessionConditions | None = None
     # Who reads a topic of the system's own, in place of sessions.
     consumer: SystemConsumer | None = None
 
@@ -64,10 +65,10 @@ class ReadTopic:
         """What the session's filters together want of this topic."""
         filters = session.filters_on(self.live.topic)
         if filters and all(f.predicate is not None for f in filters):
-            self.conditions = self.conditions or {}
-            self.conditions[session] = tuple(filters)
+            self.conditions = self.conditions or SessionConditions()
+            self.conditions.put(session, filters)
         elif self.conditions:
-            self.conditions.pop(session, None)
+            self.conditions.drop(session)
 
 
 class Readers:
@@ -179,7 +180,7 @@ class Readers:
         self._unsaved.topic(feed.topic)
         del feed.members[session]
         if entry.conditions:
-            entry.conditions.pop(session, None)
+            entry.conditions.drop(session)
         self.delivery.forget_passed_over(session, feed.topic)
         if feed is not entry.live and not feed.members:
             self.progress.forget_feeds([feed])
