@@ -103,18 +103,32 @@ def test_links_are_cut(seed: int) -> None:
     cut_links(seed, covering=seed % 2 == 0).check(losses_told=False)
 
 
+def has_settled_copies(net: TreeNet, broker: str) -> bool:
+    """Whether its keeper has all, and its neighbours know that."""
+    node = net.nodes[broker]
+    vouching = [
+        name in net.nodes and broker in net.nodes[name]._keeping._vouched
+        for name in net.topology.neighbours(broker)
+    ]
+    return node.is_ready and not node._sending.waits and all(vouching)
+
+
+def settle_copies(net: TreeNet) -> None:
+    """Keepers have what they need before the next crash."""
+    for _ in range(100):
+        if all(has_settled_copies(net, broker) for broker in net.nodes):
+            break
+        net.run(0.5)
+    net.run(1.0)
+
+
 def crashes(seed: int, **options: Any) -> TreeNet:
     """One broker at a time."""
     rng = Random(seed)
     net = begin(seed, rng, **options)
     traffic(net, rng, 2.0)
     for _ in range(3):
-        # Keepers have what they need before the next crash.
-        for _ in range(100):
-            if all(node.is_ready and not node._sending.waits for node in net.nodes.values()):
-                break
-            net.run(0.5)
-        net.run(1.0)
+        settle_copies(net)
         broker = rng.choice(sorted(net.nodes))
         net.crash(broker)
         traffic(net, rng, rng.choice([0.2, 1.0, 6.0]))
@@ -197,7 +211,8 @@ def crashes_behind_cuts(seed: int, **options: Any) -> TreeNet:
     net = begin(seed, rng, **options)
     traffic(net, rng, 2.0)
     for _ in range(3):
-        net.run(6.0)
+        net.run(5.0)
+        settle_copies(net)
         origin = rng.choice(sorted(net.nodes))
         kept = frozenset((origin, net.nodes[origin].keeper or ""))
         links = [frozenset((link.one, link.other)) for link in net.topology.links]
@@ -262,15 +277,6 @@ def wandering(net: TreeNet, rng: Random, seconds: float) -> None:
         for wanderer in net.wanderers:
             if wanderer.broker is None or rng.random() < 0.2:
                 net.wander(wanderer, rng.choice(sorted(net.nodes)))
-
-
-def settle_copies(net: TreeNet) -> None:
-    """Keepers have what they need before the next crash."""
-    for _ in range(100):
-        if all(node.is_ready and not node._sending.waits for node in net.nodes.values()):
-            break
-        net.run(0.5)
-    net.run(1.0)
 
 
 def leaves_gone(seed: int, **options: Any) -> TreeNet:
