@@ -112,7 +112,7 @@ class Forwarder:
             counters=self.counters,
             topology=topology,
             started_s=now_s,
-            tables=_tables_of(broker_id, topology),
+            tables=_tables_of(broker_id, topology, self.counters),
         )
         self._settings = settings
         self._effects = context.effects
@@ -302,6 +302,7 @@ class Forwarder:
             is_ready=self.is_ready,
             links=len(neighbours),
             links_up=sum(neighbour.is_open for neighbour in neighbours),
+            tables=self.tables.status(),
             counters=self.counters,
         )
 
@@ -692,7 +693,7 @@ class Forwarder:
             self._first_neighbours = neighbours
         context.topology = topology
         self._topology_since_s = now_s
-        context.tables = _tables_of(context.my_id, topology)
+        context.tables = _tables_of(context.my_id, topology, self.counters)
         self._meet_neighbours(now_s)
         self._exchange.refill_tables()
         self._fetches.topology_changed(now_s)
@@ -776,11 +777,13 @@ class Forwarder:
         return effects
 
 
-def _tables_of(broker_id: str, topology: Topology) -> SubscriptionTables:
+def _tables_of(
+    broker_id: str, topology: Topology, counters: ForwardingCounters
+) -> SubscriptionTables:
     rules = TableRules(
         topology.mode, advertisements=topology.advertisements, covering=topology.covering
     )
-    tables = SubscriptionTables(rules)
+    tables = SubscriptionTables(rules, counters)
     parent = topology.parent(broker_id)
     for neighbour in topology.neighbours(broker_id):
         tables.add_neighbour(neighbour, is_parent=neighbour == parent)

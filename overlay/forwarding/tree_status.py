@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.forwarding.tables.subscription_tables import TablesStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,5 +16,6 @@ class TreeStatus:
     # To neighbours, and those of them that are up.
     links: int
     links_up: int
+    tables: TablesStatus
     # These go on counting.
     counters: ForwardingCounters

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from dynatops.kit.filters import Filter, Value, covers
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 from overlay.forwarding.tables.held_filters import HERE, BrokerId
 from overlay.forwarding.tables.subscription_tables import (
     PassageVerdict,
@@ -229,7 +230,8 @@ def test_why_a_filter_is_told_or_not() -> None:
 
 
 def test_filters_of_one_neighbour_are_bounded() -> None:
-    tables = SubscriptionTables(TableRules(filters_max=2))
+    counters = ForwardingCounters()
+    tables = SubscriptionTables(TableRules(filters_max=2), counters)
     one, two, three = (Filter.parse(f"t{n}") for n in (1, 2, 3))
     tables.add_neighbour(broker(0))
     for wanted in (one, two, three, two):
@@ -238,7 +240,7 @@ def test_filters_of_one_neighbour_are_bounded() -> None:
     assert tables.wanted_by(broker(0)) == [one, two]
     # What clients here want is bounded by whoever they are.
     assert tables.wanted_by(HERE) == [one, two, three]
-    assert tables.refused == 1
+    assert counters.tree_filters_refused == 1
     tables.give_up(broker(0), one)
     tables.want(broker(0), three)
     assert tables.wanted_by(broker(0)) == [two, three]

@@ -38,7 +38,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tables.table_reports._Lists._relations
         broker_agent.core.routing.forwarding.forwarding.Forwarding._others
         broker_agent.core.routing.forwarding.forwarding.Forwarding._contested
-        overlay.forwarding.table_reports._Lists._relations
         broker_agent.core.routing.forwarding.tree_subscriptions.TreeSubscriptions._system
         dynatops.kit.observing.log_operations.DeclaredOperations._by_name
         dynatops.kit.background.Supervisor._tasks

@@ -359,6 +359,26 @@ TREE: Figures = [
     ),
     _g("forwarding_links", "Links that the topology gives it.", lambda r: r.status.in_tree.links),
     _g("forwarding_links_up", "Of these, those that are up.", lambda r: r.status.in_tree.links_up),
+    _g(
+        "forwarding_filters",
+        "Different filters of its neighbours and its clients.",
+        lambda r: r.status.in_tree.tables.filters,
+    ),
+    _g(
+        "forwarding_filters_covered",
+        "Of these, those that some neighbour is not told because a wider one covers them.",
+        lambda r: r.status.in_tree.tables.covered,
+    ),
+    _g(
+        "forwarding_filters_told",
+        "Filters that its neighbours have been told, all together.",
+        lambda r: sum(r.status.in_tree.tables.told.values()),
+    ),
+    _g(
+        "forwarding_advertisements",
+        "Different advertisements of its neighbours and its publishers.",
+        lambda r: r.status.in_tree.tables.advertisements,
+    ),
     *metrics_of(ForwardingCounters),
 ]
 

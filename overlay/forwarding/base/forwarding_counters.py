@@ -25,6 +25,9 @@ class ForwardingCounters:
     tree_events_filtered: int = counter("Events that went to no neighbour.")
     tree_events_local: int = counter("Events for subscribers of this broker.")
     tree_events_copied: int = counter("Events sent to the keeper that does not want them itself.")
+    tree_filters_refused: int = counter(
+        "Filters and advertisements of neighbours that there was no room for."
+    )
     tree_events_unreadable: int = counter("Runs that conditions ask about and nobody can read.")
     tree_log_trimmed: int = counter("Entries dropped from the logs to stay within their bounds.")
     tree_losses: int = counter("Times something was found to be lost and told so.")

@@ -32,6 +32,7 @@ from dynatops.kit.filters import (
     intersects,
     pattern_matches,
 )
+from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 from overlay.forwarding.tables.held_filters import HERE, BrokerId, HeldFilter, HeldFilters
 from overlay.forwarding.tree.topology import TreeMode
 
@@ -89,14 +90,13 @@ _PASSAGES = {verdict: Passage(verdict) for verdict in PassageVerdict}
 class SubscriptionTables:
     """`HERE` stands for this broker's clients, among those who hold filters."""
 
-    def __init__(self, rules: TableRules) -> None:
+    def __init__(self, rules: TableRules, counters: ForwardingCounters | None = None) -> None:
         self._rules = rules
+        self._counters = counters if counters is not None else ForwardingCounters()
         self._parent: BrokerId | None = None
         self._wants = HeldFilters(covering=rules.covering)
         self._advertised = HeldFilters(covering=rules.covering)
         self._neighbours: dict[BrokerId, _Neighbour] = {}
-        # Filters and advertisements of neighbours that there was no room for.
-        self.refused = 0
 
     # ---- neighbours ------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class SubscriptionTables:
         if holder == HERE or filters.count_of(holder) < self._rules.filters_max:
             return True
         is_held = filters.holds(holder, one)
-        self.refused += not is_held
+        self._counters.tree_filters_refused += not is_held
         return is_held
 
     def _advertise(self, holder: BrokerId, advertised: Filter) -> None:

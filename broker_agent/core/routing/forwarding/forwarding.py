@@ -256,7 +256,7 @@ class Forwarding:
 
 
 def describe_forwarder(forwarder: Forwarder) -> ForwarderReport:
-    topology, tables = forwarder.topology, forwarder.tables
+    topology, tables = forwarder.topology, forwarder.tables.status()
     report = ForwarderReport(
         topology_version=topology.version,
         mode=topology.mode.value,
@@ -268,8 +268,8 @@ def describe_forwarder(forwarder: Forwarder) -> ForwarderReport:
         report.links.add(
             neighbour=NodeRef(broker_id=name, address=topology.addresses[name]),
             state=state.value,
-            wanted=len(tables.wanted_by(name)),
-            told=len(tables.told(name)),
+            wanted=tables.held[name],
+            told=tables.told[name],
         )
     return report
 
