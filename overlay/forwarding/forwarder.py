@@ -14,6 +14,7 @@ It knows no socket, clock, thread or log, and rolls no dice. Parts with one subj
     origin     events of this broker's own publishers
     copies     keepers: what survives the crash of an origin
     fetches    repair
+    requests   who asks for that
 
 After every input `_settle` brings them in line: tables are told before anything else, then what is
 in place is confirmed, repairs go on, neighbours are sent what the log has for them, and frames are
@@ -23,11 +24,10 @@ cut. Nothing overtakes anything on a link; all that is promised rests on that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from dynatops.kit.bundles import Bundle
-from dynatops.kit.filters import Filter, FilterError
+from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import (
     CopiesHeld,
     LinkBatch,
@@ -39,23 +39,18 @@ from dynatops.v1.overlay_pb2 import (
     Runs,
     StreamLoss,
     TopologyOffer,
-    TreeFetch,
-    TreeFetched,
-    TreeFetchEnd,
-    TreeFetchMore,
 )
 from overlay.base.effects import Deliver, DeliverBundle, Ready, Send
 from overlay.base.identifiers import first_node_id
 from overlay.base.peers import Peer
 from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.exchange.fetch_requests import FetchRequests
 from overlay.forwarding.exchange.serving import NeighbourServing
 from overlay.forwarding.exchange.stream_news import StreamNews
-from overlay.forwarding.exchange.table_exchange import TableExchange, from_wire
+from overlay.forwarding.exchange.table_exchange import TableExchange
 from overlay.forwarding.forwarding_effects import (
-    FetchedPart,
     ForwardingEffect,
-    LossRange,
     NeighbourDown,
     NeighbourUp,
     TakenOut,
@@ -63,7 +58,7 @@ from overlay.forwarding.forwarding_effects import (
     TopologyLearned,
 )
 from overlay.forwarding.keeping.copies import CopyKeeping, CopySending, Recovery
-from overlay.forwarding.keeping.fetches import Fetches, OpenFetch, portions_in
+from overlay.forwarding.keeping.fetches import Fetches
 from overlay.forwarding.keeping.origin import StreamOrigin
 from overlay.forwarding.keeping.stretches import Stretches
 from overlay.forwarding.links.link import Link, session_numbers
@@ -79,7 +74,6 @@ from overlay.forwarding.streams.portions import (
     last_of,
     newer_part,
     portions_of,
-    size_of,
     stream_of,
 )
 from overlay.forwarding.streams.stream_log import LogEntry
@@ -131,10 +125,7 @@ class Forwarder:
         self._origin = StreamOrigin(
             context, self._sending, self._route_own, self._exchange.is_advertised
         )
-        # Credits of neighbours' fetches: parts that may be sent.
-        self._credits: dict[tuple[str, int], list[int]] = {}
-        # What sessions here fetch: as they call it, and as it is called among fetches.
-        self._session_fetches: dict[int, int] = {}
+        self._requests = FetchRequests(context, self._exchange, self._fetches)
         self._sessions = session_numbers(incarnation)
         self._progress_due_s = now_s
         # Neighbours whose past does not concern this life: those that it began with.
@@ -153,9 +144,9 @@ class Forwarder:
             "forwarded": self._on_forwarded,
             "progress": self._news.on_progress,
             "loss": self._news.on_loss,
-            "tree_fetch": self._on_fetch,
-            "tree_fetch_more": self._on_fetch_more,
-            "tree_fetch_end": self._on_fetch_end,
+            "tree_fetch": self._requests.on_fetch,
+            "tree_fetch_more": self._requests.on_more,
+            "tree_fetch_end": self._requests.on_end,
             "tree_fetched": lambda n, m, now: self._fetches.on_part(n.broker_id, m),
             "keep_copies": lambda n, m, now: self._keeping.on_keep(n, m),
             "copied": self._on_copied,
@@ -230,29 +221,12 @@ class Forwarder:
     ) -> list[ForwardingEffect]:
         """What meets these filters after these positions; of streams that are not named, all that
         is retained. It comes in `FetchedPart`s, in the order of each stream; the last is `done`."""
-        self._exchange.tell_tables()
-        places = {s: (number, self._holder_of(s)) for s, number in positions.items()}
-        fetch = OpenFetch(
-            HERE,
-            filters,
-            places,
-            partial(self._take_for_session, fetch_id),
-            lambda: True,
-            unnamed=True,
-        )
-        begun = self._fetches.begin(fetch, now_s)
-        if begun is not None:
-            self._session_fetches[fetch_id] = begun
-        else:
-            losses = [LossRange(s, number, None) for s, number in positions.items()]
-            self._effects.append(FetchedPart(fetch_id, (), losses, {}, True))
+        self._requests.begin(fetch_id, filters, positions, now_s)
         return self._settle(now_s)
 
     def give_up_fetch(self, fetch_id: int, now_s: float) -> list[ForwardingEffect]:
         """Nobody waits for its answer any more."""
-        begun = self._session_fetches.pop(fetch_id, None)
-        if begun is not None:
-            self._fetches.cancel(begun)
+        self._requests.give_up(fetch_id)
         return self._settle(now_s)
 
     def set_topology(self, topology: Topology, now_s: float) -> list[ForwardingEffect]:
@@ -336,10 +310,6 @@ class Forwarder:
             for n in neighbours
         )
         return served and not len(self._fetches) and not self._sending.waits
-
-    def _holder_of(self, stream: int) -> str:
-        known = self._streams.get(stream)
-        return known.holder if known is not None else ""
 
     # ---- links ----------------------------------------------------------------------------------
 
@@ -455,9 +425,7 @@ class Forwarder:
         neighbour.close()
         self._pass_copies_on(neighbour)
         self._serving.forget(broker_id)
-        self._fetches.cancel_of(broker_id)
-        for key in [key for key in self._credits if key[0] == broker_id]:
-            del self._credits[key]
+        self._requests.closed(broker_id)
         self._fetches.closed(broker_id, now_s)
         self._exchange.forget(broker_id)
         self._sending.closed(broker_id, now_s)
@@ -553,77 +521,6 @@ class Forwarder:
                 self._effects.append(DeliverBundle(local))
             else:
                 self._effects.append(Deliver(portion))
-
-    # ---- repair ---------------------------------------------------------------------------------
-
-    def _on_fetch(self, neighbour: TreeNeighbour, message: TreeFetch, now_s: float) -> None:
-        try:
-            filters = from_wire(message.filters)
-        except FilterError:
-            self.counters.link_frames_strange += 1
-            return
-        self._exchange.tell_tables()
-        # How many parts it may have, and which fetch here it is.
-        credit = [1, 0]
-        places = {p.stream: (p.number, p.holder) for p in message.places}
-        fetch = OpenFetch(
-            neighbour.broker_id,
-            filters,
-            places,
-            partial(self._take_for_asker, neighbour, message.id, credit),
-            lambda: credit[0] > 0,
-            unnamed=message.unnamed,
-            also=partial(self._asked_since, neighbour.broker_id),
-        )
-        fetch_id = self._fetches.begin(fetch, now_s)
-        if fetch_id is None:
-            # Who asks tells what it knows of as lost.
-            answer = neighbour.link.message().tree_fetched
-            answer.id, answer.done = message.id, True
-            return
-        credit[1] = fetch_id
-        self._credits[neighbour.broker_id, message.id] = credit
-
-    def _asked_since(self, broker_id: str) -> Iterable[Filter]:
-        """With advertisements, filters may have come after the fetch that they concern."""
-        if not self._context.topology.advertisements:
-            return ()
-        return self._context.tables.sent_to(broker_id)
-
-    def _on_fetch_more(
-        self, neighbour: TreeNeighbour, message: TreeFetchMore, now_s: float
-    ) -> None:
-        credit = self._credits.get((neighbour.broker_id, message.id))
-        if credit is not None:
-            credit[0] += 1
-
-    def _on_fetch_end(self, neighbour: TreeNeighbour, message: TreeFetchEnd, now_s: float) -> None:
-        credit = self._credits.pop((neighbour.broker_id, message.id), None)
-        if credit is not None:
-            self._fetches.cancel(credit[1])
-
-    def _take_for_asker(
-        self, neighbour: TreeNeighbour, fetch_id: int, credit: list[int], part: TreeFetched
-    ) -> None:
-        credit[0] -= 1
-        part.id = fetch_id
-        nbytes = sum(size_of(portion) for portion in portions_in(part))
-        neighbour.link.message(nbytes).tree_fetched.CopyFrom(part)
-        if part.done:
-            self._credits.pop((neighbour.broker_id, fetch_id), None)
-
-    def _take_for_session(self, fetch_id: int, part: TreeFetched) -> None:
-        if part.done:
-            self._session_fetches.pop(fetch_id, None)
-        self._effects.append(
-            FetchedPart(
-                fetch_id,
-                portions_in(part),
-                [LossRange(each.stream, each.after, each.upto or None) for each in part.losses],
-                {each.stream: each.number for each in part.ends},
-                part.done,
-            )
-        )
 
     # ---- copies ---------------------------------------------------------------------------------
 

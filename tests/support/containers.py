@@ -280,8 +280,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.keeping.fetches.OpenFetch.places
         overlay.forwarding.keeping.fetches.OpenFetch.subs
         overlay.forwarding.keeping.fetches.OpenFetch.waiting
-        overlay.forwarding.forwarder.Forwarder._credits
-        overlay.forwarding.forwarder.Forwarder._session_fetches
+        overlay.forwarding.exchange.fetch_requests.FetchRequests._credits
+        overlay.forwarding.exchange.fetch_requests.FetchRequests._of_sessions
         overlay.forwarding.exchange.serving.NeighbourServing._resuming
         overlay.forwarding.tree_context.TreeContext.neighbours
     """,
