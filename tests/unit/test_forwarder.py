@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter
 from dynatops.v1.overlay_pb2 import (
     AckLevel,
@@ -18,7 +19,7 @@ from dynatops.v1.overlay_pb2 import (
     Publication,
     Run,
 )
-from overlay.base.effects import Send
+from overlay.base.effects import Accepted, Send
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
@@ -128,12 +129,45 @@ def test_rp_does_not_wait() -> None:
     net = net_of(chain(2))
     cut(net, "b0", "b1")
     net.run(6.0)
-    event = Events(events=[Event(payload=b"1")]).SerializeToString()
-    publication = Publication(
-        topic="x", publisher=7, first_number=1, count=1, ack=AckLevel.ACK_LEVEL_RP, events=event
-    )
-    effects = net.nodes["b0"].publish([publication], net.now_s)
+    effects = net.nodes["b0"].publish([one_event("x", 1, AckLevel.ACK_LEVEL_RP)], net.now_s)
     assert [type(each).__name__ for each in effects] == ["Accepted"]
+
+
+def one_event(topic: str, number: int, ack: AckLevel.ValueType) -> Publication:
+    event = Events(events=[Event(payload=b"1")]).SerializeToString()
+    return Publication(
+        topic=topic, publisher=7, first_number=number, count=1, ack=ack, events=event
+    )
+
+
+def test_what_is_said_of_an_event_is_true_of_those_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An acknowledgement is of all numbers up to its own, whatever they wait for."""
+    net = net_of(chain(2))
+    cut(net, "b0", "b1")
+    net.run(6.0)
+    node, now_s = net.nodes["b0"], net.now_s
+    rp, replicated = AckLevel.ACK_LEVEL_RP, AckLevel.ACK_LEVEL_REPLICATED
+    first = [one_event("x", 1, replicated), one_event("x", 2, rp), one_event("y", 1, rp)]
+    said = [each for each in node.publish(first, now_s) if isinstance(each, Accepted)]
+    assert [each.ack.acknowledged[0].topic for each in said] == ["y"]
+    bundle = Bundle(7, ["x", "z"], [3, 1], [1, 1], [b"1", b"1"])
+    bundle.ack, bundle.pending = rp, [0, 0]
+    assert not any(isinstance(each, Accepted) for each in node.publish_bundle(bundle, now_s))
+    later: list[object] = []
+    perform = net.perform
+
+    def note(broker: str, effects: list[ForwardingEffect]) -> None:
+        later.extend(each for each in effects if isinstance(each, Accepted))
+        perform(broker, [each for each in effects if not isinstance(each, Accepted)])
+
+    monkeypatch.setattr(net, "perform", note)
+    net.cut.clear()
+    net.run(3.0)
+    assert len(later) == 3
+    effects = node.publish([one_event("x", 4, rp)], net.now_s)
+    assert any(isinstance(each, Accepted) for each in effects)
 
 
 def test_a_repeat_is_taken_once() -> None:

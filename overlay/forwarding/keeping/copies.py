@@ -239,11 +239,14 @@ class CopySending:
         self._acks.put(WaitingAck(self._context.own.log.end_place, say))
         self.release()
 
+    def are_there(self, own_end: int) -> bool:
+        """Whether all of the own log before this place has copies."""
+        if not self._context.neighbours:
+            return True
+        return self.keeper is not None and own_end <= self._confirmed
+
     def release(self) -> None:
-        is_alone = not self._context.neighbours
-        if self.keeper is None and not is_alone:
-            return
-        while self._acks and (is_alone or self._acks[0].own_end <= self._confirmed):
+        while self._acks and self.are_there(self._acks[0].own_end):
             self._acks.take().say()
 
     def on_held(self, neighbour: TreeNeighbour, message: CopiesHeld) -> None:

@@ -7,7 +7,7 @@ wait until its advertisement is in place everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from dynatops.kit.bounded import BoundedTable
@@ -36,6 +36,11 @@ class StreamOrigin:
         self._is_advertised = is_advertised
         self._topics: BoundedTable[str, Publishers] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
+        )
+        # Of a publisher and a topic, up to where in the own log there must be copies before any
+        # more is said: what is said of a number is said of all before it.
+        self._copies_due: BoundedTable[tuple[int, str], int] = BoundedTable(
+            context.settings.pending_acks_max, context.counters, "pending_acks_dropped"
         )
 
     def begin(self, stream: int) -> None:
@@ -129,11 +134,23 @@ class StreamOrigin:
             term=self.stream,
             seq=self._next() - 1,
         )
-        self._say(ack, publication.ack)
+        self._say(ack, publication.ack, [(publication.publisher, publication.topic)])
 
-    def _say(self, ack: PublishAck, level: AckLevel.ValueType) -> None:
+    def _say(
+        self, ack: PublishAck, level: AckLevel.ValueType, sources: Sequence[tuple[int, str]]
+    ) -> None:
+        """`sources`: publisher and topic of what it is said of."""
         say = partial(self._context.effects.append, Accepted(self._context.me, ack))
+        due = self._copies_due
+        while due and self._copies.are_there(next(iter(due.values()))):
+            due.popitem(last=False)
         if level == AckLevel.ACK_LEVEL_REPLICATED:
+            own_end = self._context.own.log.end_place
+            for source in sources:
+                due[source] = own_end
+                due.move_to_end(source)
+            self._copies.wait(say)
+        elif due and any(source in due for source in sources):
             self._copies.wait(say)
         else:
             say()
@@ -150,7 +167,7 @@ class StreamOrigin:
         ack = PublishAck()
         if returned:
             ack.returned.add(publisher=bundle.publisher, topics=returned)
-            self._say(ack, AckLevel.ACK_LEVEL_RP)
+            self._say(ack, AckLevel.ACK_LEVEL_RP, ())
         if not places:
             return
         taken = bundle.pick(places)
@@ -166,7 +183,7 @@ class StreamOrigin:
             terms=taken.terms,
             seqs=taken.seqs,
         )
-        self._say(ack, bundle.ack)
+        self._say(ack, bundle.ack, [(taken.publisher, topic) for topic in taken.topics])
 
     def _takes_plainly(self, bundle: Bundle, place: int, topic: str) -> bool:
         if not self.stream or not self._is_advertised(topic):
