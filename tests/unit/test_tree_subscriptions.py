@@ -226,3 +226,10 @@ def test_what_has_not_moved_is_not_told_again() -> None:
     assert telling.moved(ann, {1: 5, 2: 8}) == {}
     telling.forget(ann)
     assert list(telling.due(3 * PLACES_TOLD_S)) == [bob]
+
+
+def test_a_process_that_does_not_know_where_its_session_stood_is_told() -> None:
+    net = tree()
+    reader = net.connect("ann", "b0")
+    net.subscribe("ann", "quake/ca", "news/#", resume=True)
+    assert [each.topic for each in missed(reader)] == ["quake/ca", "news/#"]
