@@ -330,7 +330,7 @@ class TreeSubscriptions:
         if name != STREAMS:
             return Reached()
         own = {
-            session.origin_id: _cursor_at(group.reached)
+            session.origin_id: _cursor_at(group.told())
             for session, group in self._catching_up.items()
             if holds(session)
         }
