@@ -576,6 +576,7 @@ class Forwarder:
     def _change_topology(self, topology: Topology, now_s: float) -> None:
         """All sessions begin anew; what was under way is fetched."""
         context = self._context
+        former = set(context.neighbours)
         for neighbour in context.neighbours.values():
             if neighbour.is_open:
                 self._close(neighbour, now_s)
@@ -597,7 +598,12 @@ class Forwarder:
         self._sending.topology_changed()
         self._recovery.topology_changed()
         for holder in self._keeping.holders():
-            if holder not in topology and self._recovery.is_done:
+            if holder in topology:
+                continue
+            if holder not in former:
+                # It has had another keeper since.
+                self._keeping.take_over(holder)
+            elif self._recovery.is_done:
                 self._adopt(holder)
         self._keeping.topology_changed()
         if self._recovery.is_done:

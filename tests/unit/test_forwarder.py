@@ -513,6 +513,33 @@ def test_a_broker_that_is_gone_for_good_leaves_its_streams_to_its_keeper() -> No
     net.check(losses_told=False)
 
 
+def test_a_former_keeper_takes_over_nothing() -> None:
+    """What it has is not all: the present one's is."""
+    names = ("b0", "b1", "b2", "b3")
+    links = {1: ["b1", "b3"], 2: ["b2", "b3"]}
+
+    def version(number: int) -> Topology:
+        present = names if number < 3 else names[:3]
+        pairs = [["b0", "b1"], ["b0", "b2"], *([links[number]] if number < 3 else [])]
+        mapping = {"brokers": {n: f"h:{n}" for n in present}, "links": pairs, "root": "b0"}
+        return Topology.from_mapping({**mapping, "version": number})
+
+    net = net_of(version(1))
+    got = net.subscribe("b0", "x")
+    net.run(1.0)
+    publisher = net.publisher("b3", ["x"])
+    for number in (2, 3):
+        net.publish(publisher, "x", [number])
+        net.run(3.0)
+        net.apply(version(number), "b0")
+        if number == 3:
+            net.crash("b3")
+        net.run(6.0)
+    assert len(got.got) == 2
+    assert [name for name, node in net.nodes.items() if len(node._context.own.highs) > 2] == ["b2"]
+    assert net.losses == []
+
+
 # ---- the past, while its origin is gone ----------------------------------------------------------
 
 

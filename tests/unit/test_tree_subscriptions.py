@@ -226,3 +226,17 @@ def test_what_has_not_moved_is_not_told_again() -> None:
     assert telling.moved(ann, {1: 5, 2: 8}) == {}
     telling.forget(ann)
     assert list(telling.due(3 * PLACES_TOLD_S)) == [bob]
+
+
+def test_a_process_that_does_not_know_where_its_session_stood_is_told() -> None:
+    net = tree()
+    reader = net.connect("ann", "b0")
+    net.subscribe("ann", "quake/ca", "news/#", resume=True)
+    assert [each.topic for each in missed(reader)] == ["quake/ca", "news/#"]
+
+
+def test_a_loss_that_was_not_told_yet_is_not_on_disk_as_told() -> None:
+    group = CatchUpGroup({}, {5: 7, 6: 1})
+    group.end([5])
+    assert group.reached[5] > 7
+    assert group.told() == {5: 7, 6: 1}

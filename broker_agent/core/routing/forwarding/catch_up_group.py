@@ -37,8 +37,8 @@ class CatchUpGroup:
     began_s: float | None = None
     # Requests of theirs with filters that are not in place yet.
     awaited: int = 0
-    # Streams that have ended, perhaps with more than anybody knows of.
-    ended: dict[int, None] = field(default_factory=dict)
+    # Streams that have ended, perhaps with more than anybody knows of, and how far they were read.
+    ended: dict[int, int] = field(default_factory=dict)
     # What is held, as a question to events: asked for once they have all their filters, which do
     # not become more before they have caught up.
     _wanted: FilterSet | None = None
@@ -82,8 +82,12 @@ class CatchUpGroup:
     def end(self, streams: Iterable[int]) -> None:
         """Whatever is missing of these nobody can give."""
         for stream in streams:
-            self.ended[stream] = None
+            self.ended.setdefault(stream, self.reached.get(stream, 0))
             self.reached[stream] = ALL_READ
+
+    def told(self) -> dict[int, int]:
+        """How far they have read as far as they know: what has ended is told when all is there."""
+        return {**self.reached, **self.ended}
 
     def begin_again(self) -> None:
         self.is_incomplete = False

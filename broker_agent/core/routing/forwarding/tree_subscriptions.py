@@ -9,7 +9,7 @@ delivered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_agent.core.routing.confirming import UnconfirmedRequest
@@ -110,6 +110,11 @@ class TreeSubscriptions:
         if cursors is not None:
             request.goes_on = True
             request.group = CatchUpGroup({session: None}, _places_in(cursors), now_s)
+            if not request.group.reached:
+                # A new process that left its session before it was told where that stood: it gets
+                # what is retained, and nobody knows whether that is all.
+                filters = list(filters)
+                self._tell_missed(session, [each.pattern for each in filters], now_s)
         # Its place is one for all of its filters: they begin when it has caught up.
         must_wait = session in self._catching_up or session in self._behind
         if must_wait or self._must_rest(request, now_s):
@@ -325,7 +330,7 @@ class TreeSubscriptions:
         if name != STREAMS:
             return Reached()
         own = {
-            session.origin_id: _cursor_at(group.reached)
+            session.origin_id: _cursor_at(group.told())
             for session, group in self._catching_up.items()
             if holds(session)
         }
@@ -451,10 +456,12 @@ class TreeSubscriptions:
 
     def _tell_lost(self, sessions: Iterable[Session], now_s: float) -> None:
         for session in sessions:
-            patterns = list(session.filters) if len(session.filters) <= _PATTERNS_TOLD_MAX else [""]
-            for pattern in patterns:
-                missed = Missed(topic=pattern, cause=MissCause.MISS_CAUSE_NOT_RETAINED)
-                self._delivery.tell_missed([session], missed, now_s)
+            self._tell_missed(session, session.filters, now_s)
+
+    def _tell_missed(self, session: Session, patterns: Collection[str], now_s: float) -> None:
+        for pattern in patterns if len(patterns) <= _PATTERNS_TOLD_MAX else [""]:
+            missed = Missed(topic=pattern, cause=MissCause.MISS_CAUSE_NOT_RETAINED)
+            self._delivery.tell_missed([session], missed, now_s)
 
 
 def _places_in(cursors: Iterable[Cursor]) -> dict[int, int]:
