@@ -219,7 +219,8 @@ class TestOthers:
     def test_a_violation_is_printed_with_what_reproduces_it(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("simulator.run.check_rest", lambda brokers: ["something is wrong"])
+        wrong = "simulator.ring.simulated_ring.check_rest"
+        monkeypatch.setattr(wrong, lambda brokers: ["something is wrong"])
         assert main(["simulate", "--seed", "3", "--brokers", "4", "--minutes", "1"]) == 1
         out = capsys.readouterr().out
         assert "something is wrong" in out

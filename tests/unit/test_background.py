@@ -40,7 +40,6 @@ KNOWN = {
     "dynatops/client/sync.py:__init__": "the loop of the client, which calls wait for",
     "dynatops/client/sync.py:_run": "the caller waits for the outcome",
     "dynatops/lake/writer.py:__init__": "the feed looks whether it is alive",
-    "dynatops/local/tree_cluster.py:__aenter__": AWAITED,
     "reconfig_manager/service/agents.py:_serve": AWAITED,
     "reconfig_manager/store/leadership.py:_is_woken_within": AWAITED,
 }
