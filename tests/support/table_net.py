@@ -200,7 +200,7 @@ def minimal(filters: set[Filter]) -> set[Filter]:
     return {one for one in filters if not any(displaces(other, one) for other in filters)}
 
 
-class ExpectedTables:
+class ReferenceTables:
     """What brokers must tell each other, once everything has been said."""
 
     def __init__(self, net: TableNet) -> None:
@@ -250,7 +250,7 @@ class ExpectedTables:
 
 def check_tables(net: TableNet) -> None:
     """Every table is as the reference has it, and what was said is what was heard."""
-    expected = ExpectedTables(net)
+    expected = ReferenceTables(net)
     for name, tables in net.tables.items():
         assert set(tables.wanted_by(HERE)) == set(net.wanted[name])
         assert sorted(tables.neighbours) == sorted(net.neighbours(name))

@@ -132,10 +132,6 @@ class Access:
         """Of all tokens."""
         return {rules.name for rules in (self._by_hash or {}).values()}
 
-    @property
-    def asks_for_tokens(self) -> bool:
-        return self._by_hash is not None
-
     def authenticate(self, token: str, client_id: str) -> Grant | Refusal:
         rules = self._look_up(token)
         if rules is None:
