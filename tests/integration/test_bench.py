@@ -17,7 +17,8 @@ import pytest
 
 from benchmarks import data_plane, data_plane_clients, data_plane_systems
 from dynatops.cli.main import main
-from dynatops.local.bench.processes import percentile, thinned
+from dynatops.local.bench.fanout import FanoutPlan, _publish
+from dynatops.local.bench.processes import BenchWorker, percentile, thinned
 from dynatops.local.bench.pubsub import PubSubPlan, _batches
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -189,6 +190,21 @@ def test_brokers_that_run_already(
     assert result["missed"] == 0
     # Somebody else's, who may have other work, or be elsewhere.
     assert result.get("broker_cpu_us_per_event") is None
+
+
+def test_subscribers_that_die_end_it(running: str) -> None:
+    """While the publisher waits for them to come along."""
+
+    class DeadWorker(BenchWorker):
+        def __init__(self) -> None:
+            pass
+
+        async def line(self, timeout_s: float | None = None) -> Any:
+            raise RuntimeError("a worker ended early")
+
+    plan = FanoutPlan(sessions=2, events=5_000, payload_bytes=10, brokers=1, window=1)
+    with pytest.raises(RuntimeError, match="ended early"):
+        asyncio.run(asyncio.wait_for(_publish(plan, running.split(","), [DeadWorker()]), 20))
 
 
 def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:

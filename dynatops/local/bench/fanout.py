@@ -94,11 +94,17 @@ async def _publish(
                 return report
 
     following = [asyncio.create_task(follow(i)) for i in range(len(workers))]
+    for task in following:
+        # Whoever waits for room learns of one that has failed.
+        task.add_done_callback(lambda _: moved.set())
     payload = bytes(plan.payload_bytes)
     async with dynatops.connect(addresses, stay=True, **access()) as client:
         sent = 0
         while sent < plan.events:
             while (sent - plan.window) * plan.sessions >= sum(delivered):
+                for task in following:
+                    if task.done():
+                        task.result()
                 moved.clear()
                 await moved.wait()
             size = min(_BATCH, plan.events - sent)
