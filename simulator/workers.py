@@ -15,6 +15,7 @@ one, with another stamp.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -60,6 +61,7 @@ OFTEN_GIVEN_BACK_MAX_S = 0.3
 
 # Topic, publisher, number.
 EventKey = tuple[str, int, int]
+Stamp = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -73,11 +75,16 @@ class Handled:
     heard: SimulatedBroker | None
     # How often it really was.
     times: int
-    # All that it has come under: term and number.
-    stamps: frozenset[tuple[int, int]]
+    # What it came under, term and number; and the last of it under each other that it had before.
+    stamp: Stamp
+    earlier: Mapping[Stamp, Handled]
     is_acked: bool = False
     # The life of the broker that has heard that it is done, and the worker's life then.
     confirmed: tuple[SimulatedBroker, int] | None = None
+
+    @property
+    def by_stamp(self) -> dict[Stamp, Handled]:
+        return {**self.earlier, self.stamp: self}
 
 
 @dataclass(slots=True)
@@ -296,10 +303,12 @@ class Worker:
         if before is not None and before.life != self._life:
             self._check_again(key, item, before)
         done = before is not None and before.is_acked
-        stamps = before.stamps if before is not None else frozenset[tuple[int, int]]()
-        stamps |= {(item.event.term, item.event.seq)}
+        earlier = before.by_stamp if before is not None else {}
         times = before.times + 1 if before is not None else 1
-        handled[key] = Handled(item.deliveries, self._life, None, times, stamps, is_acked=done)
+        stamp = (item.event.term, item.event.seq)
+        handled[key] = Handled(
+            item.deliveries, self._life, None, times, stamp, earlier, is_acked=done
+        )
         if item.delivery is not None and item.delivery.serial > 0:
             self._handed_out.append(key)
         if item not in self._in_hand:
@@ -319,10 +328,13 @@ class Worker:
         return times + sum(event.resent for event in same if world.stamps_anew)
 
     def _check_again(self, key: EventKey, item: WorkItem, before: Handled) -> None:
-        """An event that an earlier process had comes to a later one."""
-        is_another = (item.event.term, item.event.seq) not in before.stamps
-        if is_another and len(before.stamps) <= self._times_published_again(key):
+        """An event that an earlier process had comes to a later one. The broker knows it by its
+        stamp: what it heard of another one says nothing of this."""
+        by_stamp = before.by_stamp
+        same = by_stamp.get((item.event.term, item.event.seq))
+        if same is None and len(by_stamp) <= self._times_published_again(key):
             return
+        before = same or before
         if before.confirmed is not None and before.confirmed[0] is self._broker:
             self.violations.append(f"{self.name}: {key} was done, confirmed, and came again")
         # A frozen broker hears of nothing once the client has said what must wait.

@@ -13,7 +13,7 @@ from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.tree.topology import Topology
 from simulator.clients import PublishedEvent
 from simulator.scenario import Fault
-from simulator.tree.tree_checkers import Positions, check_tree, is_quiet, own_positions
+from simulator.tree.tree_checkers import Positions, check_tree, own_positions, quiet_brokers
 from simulator.tree.tree_faults import TreeFaults
 from simulator.tree.tree_operator import TreeOperator
 from simulator.tree.troubles import Troubles
@@ -21,8 +21,10 @@ from simulator.tree.troubles import Troubles
 if TYPE_CHECKING:
     from simulator.run import SimulatedRun
 
-# In the last seconds nothing may be under way for a moment, at least once.
+# In the last seconds nothing may be under way at each broker for a moment, at least once; looked
+# for so often, out of step with what brokers tell each other every second.
 QUIET_WITHIN_S = 6.0
+_LOOKED_EVERY_S = 0.13
 # What a broker published that long before the end, everybody must have.
 KNOWN_S = 10.0
 # The keeper has what only its publisher's broker had, unless it is out of reach.
@@ -53,7 +55,8 @@ class SimulatedTree:
         self._operator = TreeOperator(topology)
         self.troubles = Troubles(settings)
         self.strikes = TreeFaults(self._operator, self.troubles).strikes
-        self._was_quiet_s = -1.0
+        # Brokers at which nothing was under way at some moment of the last seconds.
+        self._were_quiet: set[str] = set()
         self._known: Positions = {}
 
     @property
@@ -73,23 +76,29 @@ class SimulatedTree:
         world.stamps_anew = True
         world.is_owed = lambda event: _is_owed(run, event)
         run.later(run.scenario.end_s - KNOWN_S, self._note_positions, run)
+        run.later(run.scenario.end_s - QUIET_WITHIN_S, self._note_quiet, run)
 
     def _note_positions(self, run: SimulatedRun) -> None:
         self._known = own_positions(run.world.brokers.values())
+
+    def _note_quiet(self, run: SimulatedRun) -> None:
+        self._were_quiet.update(quiet_brokers(run.world.brokers.values()))
+        run.later(_LOOKED_EVERY_S, self._note_quiet, run)
 
     def check_acknowledged(self, run: SimulatedRun, event: PublishedEvent) -> list[str]:
         return []
 
     def check_now(self, run: SimulatedRun) -> list[str]:
-        if is_quiet(run.world.brokers.values()):
-            self._was_quiet_s = run.scheduler.now_s
         return []
 
     def check_end(self, run: SimulatedRun) -> list[str]:
         brokers = list(run.world.brokers.values())
         found = check_tree(self.topology, brokers, self._known)
-        if self._was_quiet_s < run.scenario.end_s - QUIET_WITHIN_S:
-            found.append("something is always under way between brokers")
+        found += [
+            f"something is always under way at {broker.broker_id}"
+            for broker in brokers
+            if broker.alive and broker.broker_id not in self._were_quiet
+        ]
         return [*found, *self.troubles.check_gaps(run)]
 
     def counted(self, run: SimulatedRun) -> dict[str, int]:

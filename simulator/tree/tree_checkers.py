@@ -40,9 +40,11 @@ def check_tree(
     ]
 
 
-def is_quiet(brokers: Iterable[SimulatedBroker]) -> bool:
-    """Whether nothing is under way between any of them."""
-    return all(tree_of(broker.core).forwarder.is_quiet for broker in brokers if broker.alive)
+def quiet_brokers(brokers: Iterable[SimulatedBroker]) -> Iterator[str]:
+    """Those at which nothing is under way, to or from others."""
+    for broker in brokers:
+        if broker.alive and tree_of(broker.core).forwarder.is_quiet:
+            yield broker.broker_id
 
 
 # ---- links ---------------------------------------------------------------------------------------
