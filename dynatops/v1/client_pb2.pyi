@@ -625,6 +625,7 @@ class Welcome(_message.Message):
     EXPIRY_S_FIELD_NUMBER: _builtins.int
     PUBLISHER_FIELD_NUMBER: _builtins.int
     BUNDLES_FIELD_NUMBER: _builtins.int
+    NEWEST_SERIAL_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     session_id: _builtins.str
     payload_bytes_max: _builtins.int
@@ -641,6 +642,13 @@ class Welcome(_message.Message):
     """
     bundles: _builtins.bool
     """The broker understands `ClientMessage.bundle`."""
+    newest_serial: _builtins.int
+    """Of the newest message that waits for this client. In a tree of brokers a client that goes on
+    (`Subscribe.resume`) gets again whatever its session has for it, in one order for all of its
+    filters, beginning after a run of no events on `$streams` in term 0, whose first_seq is the
+    number of the request, and whose serial is higher than this: what comes before that is not to be
+    read.
+    """
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other brokers to try should this one go away."""
@@ -661,12 +669,15 @@ class Welcome(_message.Message):
         expiry_s: _builtins.int = ...,
         publisher: _builtins.int = ...,
         bundles: _builtins.bool = ...,
+        newest_serial: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_newest_serial", b"_newest_serial", "newest_serial", b"newest_serial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alternatives", b"alternatives", "broker_id", b"broker_id", "bundles", b"bundles", "expiry_s", b"expiry_s", "filters", b"filters", "payload_bytes_max", b"payload_bytes_max", "publisher", b"publisher", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_newest_serial", b"_newest_serial", "alternatives", b"alternatives", "broker_id", b"broker_id", "bundles", b"bundles", "expiry_s", b"expiry_s", "filters", b"filters", "newest_serial", b"newest_serial", "payload_bytes_max", b"payload_bytes_max", "publisher", b"publisher", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__newest_serial: _TypeAlias = _typing.Literal["newest_serial"]  # noqa: Y015
+    _WhichOneofArgType__newest_serial: _TypeAlias = _typing.Literal["_newest_serial", b"_newest_serial"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__newest_serial) -> _WhichOneofReturnType__newest_serial | None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 

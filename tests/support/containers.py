@@ -128,6 +128,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.clients.flow.Flow._waiting_for_readers
         broker_agent.core.routing.forwarding.place_telling.PlaceTelling._due_s
         broker_agent.core.routing.forwarding.place_telling.PlaceTelling._told
+        broker_agent.core.routing.forwarding.read_ahead.ReadAhead._by_stream
+        broker_agent.core.routing.forwarding.read_ahead.ReadAhead._of
         broker_agent.core.status.session_reports.SessionReports._names
         broker_agent.core.routing.rendezvous.reading.subscriptions.Subscriptions._names_left
         broker_agent.core.sessions.unsaved.Unsaved.queues

@@ -269,6 +269,62 @@ class TestStreams:
         core.reading.oldest_held = lambda: {TOPIC: {5: 43}, "fire/a": {6: 8}}
         assert self.cursors_elsewhere(core) == [self.places({5: 42, 6: 7})]
 
+    def going_on(self, core: ClientCore, *, newest: int = 0) -> int:
+        """It comes to a session that has less than it wants; the number of its request."""
+        core.disconnected()
+        core.connected()
+        present = [Filter(pattern="fire/#")]
+        welcome = Welcome(session_id="b1/1", serial=1, filters=present, newest_serial=newest)
+        hear(core, welcome=welcome)
+        (said,) = take(core).messages
+        assert list(said.subscribe.cursors) == [self.places({5: 40, 6: 7})]
+        return int(said.subscribe.request)
+
+    def test_what_the_session_has_for_some_filters_is_not_read_before_all_go_on(self) -> None:
+        """A place is one for all of them: read, it would move past what others have missed."""
+        core = self.core()
+        request = self.going_on(core, newest=2)
+        assert hear(core, run=run(60, topic="fire/a")) == []
+        # What was left of an earlier request.
+        hear(core, run=Run(topic=STREAMS, first_seq=request))
+        assert hear(core, run=run(61, topic="fire/a")) == []
+        assert hear(core, run=Run(topic=STREAMS, term=5, first_seq=71)) == []
+        hear(core, subscribed=Subscribed(request=9, positions=[self.places({5: 80})]))
+        hear(core, run=Run(topic=STREAMS, first_seq=request))
+        assert stamps(hear(core, run=run(41))) == [(5, 41)]
+        assert stamps(hear(core, run=run(60, topic="fire/a"))) == [(5, 60)]
+        assert self.cursors_elsewhere(core) == [self.places({5: 60, 6: 7})]
+
+    def test_if_the_connection_is_lost_before_that_all_go_on_anew(self) -> None:
+        core = self.core()
+        self.going_on(core)
+        hear(core, run=run(60, topic="fire/a"))
+        self.going_on(core)
+        # They are all in place by now.
+        core.disconnected()
+        core.connected()
+        both = [Filter(pattern=TOPIC), Filter(pattern="fire/#")]
+        hear(core, welcome=Welcome(session_id="b1/1", serial=1, filters=both, newest_serial=1))
+        (said,) = take(core).messages
+        assert said.subscribe.resume
+        assert {each.pattern for each in said.subscribe.filters} == {TOPIC, "fire/#"}
+
+    def test_with_nothing_left_to_go_on_with_all_is_read(self) -> None:
+        core = self.core()
+        self.going_on(core)
+        core.unsubscribe([(TOPIC, ""), ("fire/#", "")])
+        core.subscribe([("new", "")])
+        core.disconnected()
+        core.connected()
+        hear(core, welcome=Welcome(session_id="b2/1", serial=1, newest_serial=0))
+        assert stamps(hear(core, run=run(1, term=9, topic="new"))) == [(9, 1)]
+
+    def test_losses_are_told_meanwhile_too(self) -> None:
+        core = self.core()
+        self.going_on(core)
+        missed = Missed(topic="fire/#", cause=MissCause.MISS_CAUSE_NOT_RETAINED)
+        assert hear(core, missed=missed) == [missed]
+
     def test_streams_are_bounded_and_the_oldest_go(self) -> None:
         core = self.core()
         for stream in range(10, 10 + 4_096):

@@ -6,6 +6,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
 from broker_agent.core.routing.forwarding.forwarding import Forwarding
 from broker_agent.core.routing.forwarding.place_telling import PLACES_TOLD_S, PlaceTelling
+from broker_agent.core.routing.forwarding.read_ahead import ReadAhead
 from broker_agent.core.sessions.session import Session
 from dynatops.kit import filters
 from dynatops.kit.bundles import Bundle
@@ -109,6 +110,73 @@ def test_what_is_asked_for_meanwhile_begins_afterwards() -> None:
     net.run(1.0)
     assert reader.payloads("quake/ca") == [b"%d" % number for number in range(6)]
     assert reader.kinds().count("subscribed") == 4
+
+
+def test_a_client_is_told_where_what_goes_on_begins() -> None:
+    """What waits for the session before that was there for some of its filters only."""
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.subscribe("ann", "news", resume=True)
+    # A run of no events, in the number of the request.
+    assert reader.seen[STREAMS][0] == reader.requests - 1
+    net.connect("ann", "b1")
+    # Whatever is refused: it goes on with what there is.
+    net.subscribe("ann", "bad/#/filter", resume=True)
+    assert reader.seen[STREAMS][0] == reader.requests - 1
+
+
+def test_what_a_connection_asked_for_that_is_gone_is_not_fetched() -> None:
+    """Its client asks for it again, from where it is by then."""
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.connect("ann", "b1", keep_s=60)
+    net.subscribe("ann", "quake/#", resume=True)
+    counters = forwarding(net, "b1").forwarder.counters
+    before = counters.tree_fetches
+    reader.requests += 1
+    net._say("ann", subscribe=_resuming(reader, "quake/#"))
+    assert forwarding(net, "b1").subscriptions._behind
+    net.disconnect("ann")
+    net.run(3.0)
+    assert counters.tree_fetches == before
+    assert not forwarding(net, "b1").subscriptions._behind
+
+
+def test_who_goes_on_anew_is_fetched_only_that() -> None:
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.connect("ann", "b1", keep_s=60)
+    # What it misses cannot be had: that takes a while.
+    net.crash("b2")
+    net.run(5.0)
+    reader.seen[STREAMS] = {7: 1}
+    subscriptions = forwarding(net, "b1").subscriptions
+    for _ in range(2):
+        reader.requests += 1
+        net._say("ann", subscribe=_resuming(reader, "quake/#"))
+        net.run(2.0)
+        assert len(subscriptions._groups) == 1
+        assert len(subscriptions._fetches) == 1
+
+
+def test_sessions_from_disk_begin_together() -> None:
+    """One that wants nothing is in place at once: what others want is asked for, too."""
+    net = tree()
+    net.connect("idle", "b0", keep_s=60)
+    net.subscribe("idle", "other")
+    net.unsubscribe("idle", "other")
+    net.connect("ann", "b0", keep_s=60)
+    reader = net.subscribe("ann", "quake/#")
+    net.connect("pub", "b2")
+    net.publish("pub", "quake/ca", b"before")
+    net.run(3.0)
+    net.crash("b0")
+    net.publish("pub", "quake/ca", b"while it was away")
+    net.restart("b0")
+    assert forwarding(net, "b0").subscriptions._fetches_begun == 1
+    net.connect("ann", "b0", keep_s=60)
+    net.run(1.0)
+    assert reader.payloads()[-1] == b"while it was away"
 
 
 def test_a_client_that_is_gone_is_fetched_nothing() -> None:
@@ -240,3 +308,37 @@ def test_a_loss_that_was_not_told_yet_is_not_on_disk_as_told() -> None:
     group.end([5])
     assert group.reached[5] > 7
     assert group.told() == {5: 7, 6: 1}
+
+
+# ---- who has read on elsewhere -------------------------------------------------------------------
+
+
+def test_who_has_read_farther_than_a_stream_has_come_is_told_nothing_again() -> None:
+    """What it missed came past the stream's own way, which a link that comes back is bringing."""
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    stream = max(forwarding(net, "b2").forwarder.positions())
+    sessions = forwarding(net, "b0").subscriptions
+    (session,) = sessions._audiences.of("quake/ca").members
+    sessions._read_ahead.note([session], {stream: 5}, {stream: 3})
+    for number in range(3, 7):
+        net.publish("pub", "quake/ca", b"%d" % number)
+    net.run(2.0)
+    assert reader.payloads() == [b"0", b"1", b"2", b"5", b"6"]
+    assert not sessions._read_ahead
+
+
+def test_where_they_have_read_farther_is_known_of_each() -> None:
+    ahead = ReadAhead()
+    ann, bob = (Session(name, name, 0, CoreSettings()) for name in ("ann", "bob"))
+    ahead.note([ann, bob], {1: 5, 2: 7, 3: 2}, {1: 4, 3: 2})
+    ahead.note([bob], {1: 9}, {1: 4})
+    assert ahead.places(ann) == {1: 5, 2: 7}
+    assert ahead.places(bob) == {1: 9}
+    assert ahead.of(1, 6) == {bob: 9}
+    ahead.come({1: 5, 2: 6})
+    assert ahead.places(ann) == {2: 7}
+    ahead.forget(ann)
+    assert list(ahead.sessions()) == [bob]
+    ahead.come({1: 9})
+    assert not ahead

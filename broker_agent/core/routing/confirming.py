@@ -59,14 +59,18 @@ class Confirming:
         if not request.restores:
             self._open.setdefault(request.session, {})[request] = None
 
-    def complete(self, request: UnconfirmedRequest) -> bool:
-        """Everything of it is in place; whether the client has been told so, too."""
-        session = request.session
-        still_open = self._open.get(session)
+    def withdraw(self, request: UnconfirmedRequest) -> None:
+        """Nobody waits for it any more."""
+        still_open = self._open.get(request.session)
         if still_open is not None:
             still_open.pop(request, None)
             if not still_open:
-                del self._open[session]
+                del self._open[request.session]
+
+    def complete(self, request: UnconfirmedRequest) -> bool:
+        """Everything of it is in place; whether the client has been told so, too."""
+        session = request.session
+        self.withdraw(request)
         if self.holding and session.is_kept and not request.restores:
             self.held.append(request)
             return False

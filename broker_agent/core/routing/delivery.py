@@ -170,6 +170,13 @@ class SessionDelivery:
             self._counters.places_untold += 1
         self._outbox.touched[session] = None
 
+    def tell_it_goes_on(
+        self, session: Session, topic: str, beginning: Content, now_s: float
+    ) -> None:
+        """What its client has asked to go on with begins here."""
+        session.tell_it_goes_on(topic, beginning, now_s)
+        self._outbox.touched[session] = None
+
     def tell_missed(self, sessions: Iterable[Session], missed: Missed, now_s: float) -> None:
         content = Content(missed)
         for session in sessions:

@@ -536,7 +536,7 @@ class Session:
                 before.append(piece.content)
             elif piece.serial and piece.topic not in begun:
                 for body in piece.content.bodies:
-                    if isinstance(body, Run) and body.count == 0:
+                    if isinstance(body, Run) and body.count == 0 and body.term:
                         seq = body.first_seq - 1
                         if body.topic == STREAMS:
                             while before:
@@ -553,6 +553,12 @@ class Session:
             return False
         self._deliver(beginning, 0, topic, now_s)
         return True
+
+    def tell_it_goes_on(self, topic: str, beginning: Content, now_s: float) -> None:
+        """What its client has asked to go on with begins here: said once a request, whatever waits,
+        because the client reads nothing before."""
+        if not self.closing:
+            self._deliver(beginning, 0, topic, now_s)
 
     def tell_missed(self, missed: Missed, now_s: float, content: Content | None = None) -> None:
         """What it does not get, in its place among the events; summed up if there is too much of

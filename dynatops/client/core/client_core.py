@@ -189,6 +189,7 @@ class ClientCore:
                 cursors=self.reading.cursors(missing),
             )
             self._say(subscribe=subscribe)
+            self.reading.go_on(self._request, welcome)
         for number, filters in self._pending_requests.items():
             self._say(subscribe=Subscribe(request=number, filters=to_wire(filters)))
         if excess:

@@ -148,6 +148,10 @@ class Reading:
         self._cursors: dict[str, TopicCursor] = {}
         # Once a broker has said where it stands: that one is in a tree.
         self._streams: StreamPlaces | None = None
+        # Whether its place is behind what sessions have for it, until one goes on from there: what
+        # comes before that is not read. The request that goes on, and after which delivery.
+        self._is_behind = False
+        self._goes_on: tuple[int, int] | None = None
         self.session_id = ""
         # Of the delivery that has just come: how often events were handed out before, by offset.
         self.handed: dict[int, int] = {}
@@ -248,7 +252,28 @@ class Reading:
             excess = []
         # What the session was kept with goes along, whether it has been asked for yet or not.
         wanted = [*self.confirmed, *self.unclaimed]
+        # With nothing to go on with, what comes is all new.
+        self._is_behind = self._is_behind and bool(wanted)
+        if self._is_behind:
+            return wanted, excess
         return [key for key in wanted if key not in present], excess
+
+    def go_on(self, request: int, welcome: Welcome) -> None:
+        """The broker has been asked to go on from the place where this client is. That is one place
+        for all filters: what the session has been given for some of them is beyond it, and comes
+        again in its turn."""
+        if self._streams is not None and welcome.HasField("newest_serial"):
+            self._is_behind = True
+            self._goes_on = (request, welcome.newest_serial)
+
+    def _is_beyond(self, run: Run) -> bool:
+        """Whether this delivery comes too early to be read."""
+        if self._goes_on is not None and run.topic == STREAMS and run.term == 0:
+            request, newest_serial = self._goes_on
+            if run.first_seq == request and self.had > newest_serial:
+                self._is_behind, self._goes_on = False, None
+                return True
+        return self._is_behind
 
     def without_place(self, filters: Iterable[FilterKey]) -> list[str]:
         """The patterns of those that a session was kept with, and of which this process does not
@@ -299,7 +324,7 @@ class Reading:
         """Topics are read from here on: said before the deliveries that say so, too."""
         for position in positions:
             if position.topic == STREAMS:
-                for stamp in position.seen:
+                for stamp in position.seen if not self._is_behind else ():
                     self._reach(stamp.term, stamp.seq)
                 continue
             cursor = self._cursor_of(position.topic)
@@ -320,7 +345,7 @@ class Reading:
         return cursor
 
     def admit(self, run: Run) -> Sequence[Arrived]:
-        if not self.count_delivery():
+        if not self.count_delivery() or (self._is_behind and self._is_beyond(run)):
             return ()
         if run.topic == STREAMS:
             self._reach(run.term, run.first_seq - 1)
@@ -336,7 +361,7 @@ class Reading:
         return cursor.admit(run)
 
     def admit_bundle(self, bundle: Bundle) -> Sequence[ArrivedBundle]:
-        if not self.count_delivery():
+        if not self.count_delivery() or self._is_behind:
             return ()
         publisher, numbers, cursors = bundle.publisher, bundle.numbers, self._cursors
         terms, seqs = bundle.terms, bundle.seqs

@@ -25,7 +25,11 @@ from broker_agent.core.base.notices import (
     TreeLinkDown,
     TreeLinkUp,
 )
-from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext, PlacesDue
+from broker_agent.core.routing.forwarding.forwarding_context import (
+    ForwardingContext,
+    GoesOnDue,
+    PlacesDue,
+)
 from broker_agent.core.routing.forwarding.tree_brokers import TreeBrokers
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.forwarding.tree_plans import TreePlans
@@ -94,6 +98,7 @@ class Forwarding:
             FetchedPart: self.subscriptions.on_fetched,
             StreamLost: self.subscriptions.on_lost,
             PlacesDue: self.subscriptions.on_places_due,
+            GoesOnDue: self.subscriptions.on_goes_on_due,
             Ready: self.on_ready,
             TopologyLearned: self.on_topology_learned,
             TakenOut: self.on_taken_out,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.routing.open_publications import OutgoingPublications
 from broker_agent.core.sessions.session import Session
 from overlay.forwarding.forwarder import Forwarder
@@ -22,9 +23,19 @@ class PlacesDue:
     places: Mapping[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class GoesOnDue:
+    """A client is to be told that what it has asked to go on with begins, after all that is before
+    this in the outbox."""
+
+    session: Session
+    connection: ConnectionId
+    request: int
+
+
 @dataclass(slots=True)
 class TreeOutbox:
-    effects: deque[ForwardingEffect | PlacesDue] = field(default_factory=deque)
+    effects: deque[ForwardingEffect | PlacesDue | GoesOnDue] = field(default_factory=deque)
     publications: OutgoingPublications = field(default_factory=OutgoingPublications)
 
     def from_forwarder(self, effects: Iterable[ForwardingEffect]) -> None:
@@ -32,6 +43,9 @@ class TreeOutbox:
 
     def tell_places(self, session: Session, places: Mapping[int, int]) -> None:
         self.effects.append(PlacesDue(session, places))
+
+    def tell_it_goes_on(self, session: Session, connection: ConnectionId, request: int) -> None:
+        self.effects.append(GoesOnDue(session, connection, request))
 
     def left_over(self) -> Iterator[str]:
         """What nobody has taken, once an input has been dealt with."""

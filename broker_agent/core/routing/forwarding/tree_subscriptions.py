@@ -11,13 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from broker_agent.core.routing.confirming import UnconfirmedRequest
 from broker_agent.core.routing.delivery import SessionDelivery
-from broker_agent.core.routing.forwarding.audiences import Audience, Audiences
+from broker_agent.core.routing.forwarding.audiences import Audiences
 from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
-from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext, PlacesDue
+from broker_agent.core.routing.forwarding.forwarding_context import (
+    ForwardingContext,
+    GoesOnDue,
+    PlacesDue,
+)
 from broker_agent.core.routing.forwarding.place_telling import PlaceTelling
+from broker_agent.core.routing.forwarding.read_ahead import ReadAhead
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.routing import Reached, RestoredSession, SystemConsumer
 from broker_agent.core.routing.session_filters import SessionFilters
@@ -32,7 +38,7 @@ from dynatops.v1.overlay_pb2 import Run, TermSeq
 from overlay.base.identifiers import NUMBER_MAX
 from overlay.forwarding.forwarding_effects import FetchedPart, FilterInPlace, LossRange, StreamLost
 from overlay.forwarding.streams.known_streams import ALL_READ
-from overlay.forwarding.streams.portions import Portion
+from overlay.forwarding.streams.portions import Portion, first_of, newer_part, stream_of
 
 # A session that has more patterns is told of a loss once for all of them.
 _PATTERNS_TOLD_MAX = 100
@@ -81,6 +87,7 @@ class TreeSubscriptions:
         self._counters = context.counters
         self._rests = Rests(context.settings.sessions_max, context.counters)
         self._place_telling = PlaceTelling()
+        self._read_ahead = ReadAhead()
 
     def __len__(self) -> int:
         return len(self.patterns())
@@ -115,6 +122,8 @@ class TreeSubscriptions:
                 # what is retained, and nobody knows whether that is all.
                 filters = list(filters)
                 self._tell_missed(session, [each.pattern for each in filters], now_s)
+            # Of what is under way for it already, it has had what it has.
+            self._leave_group(session, now_s)
         # Its place is one for all of its filters: they begin when it has caught up.
         must_wait = session in self._catching_up or session in self._behind
         if must_wait or self._must_rest(request, now_s):
@@ -134,9 +143,12 @@ class TreeSubscriptions:
             request.problems += [
                 TopicProblem(topic=f.pattern, code=code, message=_STILL_BEHIND) for f in filters
             ]
-            if self._confirming.complete(request):
-                self._outbox.touched[request.session] = None
-            return
+            if not request.goes_on or any(each.goes_on for each, _ in behind):
+                if self._confirming.complete(request):
+                    self._outbox.touched[request.session] = None
+                return
+            # It goes on with what it has.
+            filters = []
         self._behind.setdefault(request.session, []).append((request, filters))
         self._counters.catch_ups_put_off += request.group is not None
         self._confirming.note_open(request)
@@ -144,16 +156,22 @@ class TreeSubscriptions:
     def tick(self, now_s: float) -> None:
         for session in list(self._behind):
             self._bring_in_behind(session, now_s)
-        places: Mapping[int, int] | None = None
+        if self._read_ahead:
+            self._read_ahead.come(self._forwarder.positions())
         for session in self._place_telling.due(now_s):
-            if session.connection is not None and session not in self._catching_up:
-                places = self._forwarder.positions() if places is None else places
-                if moved := self._place_telling.moved(session, places):
-                    self._tree.tell_places(session, moved)
+            if session.connection is None or session in self._catching_up:
+                continue
+            if moved := self._place_telling.moved(session, self._places_of(session)):
+                self._tree.tell_places(session, moved)
 
     def _bring_in_behind(self, session: Session, now_s: float) -> None:
-        """What it has asked for since, in order, until it catches up again."""
+        """What it has asked for since, in order, until it catches up again. What a connection asked
+        for that is gone, its client asks for again."""
         behind = self._behind.get(session, [])
+        for request, _ in behind:
+            if request.connection != session.connection:
+                self._confirming.withdraw(request)
+        behind[:] = [each for each in behind if each[0].connection == session.connection]
         while behind and session not in self._catching_up:
             if self._must_rest(behind[0][0], now_s):
                 return
@@ -177,8 +195,16 @@ class TreeSubscriptions:
             group.members[session] = None
             request = FiltersRequest(session, 0, [], None, goes_on=True, group=group)
             requests.append((request, restored.filters))
+        # A group begins once it is complete: those that came later would have missed what is asked
+        # for before.
+        groups = dict.fromkeys(request.group for request, _ in requests if request.group)
+        for group in groups:
+            group.awaited += 1
         for request, filters in requests:
             self._bring_in(request, filters, now_s)
+        for group in groups:
+            group.awaited -= 1
+            self._begin_fetch(group, now_s)
 
     def _bring_in(self, request: FiltersRequest, filters: Iterable[Filter], now_s: float) -> None:
         session = request.session
@@ -191,6 +217,8 @@ class TreeSubscriptions:
         for wanted in filters:
             if wanted not in session.filters.get(wanted.pattern, ()):
                 request.new.append(wanted)
+                # It has not read on for this one.
+                self._read_ahead.forget(session)
             elif session.claim(wanted):
                 is_claimed = True
             self._filters.add(session, wanted, now_s)
@@ -222,6 +250,8 @@ class TreeSubscriptions:
         self._unsaved.session(session)
         if request.group is not None:
             request.group.awaited -= 1
+            if request.connection is not None:
+                self._tree.tell_it_goes_on(session, request.connection, request.number)
             self._begin_fetch(request.group, now_s)
         elif session.queued_pieces:
             # Its client must not take what waits for it for something that it has had.
@@ -270,25 +300,37 @@ class TreeSubscriptions:
 
     def end(self, session: Session, now_s: float) -> None:
         gone = [f for filters in session.filters.values() for f in filters]
+        self._leave_group(session, now_s)
         self._filters.remove_all(session, now_s)
         self._audiences.forget(session, gone)
         self._behind.pop(session, None)
-        forgotten = dict.fromkeys(
-            request for wanted in gone for request in self._take_requests(session, wanted)
-        )
-        group = self._catching_up.pop(session, None)
-        if group is not None:
-            group.members.pop(session, None)
-            self._rests.note(session.client_id, group.began_s, now_s)
-            group.awaited -= sum(request.group is group for request in forgotten)
-            if not group.members:
-                self._give_up(group, now_s)
-            elif forgotten:
-                self._begin_fetch(group, now_s)
         for unwanted in gone:
+            self._take_requests(session, unwanted)
             self._let_go(session, unwanted, now_s)
         self._confirming.forget_session(session)
         self._place_telling.forget(session)
+        self._read_ahead.forget(session)
+
+    def _leave_group(self, session: Session, now_s: float) -> None:
+        """It catches up no more, or anew."""
+        group = self._catching_up.pop(session, None)
+        if group is None:
+            return
+        group.members.pop(session, None)
+        self._rests.note(session.client_id, group.began_s, now_s)
+        left: dict[FiltersRequest, None] = {}
+        for wanted in (f for filters in session.filters.values() for f in filters):
+            waiting = self._waiting.get(wanted, {})
+            for request in [r for r in waiting if r.session is session and r.group is group]:
+                del waiting[request]
+                left[request] = None
+        for request in left:
+            self._confirming.withdraw(request)
+        group.awaited -= len(left)
+        if not group.members:
+            self._give_up(group, now_s)
+        elif left:
+            self._begin_fetch(group, now_s)
 
     def _take_requests(self, session: Session, wanted: Filter) -> list[FiltersRequest]:
         """Those of the session that wait for the filter wait no more."""
@@ -300,9 +342,12 @@ class TreeSubscriptions:
 
     # ---- where clients stand --------------------------------------------------------------------
 
+    def _places_of(self, session: Session) -> dict[int, int]:
+        return {**self._forwarder.positions(), **self._read_ahead.places(session)}
+
     def _tell_all_places(self, session: Session, ended: Iterable[int] = ()) -> None:
         """What has ended and is lost need not be asked for again."""
-        places = {**self._forwarder.positions(), **dict.fromkeys(ended, ALL_READ)}
+        places = {**self._places_of(session), **dict.fromkeys(ended, ALL_READ)}
         self._tree.tell_places(session, places)
 
     def on_places_due(self, effect: PlacesDue, now_s: float) -> None:
@@ -313,6 +358,12 @@ class TreeSubscriptions:
         for stream, number in effect.places.items():
             place = Content(Run(topic=STREAMS, term=stream, first_seq=number + 1))
             self._delivery.tell_position(session, STREAMS, place, now_s)
+
+    def on_goes_on_due(self, effect: GoesOnDue, now_s: float) -> None:
+        """What comes from here on is all that its client misses, in order."""
+        if effect.session.connection == effect.connection:
+            here = Content(Run(topic=STREAMS, first_seq=effect.request))
+            self._delivery.tell_it_goes_on(effect.session, STREAMS, here, now_s)
 
     def catching_up(self, session: Session) -> Iterator[str]:
         if session in self._catching_up:
@@ -330,6 +381,11 @@ class TreeSubscriptions:
         if name != STREAMS:
             return Reached()
         own = {
+            session.origin_id: _cursor_at(self._places_of(session))
+            for session in self._read_ahead.sessions()
+            if holds(session)
+        }
+        own |= {
             session.origin_id: _cursor_at(group.told())
             for session, group in self._catching_up.items()
             if holds(session)
@@ -368,7 +424,7 @@ class TreeSubscriptions:
         if group is None:
             return
         for portion in group.advance(part.portions):
-            self._deliver(portion, now_s, group)
+            self._deliver(portion, now_s, group.members)
         ended = {loss.stream for loss in part.losses if self._is_over(loss)}
         if any(loss.stream not in ended for loss in part.losses):
             self._tell_lost(group.members, now_s)
@@ -390,10 +446,11 @@ class TreeSubscriptions:
             self._begin_fetch(group, now_s)
             return
         for portion in group.advance(group.take_held()):
-            self._deliver(portion, now_s, group)
+            self._deliver(portion, now_s, group.members)
         if group.ended:
             self._tell_lost(group.members, now_s)
         self._groups.pop(group, None)
+        self._read_ahead.note(group.members, group.told(), self._forwarder.positions())
         for session in group.members:
             self._catching_up.pop(session, None)
             self._rests.note(session.client_id, group.began_s, now_s)
@@ -411,36 +468,53 @@ class TreeSubscriptions:
         self._unsaved.topic(STREAMS)
         for group in self._groups:
             group.hold(portion)
-        self._deliver(portion, now_s, None)
+        ahead: Mapping[Session, int] = {}
+        if self._read_ahead:
+            ahead = self._read_ahead.of(stream_of(portion), first_of(portion))
+        others = {**self._catching_up, **ahead} if ahead else self._catching_up
+        self._deliver(portion, now_s, None, others)
+        for session, number in ahead.items():
+            newer = newer_part(portion, number)
+            if newer is not None and session not in self._catching_up:
+                self._deliver(newer, now_s, {session: None})
 
-    def _deliver(self, portion: Portion, now_s: float, group: CatchUpGroup | None) -> None:
-        """To sessions that are live, or to those of a group."""
+    def _deliver(
+        self,
+        portion: Portion,
+        now_s: float,
+        those: Mapping[Session, object] | None,
+        others: Mapping[Session, object] = MappingProxyType({}),
+    ) -> None:
+        """To those of these sessions that want it; or if none are named to all but the others."""
         if isinstance(portion, Bundle):
-            self._deliver_bundle(portion, now_s, group)
+            self._deliver_bundle(portion, now_s, those, others)
             return
         audience = self._audiences.of(portion.topic)
-        members = self._members(audience, group)
+        members = audience.members
+        if those is not None:
+            # All of them may have left since it was asked for.
+            members = {s: 0 for s in members if s in those}
+        elif others:
+            members = {s: 0 for s in members if s not in others}
         if members:
             parts = [RunPart(portion)]
             self._delivery.deliver(members, parts, audience.conditions or None, now_s)
 
-    def _members(self, audience: Audience, group: CatchUpGroup | None) -> dict[Session, int]:
-        if group is not None:
-            # All of them may have left since it was asked for.
-            return {s: 0 for s in audience.members if s in group.members}
-        if not self._catching_up:
-            return audience.members
-        return {s: 0 for s in audience.members if s not in self._catching_up}
-
-    def _deliver_bundle(self, bundle: Bundle, now_s: float, group: CatchUpGroup | None) -> None:
+    def _deliver_bundle(
+        self,
+        bundle: Bundle,
+        now_s: float,
+        those: Mapping[Session, object] | None,
+        others: Mapping[Session, object],
+    ) -> None:
         places: dict[Session, list[int]] = {}
         for place, topic in enumerate(bundle.topics):
             for session in self._audiences.of(topic).plain():
                 places.setdefault(session, []).append(place)
-        if group is not None:
-            places = {s: of for s, of in places.items() if s in group.members}
-        elif self._catching_up:
-            places = {s: of for s, of in places.items() if s not in self._catching_up}
+        if those is not None:
+            places = {s: of for s, of in places.items() if s in those}
+        elif others:
+            places = {s: of for s, of in places.items() if s not in others}
         alike: dict[tuple[int, ...], list[Session]] = {}
         for session, wanted in places.items():
             alike.setdefault(tuple(wanted), []).append(session)
