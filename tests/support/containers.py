@@ -32,6 +32,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tree_context.TreeContext.effects
         overlay.forwarding.links.link.Link._frames
         overlay.forwarding.keeping.copies.CopyKeeping._grown
+        overlay.stores.advertisement_table.AdvertisementTable._former
+        overlay.stores.advertising.StoreAdvertising._said
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
         broker_agent.core.stores.log.log_settings.LogSettings.__pydantic_config__
@@ -68,6 +70,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.selection_settings.AdviceSettings.__pydantic_config__
         broker_agent.core.selection.selection_settings.SelectionSettings.__pydantic_config__
         broker_agent.core.base.core_settings.CoreSettings.__pydantic_config__
+        overlay.stores.past_settings.PastSettings.__pydantic_config__
         broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._due_s
         broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._incoming
         broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._outgoing
@@ -393,5 +396,12 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.runtime.peers.links.Links._tasks
         broker_agent.runtime.peers.links._Link._queue
         broker_agent.runtime.manager.uplink.Uplink._frames
+    """,
+    "Units of stores, and who has told of them: past.units_max, past.advertising_brokers_max.": """
+        overlay.stores.advertisement_table._UnitOffers.offers
+        overlay.stores.advertising._TellingBroker.naming
+    """,
+    "Neighbours, as routing says.": """
+        overlay.stores.advertising.StoreAdvertising._told
     """,
 }
