@@ -1086,6 +1086,7 @@ class Run(_message.Message):
     SELECTED_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
     WAY_US_FIELD_NUMBER: _builtins.int
+    SINCE_NUMBER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     term: _builtins.int
     first_seq: _builtins.int
@@ -1111,6 +1112,10 @@ class Run(_message.Message):
     microseconds; 0 where no manager has them measured.
     """
     way_us: _builtins.int
+    since_number: _builtins.int
+    """In a tree of brokers: the publisher's numbers from this one on are all in this stream; those
+    before it were published in others, and may yet come. 0: all are in this one.
+    """
     @_builtins.property
     def selected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -1131,10 +1136,11 @@ class Run(_message.Message):
         selected: _abc.Iterable[_builtins.int] | None = ...,
         hops: _builtins.int = ...,
         way_us: _builtins.int = ...,
+        since_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "hops", b"hops", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "term", b"term", "topic", b"topic", "way_us", b"way_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "hops", b"hops", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "since_number", b"since_number", "term", b"term", "topic", b"topic", "way_us", b"way_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1236,6 +1242,7 @@ class Bundle(_message.Message):
     SEQS_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
     WAY_US_FIELD_NUMBER: _builtins.int
+    SINCE_NUMBERS_FIELD_NUMBER: _builtins.int
     publisher: _builtins.int
     payloads: _builtins.bytes
     ack: Global___AckLevel.ValueType
@@ -1264,6 +1271,10 @@ class Bundle(_message.Message):
 
     @_builtins.property
     def seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def since_numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As stamped; none if all are 0 (see Run.since_number)."""
+
     def __init__(
         self,
         *,
@@ -1279,10 +1290,11 @@ class Bundle(_message.Message):
         seqs: _abc.Iterable[_builtins.int] | None = ...,
         hops: _builtins.int = ...,
         way_us: _builtins.int = ...,
+        since_numbers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "hops", b"hops", "numbers", b"numbers", "payloads", b"payloads", "pending", b"pending", "published_us", b"published_us", "publisher", b"publisher", "seqs", b"seqs", "sizes", b"sizes", "terms", b"terms", "topics", b"topics", "way_us", b"way_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "hops", b"hops", "numbers", b"numbers", "payloads", b"payloads", "pending", b"pending", "published_us", b"published_us", "publisher", b"publisher", "seqs", b"seqs", "since_numbers", b"since_numbers", "sizes", b"sizes", "terms", b"terms", "topics", b"topics", "way_us", b"way_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
 from broker_agent.core.routing.forwarding.forwarding import Forwarding
 from broker_agent.core.routing.forwarding.place_telling import PLACES_TOLD_S, PlaceTelling
@@ -11,7 +12,7 @@ from broker_agent.core.sessions.session import Session
 from dynatops.kit import filters
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.topics import STREAMS
-from dynatops.v1.client_pb2 import Filter, Missed, Subscribe
+from dynatops.v1.client_pb2 import ClientFrame, Filter, Missed, Subscribe, Unsubscribe
 from dynatops.v1.overlay_pb2 import Run
 from overlay.forwarding.forwarding_effects import LossRange, StreamLost
 from tests.support.routings import ROUTINGS
@@ -43,6 +44,23 @@ def reader_that_has_read(net: WiredBrokers, count: int) -> WiredClient:
     net.run(2.0)
     assert len(reader.events) == count
     return reader
+
+
+def test_who_gives_up_what_its_request_waited_for_knows_where_the_rest_begins() -> None:
+    """Elsewhere it would be told of a gap."""
+    net = tree()
+    reader_that_has_read(net, 3)
+    bob = net.connect("bob", "b0")
+    wanted = [Filter(pattern="quake/#"), Filter(pattern="news")]
+    frames = ClientFrame(), ClientFrame()
+    frames[0].messages.add(subscribe=Subscribe(request=1, filters=wanted))
+    frames[1].messages.add(unsubscribe=Unsubscribe(request=2, filters=wanted[1:]))
+    for frame in frames:
+        said = net.cores["b0"].on_client_frame(ConnectionId("bob"), frame, net.now_s)
+        net._perform("b0", said)
+    net.run(0.2)
+    assert bob.kinds().count("subscribed") == 1
+    assert max(bob.seen[STREAMS].values()) >= 3
 
 
 # ---- rests ---------------------------------------------------------------------------------------
@@ -126,11 +144,12 @@ def test_a_client_is_told_where_what_goes_on_begins() -> None:
 
 
 def test_what_a_connection_asked_for_that_is_gone_is_not_fetched() -> None:
-    """Its client asks for it again, from where it is by then."""
+    """Its client asks for it again, from where it is by then, if it was there already."""
     net = tree()
     reader = reader_that_has_read(net, 3)
     net.connect("ann", "b1", keep_s=60)
     net.subscribe("ann", "quake/#", resume=True)
+    net.unsubscribe("ann", "quake/#")
     counters = forwarding(net, "b1").forwarder.counters
     before = counters.tree_fetches
     reader.requests += 1
@@ -140,6 +159,29 @@ def test_what_a_connection_asked_for_that_is_gone_is_not_fetched() -> None:
     net.run(3.0)
     assert counters.tree_fetches == before
     assert not forwarding(net, "b1").subscriptions._behind
+
+
+def test_what_a_session_has_stands_where_its_client_stood_until_it_has_caught_up() -> None:
+    """The process that asked for that is gone, and the next knows nothing of it."""
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.connect("ann", "b1", keep_s=60)
+    net.subscribe("ann", "quake/#", resume=True)
+    # It must wait; meanwhile nothing comes that is newer.
+    reader.requests += 1
+    reader.seen[STREAMS] = dict.fromkeys(reader.seen[STREAMS], 1)
+    net._say("ann", subscribe=_resuming(reader, "quake/#"))
+    subscriptions = forwarding(net, "b1").subscriptions
+    (session,) = subscriptions._behind
+    net.publish("pub", "quake/ca", b"3")
+    assert list(subscriptions.catching_up(session)) == ["quake/#"]
+    net.disconnect("ann")
+    del net.clients["ann"]
+    reader = net.connect("ann", "b1", keep_s=60)
+    net.subscribe("ann", "quake/#")
+    net.run(2.0)
+    assert not subscriptions._behind
+    assert reader.payloads() == [b"1", b"2", b"3"]
 
 
 def test_who_goes_on_anew_is_fetched_only_that() -> None:

@@ -72,10 +72,16 @@ class TopicCursor:
         self._mark(run.term, last_seq)
         window = self._publishers.window(run.publisher)
         first = run.first_number
+        if first > window.high + 1:
+            window.expect_before(min(run.since_number, first))
         return [
             Arrived(run, new.first - first, new.first - first + new.count)
             for new in window.admit(first, run.count, run.missing)
         ]
+
+    def expect_before(self, publisher: int, since: int) -> None:
+        """The publisher's numbers before this one are in other streams, if they have not come."""
+        self._publishers.window(publisher).expect_before(since)
 
     def admit_event(self, term: int, seq: int, publisher: int, number: int) -> bool:
         """The same of an event that nothing is missing before."""
@@ -348,7 +354,8 @@ class Reading:
         if not self.count_delivery() or (self._is_behind and self._is_beyond(run)):
             return ()
         if run.topic == STREAMS:
-            self._reach(run.term, run.first_seq - 1)
+            if run.term:
+                self._reach(run.term, run.first_seq - 1)
             return ()
         if self._streams is not None:
             self._streams.reach(run.term, run.first_seq + run.count - 1)
@@ -368,6 +375,9 @@ class Reading:
         if self._streams is not None:
             # One stream, in order.
             self._streams.reach(terms[-1], seqs[-1])
+        for place, since in enumerate(bundle.since_numbers):
+            if since and (cursor := self._cursor_of(bundle.topics[place])) is not None:
+                cursor.expect_before(publisher, min(since, numbers[place]))
         places: list[int] = []
         for place, topic in enumerate(bundle.topics):
             cursor = cursors.get(topic) or self._cursor_of(topic)

@@ -3,6 +3,10 @@
 A publisher's numbers on a topic tell repeats. What cannot be taken yet is left alone: publishers'
 brokers send again what is not acknowledged. Where brokers advertise, the first events of a topic
 wait until its advertisement is in place everywhere.
+
+Streams come to a reader one after the other, in whatever order. So each event of a publisher that
+has published elsewhere, or in a former stream of this broker, says from which number on all of
+them are in this stream: those before may yet come, and are no repeats then.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from functools import partial
 
 from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.bundles import Bundle
-from dynatops.kit.repeats import Publishers, part_of_events
+from dynatops.kit.repeats import Publishers, PublisherWindow, part_of_events
 from dynatops.v1.overlay_pb2 import AckLevel, Publication, PublishAck, Run
 from overlay.base.effects import Accepted
 from overlay.forwarding.keeping.copies import CopySending
@@ -37,6 +41,10 @@ class StreamOrigin:
         self._topics: BoundedTable[str, Publishers] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
+        # Publishers that have published in other streams, too.
+        self._moved: BoundedTable[int, None] = BoundedTable(
+            context.settings.topics_published_max, context.counters, "topics_unremembered"
+        )
         # Of a publisher and a topic, up to where in the own log there must be copies before any
         # more is said: what is said of a number is said of all before it.
         self._copies_due: BoundedTable[tuple[int, str], int] = BoundedTable(
@@ -47,6 +55,9 @@ class StreamOrigin:
         """From now on events are stamped with this stream's numbers."""
         context = self._context
         self.stream = stream
+        for publishers in self._topics.values():
+            for publisher in publishers.begin_elsewhere():
+                self._moved[publisher] = None
         context.own.begin(stream)
         context.streams.add(stream, context.my_id, 0)
         self._copies.add_stream(stream)
@@ -87,10 +98,10 @@ class StreamOrigin:
             counters.publications_early += 1
             return
         window.gap_since_s = None
-        repeats, missing = admitted
+        repeats, _ = admitted
         fresh = publication.count - repeats
         if fresh and not publication.void:
-            self._stamp(publication, repeats, fresh, missing)
+            self._stamp(publication, window, repeats, fresh)
         else:
             counters.published_repeats += 1
         self._acknowledge(publication)
@@ -108,7 +119,9 @@ class StreamOrigin:
     def _next(self) -> int:
         return self._context.own.highs[self.stream] + 1
 
-    def _stamp(self, publication: Publication, repeats: int, fresh: int, missing: int) -> None:
+    def _stamp(
+        self, publication: Publication, window: PublisherWindow, repeats: int, fresh: int
+    ) -> None:
         events = publication.events
         if repeats:
             events = part_of_events(events, repeats, fresh)
@@ -120,8 +133,10 @@ class StreamOrigin:
             publisher=publication.publisher,
             first_number=publication.first_number + repeats,
             events=events,
-            missing=missing,
         )
+        if since := window.since:
+            self._moved[publication.publisher] = None
+            run.since_number = since
         self._route(run)
 
     def _acknowledge(self, publication: Publication) -> None:
@@ -174,6 +189,8 @@ class StreamOrigin:
         first = self._next()
         seqs = range(first, first + len(places))
         taken.terms, taken.seqs = [self.stream] * len(places), list(seqs)
+        if taken.publisher in self._moved:
+            taken.since_numbers = self._since_numbers(taken)
         self._route(taken)
         ack = PublishAck()
         ack.columns.add(
@@ -184,6 +201,11 @@ class StreamOrigin:
             seqs=taken.seqs,
         )
         self._say(ack, bundle.ack, [(taken.publisher, topic) for topic in taken.topics])
+
+    def _since_numbers(self, bundle: Bundle) -> Sequence[int]:
+        windows = (self._publishers(topic).window(bundle.publisher) for topic in bundle.topics)
+        numbers = [window.since for window in windows]
+        return numbers if any(numbers) else ()
 
     def _takes_plainly(self, bundle: Bundle, place: int, topic: str) -> bool:
         if not self.stream or not self._is_advertised(topic):
