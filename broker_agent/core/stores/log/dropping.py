@@ -71,16 +71,12 @@ def _drop(context: LogContext, number: int) -> None:
 
 def _extents(context: LogContext, number: int) -> dict[str, list[Stamp]]:
     """Of each unit, where its rows in the segment end."""
-    ends: dict[str, list[Stamp]] = {}
-    for row in _directory_rows(context, number):
-        ends.setdefault(row.unit, []).append(row.upto)
-    return ends
-
-
-def _directory_rows(context: LogContext, number: int) -> Iterator[LogRow]:
     index = context.segments.index(number)
-    for place in range(len(index)):
-        yield from context.segments.rows_by_directory(number, index.frame(place)) or ()
+    ends: dict[str, list[Stamp]] = {}
+    for unit in index.units():
+        entries = index.unit_frames(unit)
+        ends[unit] = [entries.upto(at) for at in range(len(entries.frames))]
+    return ends
 
 
 def _without(coverage: Coverage, number: int, ends: Iterable[Stamp]) -> Coverage:
