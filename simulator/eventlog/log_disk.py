@@ -39,8 +39,9 @@ class SimulatedLogDisk:
         self.sync_failures = 0
         # The next calls that change something succeed; all after them do not happen.
         self.power_left: int | None = None
-        # How often it has done what it should not: bits that flipped, syncs that did nothing.
+        # How often it has done what it should not: all of it, and syncs that did nothing.
         self.betrayals = 0
+        self.lied = 0
         self.syncs = 0
 
     # ---- what a log asks for --------------------------------------------------------------------
@@ -95,6 +96,7 @@ class SimulatedLogDisk:
         if self.lies:
             self.lies -= 1
             self.betrayals += 1
+            self.lied += 1
             return
         start, end = file.forgotten
         gap = bytes(max(min(end, len(file.written)) - start, 0))

@@ -47,16 +47,17 @@ def carry_out(context: LogContext, verdict: SegmentVerdict) -> bool:
 
 
 def _may_go(context: LogContext, verdict: SegmentVerdict) -> bool:
-    """Nothing in it is retained, and it is the oldest of all its units."""
+    """Nothing in it is retained, and all its units begin in it: without it they begin later."""
     if not verdict.is_expired:
         return False
     number = verdict.number
     before = max((other for other in context.segments.sealed if other < number), default=0)
-    return all(
-        covered.first_segment > before or covered.last_segment < number
-        for unit in context.segments.index(number).units()
-        for covered in context.coverage_of(unit, {}).ranges
-    )
+    for unit in context.segments.index(number).units():
+        for place, covered in enumerate(context.coverage_of(unit, {}).ranges):
+            is_touched = covered.first_segment <= number <= covered.last_segment
+            if is_touched and (place or covered.first_segment <= before):
+                return False
+    return True
 
 
 def _drop(context: LogContext, number: int) -> None:
