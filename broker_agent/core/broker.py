@@ -57,6 +57,7 @@ from broker_agent.core.sessions.timings import Timings
 from broker_agent.core.sessions.unsaved import Unsaved
 from broker_agent.core.status.broker_status import BrokerStatus
 from broker_agent.core.status.session_reports import SessionReports
+from broker_agent.core.stores.storing import Storing
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
@@ -146,7 +147,8 @@ class Broker:
             client_handlers(flow, publications, self._subscribing),
         )
         self._session_reports = SessionReports(self.registry, routing.subscriptions)
-        routing.heed_also(peer_handlers(self.reception))
+        self.storing = Storing(context, routing)
+        routing.heed_also(peer_handlers(self.reception, self.storing))
 
     @property
     def now_s(self) -> float:
@@ -171,6 +173,7 @@ class Broker:
         self.reception.tick(now_s)
         self._subscribing.tick(now_s)
         self._flow.tick(now_s)
+        self.storing.tick(now_s)
         self._plans.tick(now_s)
         return self._settle(now_s)
 
@@ -450,6 +453,7 @@ class Broker:
             routing.take_in(now_s)
             if self._holding.held and not self._plans.is_frozen:
                 self._flow.read_again(self._serving.serve_held(now_s))
+            self.storing.settle(now_s)
             if not routing.send_out(now_s):
                 break
         if outbox.too_slow:

@@ -32,6 +32,8 @@ class _AckLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AckLevel.Val
     """The rendezvous point has stamped it."""
     ACK_LEVEL_REPLICATED: _AckLevel.ValueType  # 3
     """The rendezvous point's successor has it too: it survives the crash of either."""
+    ACK_LEVEL_STORED: _AckLevel.ValueType  # 4
+    """Beyond that, stores have it on their disks: it survives the crash of all brokers at once."""
 
 class AckLevel(_AckLevel, metaclass=_AckLevelEnumTypeWrapper):
     """---- Events ---------------------------------------------------------------------------------------
@@ -46,6 +48,8 @@ ACK_LEVEL_RP: AckLevel.ValueType  # 2
 """The rendezvous point has stamped it."""
 ACK_LEVEL_REPLICATED: AckLevel.ValueType  # 3
 """The rendezvous point's successor has it too: it survives the crash of either."""
+ACK_LEVEL_STORED: AckLevel.ValueType  # 4
+"""Beyond that, stores have it on their disks: it survives the crash of all brokers at once."""
 Global___AckLevel: _TypeAlias = AckLevel  # noqa: Y015
 
 @_typing.final
@@ -167,6 +171,8 @@ class PeerMessage(_message.Message):
     LINK_GREETING_FIELD_NUMBER: _builtins.int
     LINK_BATCH_FIELD_NUMBER: _builtins.int
     TOPOLOGY_OFFER_FIELD_NUMBER: _builtins.int
+    TO_STAMPER_FIELD_NUMBER: _builtins.int
+    FROM_STAMPER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ping(self) -> Global___Ping:
         """The ring."""
@@ -263,6 +269,12 @@ class PeerMessage(_message.Message):
     def link_batch(self) -> Global___LinkBatch: ...
     @_builtins.property
     def topology_offer(self) -> Global___TopologyOffer: ...
+    @_builtins.property
+    def to_stamper(self) -> Global___ToStamper:
+        """Stores."""
+
+    @_builtins.property
+    def from_stamper(self) -> Global___FromStamper: ...
     def __init__(
         self,
         *,
@@ -307,12 +319,14 @@ class PeerMessage(_message.Message):
         link_greeting: Global___LinkGreeting | None = ...,
         link_batch: Global___LinkBatch | None = ...,
         topology_offer: Global___TopologyOffer | None = ...,
+        to_stamper: Global___ToStamper | None = ...,
+        from_stamper: Global___FromStamper | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome", "link_greeting", "link_batch", "topology_offer"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome", "link_greeting", "link_batch", "topology_offer", "to_stamper", "from_stamper"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1360,6 +1374,8 @@ class Acknowledged(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     LACKS_KNOWN_FIELD_NUMBER: _builtins.int
+    AFTER_TERM_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     publisher: _builtins.int
     number: _builtins.int
@@ -1368,6 +1384,9 @@ class Acknowledged(_message.Message):
     seq: _builtins.int
     lacks_known: _builtins.bool
     """Of the catalogue: its history does not contain the position that the publication says it knew."""
+    after_term: _builtins.int
+    """The events that this answers lie behind this position; both are 0 if that is not known."""
+    after_seq: _builtins.int
     def __init__(
         self,
         *,
@@ -1377,10 +1396,12 @@ class Acknowledged(_message.Message):
         term: _builtins.int = ...,
         seq: _builtins.int = ...,
         lacks_known: _builtins.bool = ...,
+        after_term: _builtins.int = ...,
+        after_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lacks_known", b"lacks_known", "number", b"number", "publisher", b"publisher", "seq", b"seq", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "after_term", b"after_term", "lacks_known", b"lacks_known", "number", b"number", "publisher", b"publisher", "seq", b"seq", "term", b"term", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2919,3 +2940,132 @@ class CopiesReturned(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CopiesReturned: _TypeAlias = CopiesReturned  # noqa: Y015
+
+@_typing.final
+class StoreMark(_message.Message):
+    """---- Stores ---------------------------------------------------------------------------------------
+
+    What a store has of a topic on its disk: all that is stamped after `since` up to (term, seq). Before
+    that term the history stood at `prev`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SINCE_TERM_FIELD_NUMBER: _builtins.int
+    SINCE_SEQ_FIELD_NUMBER: _builtins.int
+    PREV_TERM_FIELD_NUMBER: _builtins.int
+    PREV_SEQ_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    since_term: _builtins.int
+    since_seq: _builtins.int
+    prev_term: _builtins.int
+    prev_seq: _builtins.int
+    term: _builtins.int
+    seq: _builtins.int
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        since_term: _builtins.int = ...,
+        since_seq: _builtins.int = ...,
+        prev_term: _builtins.int = ...,
+        prev_seq: _builtins.int = ...,
+        term: _builtins.int = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prev_seq", b"prev_seq", "prev_term", b"prev_term", "seq", b"seq", "since_seq", b"since_seq", "since_term", b"since_term", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreMark: _TypeAlias = StoreMark  # noqa: Y015
+
+@_typing.final
+class MarksOfStore(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STORE_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def store(self) -> Global___NodeRef: ...
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreMark]: ...
+    def __init__(
+        self,
+        *,
+        store: Global___NodeRef | None = ...,
+        marks: _abc.Iterable[Global___StoreMark] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["marks", b"marks", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarksOfStore: _TypeAlias = MarksOfStore  # noqa: Y015
+
+@_typing.final
+class ToStamper(_message.Message):
+    """For whoever stamps these topics' events, who knows both sides: what a store has, and which topics'
+    marks a publisher's broker wants to be told for a while. Along a ring it travels to the rendezvous
+    points, and parts on the way.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    HOPS_FIELD_NUMBER: _builtins.int
+    hops: _builtins.int
+    @_builtins.property
+    def origin(self) -> Global___NodeRef: ...
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreMark]: ...
+    @_builtins.property
+    def asked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        origin: Global___NodeRef | None = ...,
+        marks: _abc.Iterable[Global___StoreMark] | None = ...,
+        asked: _abc.Iterable[_builtins.str] | None = ...,
+        hops: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "hops", b"hops", "marks", b"marks", "origin", b"origin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToStamper: _TypeAlias = ToStamper  # noqa: Y015
+
+@_typing.final
+class FromStamper(_message.Message):
+    """From there: who stamps the topics of what had to travel, and marks that were asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    STORES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def found(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def stores(self) -> _containers.RepeatedCompositeFieldContainer[Global___MarksOfStore]: ...
+    def __init__(
+        self,
+        *,
+        found: _abc.Iterable[_builtins.str] | None = ...,
+        stores: _abc.Iterable[Global___MarksOfStore] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "stores", b"stores"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FromStamper: _TypeAlias = FromStamper  # noqa: Y015
