@@ -16,8 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
+from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.security import SecuritySettings
 from dynatops.kit.addresses import split_address
+from dynatops.kit.filters import Filter
 from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
@@ -203,6 +205,37 @@ class RecordSettings(BaseModel):
     )
 
 
+class StoreSettings(BaseModel):
+    """A store: a broker that keeps events on its disk, for publishers that want them `stored`, and
+    for whoever asks for the past."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    keep: tuple[str, ...] = Field(
+        (),
+        description="Topics that this broker keeps on its disk, with commas between them (`--store`"
+        "); + and # stand for any. Without any it is no store.",
+    )
+    dir: str = Field(
+        "",
+        description="Folder of this broker alone, for what it keeps; by default `store` in its "
+        "`data_dir`.",
+    )
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _are_split(cls, value: object) -> object:
+        return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("keep")
+    @classmethod
+    def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            # A FilterError is a ValueError, and says what is wrong.
+            Filter.parse(pattern)
+        return value
+
+
 class BrokerSettings(BaseModel):
     """One broker process."""
 
@@ -259,6 +292,8 @@ class BrokerSettings(BaseModel):
     lake: LakeSettings = Field(default_factory=LakeSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     record: RecordSettings = Field(default_factory=RecordSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    eventlog: LogSettings = Field(default_factory=LogSettings)
     doors: dict[str, str] = Field(
         default_factory=dict,
         description="Further ways in for clients, by name, and the address that each listens on.",
@@ -335,6 +370,14 @@ class BrokerSettings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _has_a_folder_for_what_it_keeps(self) -> Self:
+        if self.store.keep and not (self.store.dir or self.data_dir):
+            raise ValueError(
+                "a store needs a folder: name one as data_dir (--data-dir), or as store.dir"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _stays_private(self) -> Self:
         danger = "publish and subscribe"
         for address in (self.listen, *self.doors.values()):
@@ -395,5 +438,9 @@ def describe_settings() -> Iterator[tuple[str, object, str]]:
         yield f"http.{name}", info.default, info.description or ""
     for name, info in RecordSettings.model_fields.items():
         yield f"record.{name}", info.default, info.description or ""
+    for name, info in StoreSettings.model_fields.items():
+        yield f"store.{name}", info.default, info.description or ""
+    for field in fields(LogSettings):
+        yield f"eventlog.{field.name}", field.default, field.metadata["doc"]
     for name, info in SecuritySettings.model_fields.items():
         yield f"security.{name}", info.default, info.description or ""

@@ -33,6 +33,7 @@ from broker_agent.core.base.effects import (
     SaveNow,
     SendFrame,
     Stopped,
+    StoreNow,
     Wake,
 )
 from broker_agent.core.base.identity import Identity
@@ -49,6 +50,7 @@ from broker_agent.runtime.disk.learnt_topology import LearntTopology
 from broker_agent.runtime.disk.saving import Saving
 from broker_agent.runtime.disk.session_store import SessionStore, SessionStoreError
 from broker_agent.runtime.disk.stimulus_file import StimulusFile, StimulusFileError
+from broker_agent.runtime.eventlog.store_feed import StoreFeed
 from broker_agent.runtime.listeners.listener import Listeners
 from broker_agent.runtime.listeners.table import KNOWN_BY, LISTENERS
 from broker_agent.runtime.manager.managed import ManagedBroker
@@ -124,6 +126,8 @@ class Agent:
         self._ticked_s = 0.0
         self.advice_counters: AdviceCounters = AdviceCounters()
         self._saving: Saving | None = None
+        # Of a broker that is a store.
+        self._store: StoreFeed | None = None
         # What the core is told, if that is written down.
         self._recording: StimulusFile | None = None
         self._feed: LakeFeed | None = None
@@ -154,6 +158,14 @@ class Agent:
         self.broker_id = settings.broker_id or default_broker_id(port)
         self.started_s = self._now()
         store, stored, incarnation = await self._begin_life()
+        if settings.store.keep:
+            try:
+                self._store = await asyncio.to_thread(StoreFeed.open, settings, incarnation)
+            except StartError:
+                await self.listeners.stop()
+                if store is not None:
+                    store.close()
+                raise
         options = BrokerOptions(
             access,
             settings.selection,
@@ -162,6 +174,7 @@ class Agent:
             saving=bool(settings.data_dir),
             counters=self.counters,
             doors=self.listeners.advertised(settings.advertised),
+            store=self._store.options if self._store is not None else None,
         )
         identity = Identity(self.broker_id, self.address, incarnation)
         try:
@@ -171,6 +184,8 @@ class Agent:
             await self.listeners.stop()
             if store is not None:
                 store.close()
+            if self._store is not None:
+                self._store.close()
             raise StartError(str(error)) from error
         self.links = Links(self._link_host(), settings.runtime, credentials, self.supervisor)
         if store is not None:
@@ -181,6 +196,8 @@ class Agent:
         await self.listeners.start()
         if self._saving is not None:
             self._saving.start(self.supervisor)
+        if self._store is not None:
+            self._store.start(self.core, self._now, self._perform, self.supervisor)
         if namesake := await living_namesake(self.links, settings.join):
             await self.kill()
             raise JoinError(namesake)
@@ -364,6 +381,8 @@ class Agent:
         if self._saving is not None:
             await self._saving.save_departures()
         self._narrator.end_of_sessions()
+        if self._store is not None:
+            await self._store.stop()
         await self._end()
         if self._feed is not None:
             await self._feed.finish()
@@ -396,6 +415,8 @@ class Agent:
         await self.supervisor.stop()
         if self._saving is not None:
             await self._saving.close()
+        if self._store is not None:
+            self._store.close()
         if self._recording is not None:
             self._recording.close()
 
@@ -535,6 +556,9 @@ class Agent:
                 case SaveNow():
                     if self._saving is not None:
                         self._saving.hurry()
+                case StoreNow():
+                    if self._store is not None:
+                        self._store.feed()
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
                         self.uplink.reply(reply)

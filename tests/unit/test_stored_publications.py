@@ -146,6 +146,32 @@ class TestWaiting:
         assert broker.core.status().open_publication_streams == 0
 
 
+class TestANewStream:
+    """Stores must hear of a new topic before more is published on it than is retained."""
+
+    def test_only_its_first_events_go_out_before_stores_have_any(self, broker: LoneBroker) -> None:
+        broker.connect("bob")
+        broker.subscribe("bob", TOPIC)
+        broker.hear("bob")
+        for first in range(1, 3_001, 500):
+            _publish(broker, first, count=500)
+        broker.run(1.0)
+        assert sum(run.count for run in broker.runs("bob")) == 1_000
+        _has(broker, 500)
+        assert sum(run.count for run in broker.runs("bob")) == 2_000
+        _has(broker, 3_000)
+        assert list(_acknowledged(broker.hear("ann")))[-1] == 3_000
+        assert broker.core.status().open_publication_streams == 0
+
+    def test_what_is_held_is_refused_in_the_end(self) -> None:
+        broker = _broker(publish_deadline_s=3.0)
+        for first in range(1, 2_001, 500):
+            _publish(broker, first, count=500)
+        broker.run(4.0)
+        refused = [m.refused for m in broker.hear("ann") if m.HasField("refused")]
+        assert [r.code for r in refused] == [ErrorCode.ERROR_CODE_NOT_STORED] * 4
+
+
 class TestProof:
     def test_a_store_that_began_later_does_not_have_it(self, broker: LoneBroker) -> None:
         _publish(broker, 1)
@@ -183,7 +209,7 @@ class TestProof:
         """And where it was stamped first is not forgotten: a repeat is told where the topic is."""
         _publish(broker, 1)
         _publish(broker, 2, ack=RP)
-        broker.run(2.5)
+        broker.run(11.0)
         assert broker.core.counters.publish_refused_events == 0
         _has(broker, 2, since=1)
         assert list(_acknowledged(broker.hear("ann"))) == []

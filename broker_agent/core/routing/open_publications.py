@@ -9,6 +9,8 @@ One stream, (publisher, topic):   open 5 6 7 8  --Acknowledged(6)-->  open 7 8
 
 What is to be stored as well stays open when it is acknowledged, does not go out again, and is done
 once it is `stored`; what is behind it waits, as to acknowledge one is to acknowledge all before it.
+Until stores have had something of the stream only so much of it goes out: the topic may be new, and
+stores must hear of it before more is published than is retained.
 
 A stream with nothing open knows no session, which may be gone by then: only what was settled.
 """
@@ -34,6 +36,8 @@ _RETRY_PAUSE_FACTOR_MAX = 5.0
 _OPEN_BYTES = 256
 _UINT64_MAX = (1 << 64) - 1
 _NOWHERE = (0, 0)
+# Of a stream that stores have had nothing of: a small part of what is retained of a topic.
+_FIRST_EVENTS = 1_000
 
 
 def _no_stores(topic: str) -> str:
@@ -81,6 +85,8 @@ class OpenPublication:
     is_accepted: bool = False
     # Behind which its events were stamped, as it was first said.
     after: tuple[int, int] | None = None
+    # It has not gone out yet.
+    is_held: bool = False
 
     @property
     def last_number(self) -> int:
@@ -148,12 +154,20 @@ class _PublisherStream:
     pause_s: float = 0.0
     # Whether any of it is to be stored.
     is_to_be_stored: bool = False
+    # Events that have gone out before stores have had any, and whether others are held for that.
+    first_events: int = 0
+    is_holding: bool = False
 
     def alone(self) -> list[OpenPublication]:
         """All that is open, each to be published by itself from now on, and what comes behind."""
         entries = [entry.alone() for entry in self.open]
         self.open = deque(entries)
         return entries
+
+
+def _is_answered(entry: OpenPublication | _OpenEvent) -> bool:
+    """Whether it waits for stores, not for other brokers."""
+    return entry.is_accepted or (isinstance(entry, OpenPublication) and entry.is_held)
 
 
 class OpenPublications(ABC):
@@ -204,10 +218,16 @@ class OpenPublications(ABC):
     def _open(self, session: Session, publication: Publication, nbytes: int, now_s: float) -> None:
         stream = self._stream((publication.publisher, publication.topic), session, now_s)
         stream.is_to_be_stored |= publication.ack == AckLevel.ACK_LEVEL_STORED
-        self._update(publication, stream.past, now_s)
-        stream.open.append(OpenPublication(publication, now_s, nbytes))
+        entry = OpenPublication(publication, now_s, nbytes)
+        stream.open.append(entry)
         self._count_open(session, nbytes + _OPEN_BYTES)
-        self._out.add(publication)
+        if stream.is_to_be_stored and not stream.past.is_stored:
+            stream.is_holding |= stream.first_events >= _FIRST_EVENTS
+            stream.first_events += publication.count
+        entry.is_held = stream.is_holding
+        if not entry.is_held:
+            self._update(publication, stream.past, now_s)
+            self._out.add(publication)
 
     def _stream(self, key: tuple[int, str], session: Session, now_s: float) -> _PublisherStream:
         """Something of it is about to be open."""
@@ -441,6 +461,9 @@ class OpenPublications(ABC):
             self._count_open(session, -entry.nbytes - _OPEN_BYTES)
             wants_to_know = wants_to_know or entry.wants_to_know
         past.settled = max(past.settled, number)
+        if stored:
+            past.is_stored = True
+            self._let_out(stream, now_s)
         if wants_to_know:
             self._done.setdefault((session, key[0]), []).append((key[1], number, *position))
         self._outbox.settled[session] = None
@@ -449,6 +472,17 @@ class OpenPublications(ABC):
             stream.due_s = now_s + stream.pause_s
         else:
             self._rest(key)
+
+    def _let_out(self, stream: _PublisherStream, now_s: float) -> None:
+        """Stores have had some of it: what was held goes out."""
+        if not stream.is_holding:
+            return
+        stream.is_holding = False
+        for entry in stream.open:
+            if isinstance(entry, OpenPublication) and entry.is_held:
+                entry.is_held = False
+                self._update(entry.publication, stream.past, now_s)
+                self._out.add(entry.publication)
 
     def tell_stored(self) -> None:
         """Tell clients what is done since the last call of what was to be stored."""
@@ -478,7 +512,7 @@ class OpenPublications(ABC):
         if stream is None:
             return
         for entry in stream.alone():
-            if not entry.is_accepted:
+            if not (entry.is_accepted or entry.is_held):
                 self._update(entry.publication, stream.past, now_s)
                 self._out.add(entry.publication)
 
@@ -493,7 +527,7 @@ class OpenPublications(ABC):
                 self._rest(key)
                 continue
             deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
-            if all(entry.is_accepted for entry in stream.open):
+            if all(map(_is_answered, stream.open)):
                 stream.due_s = deadline_s
                 continue
             self._not_answered(key[1])
@@ -502,7 +536,7 @@ class OpenPublications(ABC):
             )
             stream.due_s = min(now_s + stream.pause_s, deadline_s)
             for entry in stream.alone():
-                if entry.is_accepted:
+                if _is_answered(entry):
                     continue
                 self._update(entry.publication, stream.past, now_s)
                 again.append(entry.publication)
@@ -517,7 +551,7 @@ class OpenPublications(ABC):
             self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)
             code = ErrorCode.ERROR_CODE_UNDELIVERABLE
             message = f"{self._taken_by} took it within {self._settings.publish_deadline_s:g} s"
-            if entry.is_accepted:
+            if _is_answered(entry):
                 code = ErrorCode.ERROR_CODE_NOT_STORED
                 message = self._why_not_stored(entry.alone().publication.topic)
             self.refuse(stream.session, entry.alone().publication, code, message)

@@ -171,6 +171,16 @@ class Stamping(Protocol):
     """Who gives a topic's events their numbers, which may be this broker: stores tell how far they
     have them, brokers of publishers ask. `FromStamper` comes back, from broker to broker."""
 
+    @property
+    def shares_numbers(self) -> bool:
+        """Whether events of all topics share their stamps' numbers, those of one origin."""
+
+    def unit_of(self, topic: str, term: int) -> str:
+        """The name of what these stamps are counted in."""
+
+    def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
+        """Where whoever has units up to these stamps goes on."""
+
     def heed(self, board: Callable[[ToStamper, float], None]) -> None:
         """What is said to this broker because it stamps topics."""
 

@@ -28,8 +28,9 @@ from dynatops.v1.overlay_pb2 import FromStamper
 # is asked of whoever stamps.
 _ASK_AGAIN_S = 1.0
 _ASKED_IS_RECENT_S = ASKED_FOR_S / 2
-# What waits for so long, in a term that is over, is published again.
+# What waits for so long is published again: in a term that stores know to be over, and in any.
 _PATIENCE_S = 2.0
+_LONG_PATIENCE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -41,6 +42,14 @@ class _Topic:
     marks: dict[str, tuple[int, Mark]] = field(default_factory=dict)
     # Since when each waits; in the order in which brokers acknowledged them.
     waiting: deque[tuple[float, Unstored]] = field(default_factory=deque)
+
+    def must_look_anew(self, now_s: float) -> bool:
+        """Whether what waits longest may not be where it was said to be any more."""
+        since_s, unstored = self.waiting[0]
+        if now_s - since_s < _PATIENCE_S:
+            return False
+        is_over = any(mark.reached[0] > unstored.stamp[0] for _, mark in self.marks.values())
+        return is_over or now_s - since_s >= _LONG_PATIENCE_S
 
     def stores_with(self, unstored: Unstored) -> int:
         return sum(mark.proves(unstored.after, unstored.stamp) for _, mark in self.marks.values())
@@ -84,13 +93,12 @@ class StoredPublications:
             if now_s - topic.asked_s >= _ASK_AGAIN_S:
                 topic.asked_s = now_s
                 due.append(name)
-            while topic.waiting and now_s - topic.waiting[0][0] >= _PATIENCE_S:
+            while topic.waiting and topic.must_look_anew(now_s):
                 self._publishing.ask_again(topic.waiting.popleft()[1], now_s)
             self._settle(name, topic, now_s)
         return due
 
     def on_marks(self, message: FromStamper, now_s: float) -> None:
-        changed: dict[str, _Topic] = {}
         for told in message.stores:
             store = told.store
             for each in told.marks:
@@ -107,9 +115,8 @@ class StoredPublications:
                 topic.marks[store.broker_id] = store.incarnation, mark
                 if len(topic.marks) > STORES_MAX:
                     del topic.marks[next(iter(topic.marks))]
-                changed[each.topic] = topic
-        for name, topic in changed.items():
-            self._settle(name, topic, now_s)
+                # At once: what a store has behind a loss takes the place of what it has before.
+                self._settle(each.topic, topic, now_s)
 
     def _settle(self, name: str, topic: _Topic, now_s: float) -> None:
         """Whatever enough stores have is done: mostly that is what waits longest."""

@@ -6,10 +6,19 @@ Publishers' brokers stamp themselves, so that marks asked for are this broker's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
-from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, PeerMessage, StoreMark, ToStamper
+from dynatops.kit.topics import STREAMS
+from dynatops.v1.client_pb2 import Cursor
+from dynatops.v1.overlay_pb2 import (
+    NodeRef,
+    PeerFrame,
+    PeerMessage,
+    StoreMark,
+    TermSeq,
+    ToStamper,
+)
 from overlay.forwarding.streams.known_streams import is_stream_of
 
 
@@ -18,6 +27,17 @@ class TreeStamping:
         self._forwarder = context.forwarder
         self._outbox = context.outbox
         self._board: Callable[[ToStamper, float], None] | None = None
+
+    @property
+    def shares_numbers(self) -> bool:
+        return True
+
+    def unit_of(self, topic: str, term: int) -> str:
+        return f"{term:016x}"
+
+    def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
+        seen = [TermSeq(term=stream, seq=number) for stream, number in reached.values()]
+        return [Cursor(topic=STREAMS, seen=seen)]
 
     def heed(self, board: Callable[[ToStamper, float], None]) -> None:
         self._board = board

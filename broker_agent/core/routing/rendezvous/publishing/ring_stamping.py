@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHosting
 from broker_agent.core.routing.rendezvous.ring_context import RingContext
-from dynatops.v1.overlay_pb2 import NodeRef, StoreMark, ToStamper
+from dynatops.v1.client_pb2 import Cursor
+from dynatops.v1.overlay_pb2 import NodeRef, StoreMark, TermSeq, ToStamper
 from overlay.base.effects import ForStamper
 from overlay.base.peers import Peer
 
@@ -16,6 +17,19 @@ class RingStamping:
         self._counters = context.counters
         self._hosting = hosting
         self._board: Callable[[ToStamper, float], None] | None = None
+
+    @property
+    def shares_numbers(self) -> bool:
+        return False
+
+    def unit_of(self, topic: str, term: int) -> str:
+        return topic
+
+    def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
+        return [
+            Cursor(topic=unit, seen=[TermSeq(term=term, seq=seq)])
+            for unit, (term, seq) in reached.items()
+        ]
 
     def heed(self, board: Callable[[ToStamper, float], None]) -> None:
         self._board = board
