@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from types import MappingProxyType
 from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -205,7 +206,7 @@ class RecordSettings(BaseModel):
     )
 
 
-class StoreSettings(BaseModel):
+class KeepingSettings(BaseModel):
     """A store: a broker that keeps events on its disk, for publishers that want them `stored`, and
     for whoever asks for the past."""
 
@@ -292,7 +293,7 @@ class BrokerSettings(BaseModel):
     lake: LakeSettings = Field(default_factory=LakeSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     record: RecordSettings = Field(default_factory=RecordSettings)
-    store: StoreSettings = Field(default_factory=StoreSettings)
+    store: KeepingSettings = Field(default_factory=KeepingSettings)
     eventlog: LogSettings = Field(default_factory=LogSettings)
     doors: dict[str, str] = Field(
         default_factory=dict,
@@ -416,31 +417,32 @@ def default_broker_id(port: int) -> str:
     return f"{socket.gethostname()}:{port}"
 
 
+# Those that `--set` takes something of, in the order of the reference.
+_DESCRIBED: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "overlay": OverlaySettings,
+        "forwarding": ForwardingSettings,
+        "core": CoreSettings,
+        "selection": SelectionSettings,
+        "advice": AdviceSettings,
+        "runtime": RuntimeSettings,
+        "manager": ManagerLinkSettings,
+        "store": KeepingSettings,
+        "eventlog": LogSettings,
+        "lake": LakeSettings,
+        "http": HttpSettings,
+        "record": RecordSettings,
+        "security": SecuritySettings,
+    }
+)
+
+
 def describe_settings() -> Iterator[tuple[str, object, str]]:
     """(name, default, meaning) of everything that `--set` takes."""
-    for field in fields(OverlaySettings):
-        yield f"overlay.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(ForwardingSettings):
-        yield f"forwarding.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(CoreSettings):
-        yield f"core.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(SelectionSettings):
-        yield f"selection.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(AdviceSettings):
-        yield f"advice.{field.name}", field.default, field.metadata["doc"]
-    for name, info in RuntimeSettings.model_fields.items():
-        yield f"runtime.{name}", info.default, info.description or ""
-    for name, info in ManagerLinkSettings.model_fields.items():
-        yield f"manager.{name}", info.default, info.description or ""
-    for name, info in LakeSettings.model_fields.items():
-        yield f"lake.{name}", info.default, info.description or ""
-    for name, info in HttpSettings.model_fields.items():
-        yield f"http.{name}", info.default, info.description or ""
-    for name, info in RecordSettings.model_fields.items():
-        yield f"record.{name}", info.default, info.description or ""
-    for name, info in StoreSettings.model_fields.items():
-        yield f"store.{name}", info.default, info.description or ""
-    for field in fields(LogSettings):
-        yield f"eventlog.{field.name}", field.default, field.metadata["doc"]
-    for name, info in SecuritySettings.model_fields.items():
-        yield f"security.{name}", info.default, info.description or ""
+    for group, kind in _DESCRIBED.items():
+        if issubclass(kind, BaseModel):
+            for name, info in kind.model_fields.items():
+                yield f"{group}.{name}", info.default, info.description or ""
+        elif is_dataclass(kind):
+            for field in fields(kind):
+                yield f"{group}.{field.name}", field.default, field.metadata["doc"]

@@ -444,7 +444,10 @@ class SimulatedClient:
     def _heard(self, item: Arrived) -> None:
         run, now_s = item.run, self._now()
         events = Events.FromString(run.events).events
-        said_missing = range(run.first_number - run.missing, run.first_number)
+        said_missing = [
+            *range(run.first_number - run.missing, run.first_number),
+            *range(1, run.since_number),
+        ]
         self._said_missing |= {(run.topic, run.publisher, number) for number in said_missing}
         for index, offset in item.places:
             attributes = attributes_of(events[index].attributes)

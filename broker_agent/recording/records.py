@@ -24,9 +24,13 @@ from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece
-from broker_agent.core.stores.log.log_requests import LogOutcome, NotStored, UnitExtent
-from broker_agent.core.stores.log.log_requests import Refusal as LogRefusal
-from broker_agent.core.stores.log.log_requests import Stored as StoredInLog
+from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendRefused,
+    AppendStored,
+    LogOutcome,
+    UnitExtent,
+)
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.doors.frames import FRAMES
 from dynatops.kit.filters import Filter
@@ -52,13 +56,15 @@ class LogError(Exception):
 class RecordedStore:
     patterns: Sequence[str]
     extents: Mapping[str, UnitExtent]
+    units_max: int
 
     @classmethod
     def of(cls, store: StoreOptions) -> RecordedStore:
-        return cls([each.pattern for each in store.filters], dict(store.extents))
+        return cls([each.pattern for each in store.filters], dict(store.extents), store.units_max)
 
     def options(self) -> StoreOptions:
-        return StoreOptions([Filter.parse(pattern) for pattern in self.patterns], self.extents)
+        filters = [Filter.parse(pattern) for pattern in self.patterns]
+        return StoreOptions(filters, self.extents, self.units_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,15 +227,15 @@ def stored_record(stored: Stored) -> Stimulus.StoredSessions:
 
 def outcome_record(outcome: LogOutcome) -> Stimulus.LogAnswered:
     record = Stimulus.LogAnswered(number=outcome.number)
-    if isinstance(outcome, NotStored):
+    if isinstance(outcome, AppendRefused):
         record.refusal, record.reason = outcome.refusal.value, outcome.reason
     return record
 
 
 def outcome_in(record: Stimulus.LogAnswered) -> LogOutcome:
     if not record.refusal:
-        return StoredInLog(record.number)
-    return NotStored(record.number, LogRefusal(record.refusal), record.reason)
+        return AppendStored(record.number)
+    return AppendRefused(record.number, AppendRefusal(record.refusal), record.reason)
 
 
 def _delivery_record(piece: Piece) -> Stimulus.StoredDelivery:

@@ -152,32 +152,18 @@ class Agent:
         settings = self.settings
         access, credentials = self._read_access()
         lake = open_lake(settings.lake)
+        logged_rows_max = settings.lake.buffer_rows_max if lake is not None else 0
         await self.listeners.bind(settings, credentials)
         self.address = settings.advertise or self.listeners.address
         _, port = split_address(self.listeners.address)
         self.broker_id = settings.broker_id or default_broker_id(port)
         self.started_s = self._now()
         store, stored, incarnation = await self._begin_life()
-        if settings.store.keep:
-            try:
-                self._store = await asyncio.to_thread(StoreFeed.open, settings, incarnation)
-            except StartError:
-                await self.listeners.stop()
-                if store is not None:
-                    store.close()
-                raise
-        options = BrokerOptions(
-            access,
-            settings.selection,
-            settings.labels,
-            logged_rows_max=settings.lake.buffer_rows_max if lake is not None else 0,
-            saving=bool(settings.data_dir),
-            counters=self.counters,
-            doors=self.listeners.advertised(settings.advertised),
-            store=self._store.options if self._store is not None else None,
-        )
         identity = Identity(self.broker_id, self.address, incarnation)
         try:
+            if settings.store.keep:
+                self._store = await asyncio.to_thread(StoreFeed.open, settings, incarnation)
+            options = self._options(access, logged_rows_max)
             learnt = self.learnt_topology
             self.core, self._recording = make_core(settings, identity, options, learnt)
         except (StimulusFileError, StartError) as error:
@@ -217,6 +203,19 @@ class Agent:
         http = self.http.address if self.http is not None else None
         self._narrator.joined(self._now() - self.started_s, http, self.listeners.others)
         self._is_up = True
+
+    def _options(self, access: Access, logged_rows_max: int) -> BrokerOptions:
+        settings = self.settings
+        return BrokerOptions(
+            access,
+            settings.selection,
+            settings.labels,
+            logged_rows_max=logged_rows_max,
+            saving=bool(settings.data_dir),
+            counters=self.counters,
+            doors=self.listeners.advertised(settings.advertised),
+            store=self._store.options if self._store is not None else None,
+        )
 
     def _link_host(self) -> LinkHost:
         return LinkHost(
@@ -553,12 +552,8 @@ class Agent:
                     connection = self._connections.get(effect.connection)
                     if connection is not None:
                         connection.perform(effect)
-                case SaveNow():
-                    if self._saving is not None:
-                        self._saving.hurry()
-                case StoreNow():
-                    if self._store is not None:
-                        self._store.feed()
+                case SaveNow() | StoreNow():
+                    self._write(effect)
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
                         self.uplink.reply(reply)
@@ -570,3 +565,9 @@ class Agent:
                     self._narrator.on_notice(effect)
                     if isinstance(effect, TopologyChanged | PlaceGone):
                         self._heed_topology(effect)
+
+    def _write(self, effect: SaveNow | StoreNow) -> None:
+        if isinstance(effect, SaveNow) and self._saving is not None:
+            self._saving.hurry()
+        elif isinstance(effect, StoreNow) and self._store is not None:
+            self._store.feed()

@@ -25,11 +25,12 @@ EVENT_BYTES = 13
 class Bundle:
     """The columns of a bundle; an event is a place in all of them.
 
-    `terms` and `seqs` are empty until it is stamped, `pending` afterwards."""
+    `terms` and `seqs` are empty until it is stamped, `pending` afterwards; `since_numbers` if all
+    are 0 (`Run.since_number`)."""
 
     __slots__ = (
         "_joined", "_payloads", "ack", "hops", "numbers", "pending", "published_us", "publisher",
-        "seqs", "sizes", "terms", "topics", "way_us",
+        "seqs", "since_numbers", "sizes", "terms", "topics", "way_us",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Bundle:
         self.pending: Sequence[int] = ()
         self.terms: Sequence[int] = ()
         self.seqs: Sequence[int] = ()
+        self.since_numbers: Sequence[int] = ()
         self.hops = 0
         self.way_us = 0
 
@@ -98,6 +100,8 @@ class Bundle:
         picked.pending = _pick(self.pending, places) if self.pending else ()
         if self.terms:
             picked.terms, picked.seqs = _pick(self.terms, places), _pick(self.seqs, places)
+        if self.since_numbers:
+            picked.since_numbers = _pick(self.since_numbers, places)
         return picked
 
     # ---- as messages ----------------------------------------------------------------------------
@@ -117,6 +121,7 @@ class Bundle:
         bundle.ack, bundle.hops, bundle.way_us = wire.ack, wire.hops, wire.way_us
         bundle.pending = list(wire.pending)
         bundle.terms, bundle.seqs = list(wire.terms), list(wire.seqs)
+        bundle.since_numbers = list(wire.since_numbers)
         return bundle
 
     def fill(self, wire: overlay_pb2.Bundle) -> None:
@@ -131,6 +136,8 @@ class Bundle:
             wire.terms.extend(self.terms)
             wire.seqs.extend(self.seqs)
             wire.hops, wire.way_us = self.hops, self.way_us
+            if self.since_numbers:
+                wire.since_numbers.extend(self.since_numbers)
         else:
             wire.ack = self.ack
             wire.pending.extend(self.pending)
@@ -155,6 +162,8 @@ class Bundle:
             run.hops = self.hops
         if self.way_us:
             run.way_us = self.way_us
+        if self.since_numbers:
+            run.since_number = self.since_numbers[place]
         return run
 
     def publication_at(self, place: int) -> Publication:
@@ -178,6 +187,8 @@ def is_whole(wire: overlay_pb2.Bundle) -> bool:
         return False
     stamps = (len(wire.terms), len(wire.seqs), len(wire.pending))
     if stamps not in ((0, 0, count), (count, count, 0)):
+        return False
+    if wire.since_numbers and len(wire.since_numbers) != len(wire.terms):
         return False
     return sum(wire.sizes) == len(wire.payloads)
 

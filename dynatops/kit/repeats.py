@@ -91,6 +91,22 @@ class PublisherWindow:
         self.high = last
         return repeats, missing
 
+    @property
+    def since(self) -> int:
+        """From where on all that was taken in order is here; 0: from the first."""
+        return self.holes[-1].high + 1 if self.holes else 0
+
+    def begin_elsewhere(self) -> None:
+        """What was taken in order before is not here."""
+        if self.high:
+            self.holes = (Hole(1, self.high),)
+
+    def expect_before(self, since: int) -> None:
+        """Numbers before this one may yet come, if they have not been seen."""
+        if since > self.high + 1:
+            self._open_hole(self.high + 1, since - 1, 0)
+            self.high = since - 1
+
     def cover(self, high: int) -> None:
         """Numbers up to `high` exist, though they were not seen here."""
         self.high = max(high, self.high)
@@ -180,6 +196,11 @@ class Publishers:
         window.gap_since_s = None
         return True
 
+    def begin_elsewhere(self) -> None:
+        """What all have published before is not here."""
+        for window in (self._windows or {}).values():
+            window.begin_elsewhere()
+
     def forget_publisher(self, publisher: int) -> None:
         if self._windows is not None:
             self._windows.pop(PublisherId(publisher), None)
@@ -265,6 +286,7 @@ def part_of_run(run: Run, skip: int, take: int) -> Run:
         publisher=run.publisher,
         first_number=run.first_number + skip,
         events=part_of_events(run.events, skip, take),
+        since_number=run.since_number,
     )
     if skip == 0:
         part.prev_term, part.prev_seq = run.prev_term, run.prev_seq

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
-from broker_agent.process_settings import BrokerSettings, ManagerLinkSettings, StoreSettings
+from broker_agent.process_settings import BrokerSettings, KeepingSettings, ManagerLinkSettings
 from broker_agent.runtime.agent import Agent, StartError
 from dynatops.kit.background import EXIT_CODE, BackgroundError, Supervisor
 from dynatops.lake.lake_settings import LakeSettings
@@ -52,7 +52,7 @@ def store_settings(index: int, brokers: int, keep: Sequence[str]) -> dict[str, A
     if not keep:
         return {}
     stores = stores_among(brokers)
-    kept = StoreSettings(keep=tuple(keep)) if index < stores else StoreSettings()
+    kept = KeepingSettings(keep=tuple(keep)) if index < stores else KeepingSettings()
     return {"store": kept, "core": CoreSettings(stores_needed=stores)}
 
 

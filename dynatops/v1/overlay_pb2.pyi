@@ -52,6 +52,53 @@ ACK_LEVEL_STORED: AckLevel.ValueType  # 4
 """Beyond that, stores have it on their disks: it survives the crash of all brokers at once."""
 Global___AckLevel: _TypeAlias = AckLevel  # noqa: Y015
 
+class _PastError:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PastErrorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PastError.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PAST_ERROR_UNSPECIFIED: _PastError.ValueType  # 0
+    PAST_ERROR_NOT_STORED: _PastError.ValueType  # 1
+    """No store keeps any of it."""
+    PAST_ERROR_FUTURE: _PastError.ValueType  # 2
+    """The places are beyond all that the store has."""
+    PAST_ERROR_EXPIRED: _PastError.ValueType  # 3
+    """What is next to the places is not kept any more."""
+    PAST_ERROR_FORBIDDEN: _PastError.ValueType  # 4
+    PAST_ERROR_OVERLOADED: _PastError.ValueType  # 5
+    """So many requests are open already."""
+    PAST_ERROR_DAMAGED: _PastError.ValueType  # 6
+    """The store has found its disk damaged there, and serves nothing that it cannot prove."""
+    PAST_ERROR_UNAVAILABLE: _PastError.ValueType  # 7
+    """No store has answered, though there are some."""
+    PAST_ERROR_INVALID: _PastError.ValueType  # 8
+    """The request says what cannot be."""
+    PAST_ERROR_FORGOTTEN: _PastError.ValueType  # 9
+    """The store knows nothing of the request any more: it is to be made anew."""
+
+class PastError(_PastError, metaclass=_PastErrorEnumTypeWrapper): ...
+
+PAST_ERROR_UNSPECIFIED: PastError.ValueType  # 0
+PAST_ERROR_NOT_STORED: PastError.ValueType  # 1
+"""No store keeps any of it."""
+PAST_ERROR_FUTURE: PastError.ValueType  # 2
+"""The places are beyond all that the store has."""
+PAST_ERROR_EXPIRED: PastError.ValueType  # 3
+"""What is next to the places is not kept any more."""
+PAST_ERROR_FORBIDDEN: PastError.ValueType  # 4
+PAST_ERROR_OVERLOADED: PastError.ValueType  # 5
+"""So many requests are open already."""
+PAST_ERROR_DAMAGED: PastError.ValueType  # 6
+"""The store has found its disk damaged there, and serves nothing that it cannot prove."""
+PAST_ERROR_UNAVAILABLE: PastError.ValueType  # 7
+"""No store has answered, though there are some."""
+PAST_ERROR_INVALID: PastError.ValueType  # 8
+"""The request says what cannot be."""
+PAST_ERROR_FORGOTTEN: PastError.ValueType  # 9
+"""The store knows nothing of the request any more: it is to be made anew."""
+Global___PastError: _TypeAlias = PastError  # noqa: Y015
+
 @_typing.final
 class NodeRef(_message.Message):
     """What overlay nodes say to each other. The node's state machine (overlay/) takes and makes exactly
@@ -173,6 +220,11 @@ class PeerMessage(_message.Message):
     TOPOLOGY_OFFER_FIELD_NUMBER: _builtins.int
     TO_STAMPER_FIELD_NUMBER: _builtins.int
     FROM_STAMPER_FIELD_NUMBER: _builtins.int
+    STORE_ADVERTISEMENT_FIELD_NUMBER: _builtins.int
+    WANT_STORE_ADVERTISEMENT_FIELD_NUMBER: _builtins.int
+    PAST_REQUEST_FIELD_NUMBER: _builtins.int
+    PAST_RESPONSE_FIELD_NUMBER: _builtins.int
+    PAST_CREDIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def ping(self) -> Global___Ping:
         """The ring."""
@@ -271,10 +323,22 @@ class PeerMessage(_message.Message):
     def topology_offer(self) -> Global___TopologyOffer: ...
     @_builtins.property
     def to_stamper(self) -> Global___ToStamper:
-        """Stores."""
+        """Stores: what is on their disks."""
 
     @_builtins.property
     def from_stamper(self) -> Global___FromStamper: ...
+    @_builtins.property
+    def store_advertisement(self) -> Global___StoreAdvertisement:
+        """Stores: who keeps what, and what they keep."""
+
+    @_builtins.property
+    def want_store_advertisement(self) -> Global___WantStoreAdvertisement: ...
+    @_builtins.property
+    def past_request(self) -> Global___PastRequest: ...
+    @_builtins.property
+    def past_response(self) -> Global___PastResponse: ...
+    @_builtins.property
+    def past_credit(self) -> Global___PastCredit: ...
     def __init__(
         self,
         *,
@@ -321,12 +385,17 @@ class PeerMessage(_message.Message):
         topology_offer: Global___TopologyOffer | None = ...,
         to_stamper: Global___ToStamper | None = ...,
         from_stamper: Global___FromStamper | None = ...,
+        store_advertisement: Global___StoreAdvertisement | None = ...,
+        want_store_advertisement: Global___WantStoreAdvertisement | None = ...,
+        past_request: Global___PastRequest | None = ...,
+        past_response: Global___PastResponse | None = ...,
+        past_credit: Global___PastCredit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "past_credit", b"past_credit", "past_request", b"past_request", "past_response", b"past_response", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "store_advertisement", b"store_advertisement", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update", "want_store_advertisement", b"want_store_advertisement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "past_credit", b"past_credit", "past_request", b"past_request", "past_response", b"past_response", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "store_advertisement", b"store_advertisement", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update", "want_store_advertisement", b"want_store_advertisement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome", "link_greeting", "link_batch", "topology_offer", "to_stamper", "from_stamper"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome", "link_greeting", "link_batch", "topology_offer", "to_stamper", "from_stamper", "store_advertisement", "want_store_advertisement", "past_request", "past_response", "past_credit"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1031,6 +1100,7 @@ class Run(_message.Message):
     SELECTED_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
     WAY_US_FIELD_NUMBER: _builtins.int
+    SINCE_NUMBER_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     term: _builtins.int
     first_seq: _builtins.int
@@ -1056,6 +1126,10 @@ class Run(_message.Message):
     microseconds; 0 where no manager has them measured.
     """
     way_us: _builtins.int
+    since_number: _builtins.int
+    """In a tree of brokers: the publisher's numbers from this one on are all in this stream; those
+    before it were published in others, and may yet come. 0: all are in this one.
+    """
     @_builtins.property
     def selected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -1076,10 +1150,11 @@ class Run(_message.Message):
         selected: _abc.Iterable[_builtins.int] | None = ...,
         hops: _builtins.int = ...,
         way_us: _builtins.int = ...,
+        since_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "hops", b"hops", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "term", b"term", "topic", b"topic", "way_us", b"way_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "count", b"count", "events", b"events", "first_number", b"first_number", "first_seq", b"first_seq", "hops", b"hops", "missing", b"missing", "partial", b"partial", "prev_seq", b"prev_seq", "prev_term", b"prev_term", "publisher", b"publisher", "selected", b"selected", "since_number", b"since_number", "term", b"term", "topic", b"topic", "way_us", b"way_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1181,6 +1256,7 @@ class Bundle(_message.Message):
     SEQS_FIELD_NUMBER: _builtins.int
     HOPS_FIELD_NUMBER: _builtins.int
     WAY_US_FIELD_NUMBER: _builtins.int
+    SINCE_NUMBERS_FIELD_NUMBER: _builtins.int
     publisher: _builtins.int
     payloads: _builtins.bytes
     ack: Global___AckLevel.ValueType
@@ -1209,6 +1285,10 @@ class Bundle(_message.Message):
 
     @_builtins.property
     def seqs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def since_numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As stamped; none if all are 0 (see Run.since_number)."""
+
     def __init__(
         self,
         *,
@@ -1224,10 +1304,11 @@ class Bundle(_message.Message):
         seqs: _abc.Iterable[_builtins.int] | None = ...,
         hops: _builtins.int = ...,
         way_us: _builtins.int = ...,
+        since_numbers: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "hops", b"hops", "numbers", b"numbers", "payloads", b"payloads", "pending", b"pending", "published_us", b"published_us", "publisher", b"publisher", "seqs", b"seqs", "sizes", b"sizes", "terms", b"terms", "topics", b"topics", "way_us", b"way_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "hops", b"hops", "numbers", b"numbers", "payloads", b"payloads", "pending", b"pending", "published_us", b"published_us", "publisher", b"publisher", "seqs", b"seqs", "since_numbers", b"since_numbers", "sizes", b"sizes", "terms", b"terms", "topics", b"topics", "way_us", b"way_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3069,3 +3150,317 @@ class FromStamper(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FromStamper: _TypeAlias = FromStamper  # noqa: Y015
+
+@_typing.final
+class StoreAdvertisement(_message.Message):
+    """Which stores may be reached by way of the sender: to a neighbour, what it has not been told yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    RENEWAL_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
+    session: _builtins.int
+    """Of tables that the sender has begun to tell this neighbour; a newer one is told from its beginning."""
+    version: _builtins.int
+    """Each message with something new has the next. The first of a session, and what follows until one
+    without `more`, is all there is.
+    """
+    more: _builtins.bool
+    renewal: _builtins.bool
+    """Nothing is new: up to this version all that was told holds."""
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreOffer]: ...
+    @_builtins.property
+    def withdrawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        session: _builtins.int = ...,
+        version: _builtins.int = ...,
+        more: _builtins.bool = ...,
+        renewal: _builtins.bool = ...,
+        offers: _abc.Iterable[Global___StoreOffer] | None = ...,
+        withdrawn: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["more", b"more", "offers", b"offers", "renewal", b"renewal", "session", b"session", "version", b"version", "withdrawn", b"withdrawn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreAdvertisement: _TypeAlias = StoreAdvertisement  # noqa: Y015
+
+@_typing.final
+class StoreOffer(_message.Message):
+    """These units, topics or patterns of topics, are kept by the last broker of the way, which leads there
+    from the sender, the first: as many hops from the receiver as it has brokers.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAY_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def way(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        way: _abc.Iterable[_builtins.str] | None = ...,
+        units: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["units", b"units", "way", b"way"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreOffer: _TypeAlias = StoreOffer  # noqa: Y015
+
+@_typing.final
+class WantStoreAdvertisement(_message.Message):
+    """"Something is missing of what you told me: tell me all." """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WantStoreAdvertisement: _TypeAlias = WantStoreAdvertisement  # noqa: Y015
+
+@_typing.final
+class PastRange(_message.Message):
+    """What is asked for of a unit's past."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_US_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    WITH_LOSS_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    since_us: _builtins.int
+    """What was published at this time or later, microseconds since 1970."""
+    last: _builtins.int
+    """Or the newest so many events of the unit."""
+    with_loss: _builtins.bool
+    """If what lies next to these places is not kept any more: what is left of it."""
+    store: _builtins.str
+    """Where `store` said that it has come to: it goes on from there."""
+    place: _builtins.bytes
+    @_builtins.property
+    def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastPlace]:
+        """Or what is beyond these places. Topics that are not named are wanted from their beginning."""
+
+    def __init__(
+        self,
+        *,
+        since_us: _builtins.int | None = ...,
+        last: _builtins.int = ...,
+        after: _abc.Iterable[Global___PastPlace] | None = ...,
+        with_loss: _builtins.bool = ...,
+        store: _builtins.str = ...,
+        place: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since_us", b"_since_us", "since_us", b"since_us"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_us", b"_since_us", "after", b"after", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "with_loss", b"with_loss"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__since_us: _TypeAlias = _typing.Literal["since_us"]  # noqa: Y015
+    _WhichOneofArgType__since_us: _TypeAlias = _typing.Literal["_since_us", b"_since_us"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_us) -> _WhichOneofReturnType__since_us | None: ...
+
+Global___PastRange: _TypeAlias = PastRange  # noqa: Y015
+
+@_typing.final
+class PastPlace(_message.Message):
+    """How far a topic has been read, oldest term first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    @_builtins.property
+    def seen(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermSeq]: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        seen: _abc.Iterable[Global___TermSeq] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["seen", b"seen", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastPlace: _TypeAlias = PastPlace  # noqa: Y015
+
+@_typing.final
+class PastRequest(_message.Message):
+    """Goes hop by hop to the nearest store of the unit, which applies the filter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    RANGE_FIELD_NUMBER: _builtins.int
+    CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    AVOID_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    """Given by the broker that asks, in its life."""
+    unit: _builtins.str
+    credit_bytes: _builtins.int
+    """Bytes of responses that may be sent."""
+    @_builtins.property
+    def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
+        """The brokers that it has come by; the one that asks first."""
+
+    @_builtins.property
+    def filter(self) -> Global___WantedFilter: ...
+    @_builtins.property
+    def range(self) -> Global___PastRange: ...
+    @_builtins.property
+    def avoid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Stores that could not answer it."""
+
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        path: _abc.Iterable[Global___NodeRef] | None = ...,
+        unit: _builtins.str = ...,
+        filter: Global___WantedFilter | None = ...,
+        range: Global___PastRange | None = ...,
+        credit_bytes: _builtins.int = ...,
+        avoid: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "range", b"range"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avoid", b"avoid", "credit_bytes", b"credit_bytes", "filter", b"filter", "path", b"path", "range", b"range", "request", b"request", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastRequest: _TypeAlias = PastRequest  # noqa: Y015
+
+@_typing.final
+class PastResponse(_message.Message):
+    """A part of the answer, or why there is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    LOSSY_FIELD_NUMBER: _builtins.int
+    ROUTE_FIELD_NUMBER: _builtins.int
+    SPENT_BYTES_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    number: _builtins.int
+    """1, 2, 3, …"""
+    place: _builtins.bytes
+    """Where the store goes on after this."""
+    end: _builtins.bool
+    """That was all, as of now."""
+    error: Global___PastError.ValueType
+    message: _builtins.str
+    lossy: _builtins.bool
+    """Something is not kept any more of what was asked for (with_loss)."""
+    spent_bytes: _builtins.int
+    """Of the credit, with this one."""
+    @_builtins.property
+    def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
+        """As the request had it; each broker takes its own off the end, and gives it to the one that is last
+        then.
+        """
+
+    @_builtins.property
+    def store(self) -> Global___NodeRef: ...
+    @_builtins.property
+    def events(self) -> Global___Runs: ...
+    @_builtins.property
+    def route(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
+        """The whole way to the store, in the first response."""
+
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        path: _abc.Iterable[Global___NodeRef] | None = ...,
+        store: Global___NodeRef | None = ...,
+        number: _builtins.int = ...,
+        events: Global___Runs | None = ...,
+        place: _builtins.bytes = ...,
+        end: _builtins.bool = ...,
+        error: Global___PastError.ValueType = ...,
+        message: _builtins.str = ...,
+        lossy: _builtins.bool = ...,
+        route: _abc.Iterable[Global___NodeRef] | None = ...,
+        spent_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "store", b"store"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "lossy", b"lossy", "message", b"message", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spent_bytes", b"spent_bytes", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastResponse: _TypeAlias = PastResponse  # noqa: Y015
+
+@_typing.final
+class PastCredit(_message.Message):
+    """More may be sent; or nothing more. Goes along the route, which each broker takes itself off the
+    beginning of.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    ROUTE_FIELD_NUMBER: _builtins.int
+    CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    credit_bytes: _builtins.int
+    """In all, with what was given before."""
+    cancel: _builtins.bool
+    @_builtins.property
+    def origin(self) -> Global___NodeRef: ...
+    @_builtins.property
+    def route(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]: ...
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        origin: Global___NodeRef | None = ...,
+        route: _abc.Iterable[Global___NodeRef] | None = ...,
+        credit_bytes: _builtins.int = ...,
+        cancel: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit_bytes", b"credit_bytes", "origin", b"origin", "request", b"request", "route", b"route"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastCredit: _TypeAlias = PastCredit  # noqa: Y015

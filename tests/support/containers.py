@@ -34,8 +34,20 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tree_context.TreeContext.effects
         overlay.forwarding.links.link.Link._frames
         overlay.forwarding.keeping.copies.CopyKeeping._grown
+        overlay.stores.advertisement_table.AdvertisementTable._former
+        overlay.stores.advertising.StoreAdvertising._said
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
+        broker_agent.core.stores.log.log_settings.LogSettings.__pydantic_config__
+        broker_agent.core.stores.log.checkpoint.LogCheckpoint.coverage
+        broker_agent.core.stores.log.checkpoint.LogCheckpoint.segments
+        broker_agent.core.stores.log.event_log._LogGroup._covered
+        broker_agent.core.stores.log.event_log._LogGroup.rows
+        broker_agent.core.stores.log.reading._UnitReading._missing
+        broker_agent.core.stores.log.reading._UnitReading._rows
+        broker_agent.core.stores.log.segment_index.SealedIndex._frames
+        broker_agent.core.stores.log.segment_index._NameTable._columns
+        broker_agent.core.stores.log.segment_index._NameTable.places
         broker_agent.core.routing.forwarding.forwarding.Forwarding._handlers
         overlay.forwarding.tables.table_reports._Lists._relations
         broker_agent.core.routing.forwarding.forwarding.Forwarding._others
@@ -52,7 +64,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.advice.SelectionAdvice.topics
         broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
-        broker_agent.core.stores.store_options.StoreOptions.extents
         broker_agent.core.keeping.journal.Stored.cursors
         broker_agent.core.keeping.journal.Stored.own_cursors
         broker_agent.core.keeping.journal.Stored.pieces
@@ -61,6 +72,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.selection_settings.AdviceSettings.__pydantic_config__
         broker_agent.core.selection.selection_settings.SelectionSettings.__pydantic_config__
         broker_agent.core.base.core_settings.CoreSettings.__pydantic_config__
+        overlay.stores.past_settings.PastSettings.__pydantic_config__
         broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._due_s
         broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._incoming
         broker_agent.core.routing.rendezvous.hosting.transfer.Transfer._outgoing
@@ -357,7 +369,19 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.links.neighbours.TreeNeighbour.incoming
         overlay.forwarding.links.neighbours.TreeNeighbour.incoming_ads
     """,
+    (
+        "An entry for each unit or segment of a store's log: units_max, and what is retained. A "
+        "segment that is written to has an end."
+    ): """
+        broker_agent.core.stores.log.log_context.LogContext.coverage
+        broker_agent.core.stores.log.segment_index.GrowingIndex._topics
+        broker_agent.core.stores.log.segment_index.GrowingIndex._units
+        broker_agent.core.stores.log.segments.Segments.sealed
+    """,
     "A bound of its own, kept where it is filled, and counted there.": """
+        broker_agent.core.stores.log.segments.Segments._indexes
+        broker_agent.core.stores.log.segments.Segments.damaged
+        broker_agent.runtime.eventlog.disk_files.DiskLogFiles._open
         dynatops.kit.filters.filter_index.FilterIndex._remembered
         broker_agent.core.routing.forwarding.catch_up_group.CatchUpGroup._held
         overlay.forwarding.links.link.Link._unconfirmed
@@ -370,6 +394,10 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.move_limits.MovedLately._at_s
         broker_agent.core.routing.open_publications.OpenPublications._busy
         broker_agent.core.routing.open_publications._PublisherStream.open
+        broker_agent.core.stores.intake.StoreIntake._places
+        broker_agent.core.stores.store_client.StoreClient._given
+        broker_agent.core.stores.store_client.StoreClient._refused
+        broker_agent.runtime.eventlog.store_feed.StoreFeed._under_way
         broker_agent.core.stores.stored_publications.StoredPublications._busy
         broker_agent.core.stores.stored_publications._Topic.marks
         broker_agent.core.stores.stored_publications._Topic.waiting
@@ -377,5 +405,12 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.runtime.peers.links.Links._tasks
         broker_agent.runtime.peers.links._Link._queue
         broker_agent.runtime.manager.uplink.Uplink._frames
+    """,
+    "Units of stores, and who has told of them: past.units_max, past.advertising_brokers_max.": """
+        overlay.stores.advertisement_table._UnitOffers.offers
+        overlay.stores.advertising._TellingBroker.naming
+    """,
+    "Neighbours, as routing says.": """
+        overlay.stores.advertising.StoreAdvertising._told
     """,
 }

@@ -11,7 +11,12 @@ from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
-from broker_agent.core.stores.log.log_requests import NotStored, Refusal, Stored, UnitExtent
+from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendRefused,
+    AppendStored,
+    UnitExtent,
+)
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.recording.log_format import StimulusLog, framed
 from broker_agent.recording.replaying import ReplayReport, replay
@@ -99,8 +104,8 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     broker.say("pub", bundle=together.to_wire())
     unstored = core.take_unstored(1 << 20, 1_000_000, broker.now_s)
     assert unstored is not None
-    full = NotStored(unstored.number, Refusal.FULL, "no room")
-    for outcome in (full, Stored(unstored.number)):
+    full = AppendRefused(unstored.number, AppendRefusal.FULL, "no room")
+    for outcome in (full, AppendStored(unstored.number)):
         broker.keep(core.log_answered(outcome, broker.now_s))
     broker.say("ann", received=Received(serial=2))
     broker.flush(fails=True)

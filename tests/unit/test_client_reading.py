@@ -295,6 +295,11 @@ class TestStreams:
         assert stamps(hear(core, run=run(60, topic="fire/a"))) == [(5, 60)]
         assert self.cursors_elsewhere(core) == [self.places({5: 60, 6: 7})]
 
+    def test_that_an_earlier_request_goes_on_is_no_place(self) -> None:
+        core = self.core()
+        hear(core, run=Run(topic=STREAMS, first_seq=3))
+        assert self.cursors_elsewhere(core) == [self.places({5: 40, 6: 7})]
+
     def test_if_the_connection_is_lost_before_that_all_go_on_anew(self) -> None:
         core = self.core()
         self.going_on(core)
@@ -351,6 +356,42 @@ class TestMissingNumbers:
     def test_before_anything_was_heard_they_may_be_too(self) -> None:
         """They may have been published on the other side after reading began on this one."""
         assert self.hears_late()
+
+
+class TestOtherStreams:
+    """A publisher that changes brokers has numbers in several streams of a tree."""
+
+    def hears_late(self, core: ClientCore, number: int) -> bool:
+        return stamps(hear(core, run=run(1, term=6, number=number))) == [(6, 1)]
+
+    def test_a_process_that_hears_a_later_one_first_takes_those_before(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        later = run(9, number=9)
+        later.since_number = 8
+        hear(core, run=later)
+        assert self.hears_late(core, 3)
+
+    def test_those_that_are_together_are_repeats_elsewhere(self) -> None:
+        """They were published again: the connection broke before they were acknowledged."""
+        core = subscribed(new_core(), TOPIC)
+        later = run(9, number=9)
+        later.since_number = 8
+        hear(core, run=later)
+        assert not self.hears_late(core, 8)
+
+    def test_bundles_say_so_too(self) -> None:
+        core = subscribed(new_core(), TOPIC, "other")
+        bundle = Bundle(9, [TOPIC, "other"], [4, 4], [0, 0], [b"x", b"y"])
+        bundle.terms, bundle.seqs, bundle.since_numbers = [5, 5], [1, 2], [3, 0]
+        hear(core, bundle=bundle.to_wire())
+        assert self.hears_late(core, 2)
+        assert stamps(hear(core, run=run(1, term=6, number=2, topic="other"))) == []
+
+    def test_what_nobody_honest_says_of_them_does_no_harm(self) -> None:
+        core = subscribed(new_core(), TOPIC)
+        later = run(9, number=9)
+        later.since_number = 1 << 60
+        assert stamps(hear(core, run=later)) == [(5, 9)]
 
 
 class TestWaiting:

@@ -19,7 +19,7 @@ from dynatops.v1.overlay_pb2 import (
     Publication,
     Run,
 )
-from overlay.base.effects import Accepted, Send
+from overlay.base.effects import Accepted, Deliver, DeliverBundle, Send
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
 from overlay.forwarding.forwarder import Forwarder
 from overlay.forwarding.forwarding_effects import (
@@ -182,6 +182,50 @@ def test_a_repeat_is_taken_once() -> None:
     net.run(1.0)
     assert len(got.got) == 2
     assert net.nodes["b0"].counters.published_repeats == 3
+
+
+def _published(net: TreeNet, broker: str, number: int) -> Run:
+    """The run that becomes of an event of a publisher whose others are all settled."""
+    event = Events(events=[Event(payload=b"x")]).SerializeToString()
+    publication = Publication(
+        topic="x", publisher=9, first_number=number, count=1, settled=number - 1, events=event
+    )
+    effects = net.nodes[broker].publish([publication], net.now_s)
+    (delivered,) = [effect.run for effect in effects if isinstance(effect, Deliver)]
+    return delivered
+
+
+def test_events_of_a_publisher_that_changed_brokers_say_what_is_elsewhere() -> None:
+    """With each of them: whoever reads on may begin behind the first."""
+    net = net_of(chain(2))
+    for broker in ("b0", "b1"):
+        net.subscribe(broker, "x")
+    net.run(1.0)
+    assert [_published(net, "b0", number).since_number for number in (1, 2)] == [0, 0]
+    assert [_published(net, "b1", number).since_number for number in (3, 4)] == [3, 3]
+    assert _published(net, "b0", 5).since_number == 5
+    # In a bundle, too, beside what a publisher began there.
+    bundle = Bundle(9, ["x", "y"], [6, 1], [1, 1], [b"", b""])
+    bundle.pending = [0, 0]
+    net.subscribe("b0", "y")
+    effects = net.nodes["b0"].publish_bundle(bundle, net.now_s)
+    (delivered,) = [effect.bundle for effect in effects if isinstance(effect, DeliverBundle)]
+    again = Bundle.from_wire(delivered.to_wire())
+    assert again.since_numbers == [5, 0]
+    assert again.pick([0]).run_at(0).since_number == 5
+
+
+def test_what_a_former_life_published_is_in_another_stream() -> None:
+    net = net_of(chain(2))
+    net.subscribe("b0", "x")
+    net.run(1.0)
+    _published(net, "b0", 1)
+    net.run(1.0)
+    net.crash("b0")
+    net.start("b0")
+    net.subscribe("b0", "x")
+    net.run(8.0)
+    assert _published(net, "b0", 2).since_number == 2
 
 
 def test_an_origin_gets_back_what_it_published() -> None:

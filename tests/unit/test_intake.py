@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.sessions.content import Body, Content
-from broker_agent.core.stores.intake import Intake
+from broker_agent.core.stores.intake import StoreIntake
 from broker_agent.core.stores.log.log_requests import UnitExtent
 from broker_agent.core.stores.log.log_rows import LogRow, Stamp
 from broker_agent.core.stores.log.units import side_unit
@@ -25,7 +26,8 @@ class Taking:
         self, extents: Mapping[str, UnitExtent] | None = None, *, shares_numbers: bool = False
     ) -> None:
         self.shares_numbers = shares_numbers
-        self.intake = Intake(self, extents or {})
+        self.counters = BrokerCounters()
+        self.intake = StoreIntake(self, extents or {}, 3, self.counters)
         self.marks: dict[str, Mark] = {}
 
     def unit_of(self, topic: str, term: int) -> str:
@@ -129,6 +131,13 @@ class TestOnARing:
         assert taking.ranges(_run(5, 9)) == [((5, 8), (5, 9))]
         # Of what is before the hole nothing is said.
         assert taking.marks[TOPIC].since == (5, 4)
+
+    def test_of_more_topics_than_there_is_room_for_the_further_ones_are_left_out(self) -> None:
+        taking = Taking()
+        rows = taking.rows(*(_run(5, 1, topic=f"t{number}") for number in range(4)))
+        assert [row.topic for row in rows] == ["t0", "t1", "t2"]
+        assert taking.counters.store_units_refused == 1
+        assert taking.rows(_run(5, 2, topic="t1")) != []
 
 
 class TestInATree:

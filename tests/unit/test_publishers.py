@@ -51,6 +51,31 @@ def test_holes_are_bounded_and_the_oldest_is_forgotten() -> None:
     assert window.admit(9, 1) == []
 
 
+def test_what_is_before_those_that_are_together_may_yet_come() -> None:
+    window = PublisherWindow()
+    window.expect_before(5)
+    assert window.admit(7, 1) == [Range(7, 1)]
+    assert window.holes == (Hole(1, 4),)
+    # Those between were passed over here, or had before.
+    assert window.admit(5, 2) == []
+    assert window.admit(3, 2) == [Range(3, 2, 0)]
+    # Nothing new is said of what has been seen.
+    window.expect_before(8)
+    assert window.holes == (Hole(1, 2),)
+
+
+def test_whoever_takes_in_order_knows_since_when_all_are_here() -> None:
+    window = PublisherWindow()
+    window.begin_elsewhere()
+    assert window.admit_next(1, 2, 0) == (0, 0)
+    assert window.since == 0
+    assert window.admit_next(6, 1, 5) == (0, 3)
+    assert window.admit_next(7, 1, 6) == (0, 0)
+    assert window.since == 6
+    window.begin_elsewhere()
+    assert window.since == 8
+
+
 @pytest.mark.parametrize(
     ("first", "count", "settled", "expected"),
     [

@@ -694,6 +694,21 @@ class TestQueue:
         places = [(stamp.term, stamp.seq) for each in subscribed.positions for stamp in each.seen]
         assert places == [(5, 7), (6, 9)]
 
+    def test_a_place_in_a_stream_is_not_said_before_a_gap(self) -> None:
+        """A client that goes on elsewhere from there would never be told of it."""
+        session = self.session(session_window_bytes=1)
+        session.offer("t", Content(Run(topic="t", term=5, first_seq=7, count=1)), 1, 0.0)
+        session.take_output(1, 0.0)
+        for term in (5, 6):
+            place = Content(Run(topic=STREAMS, term=term, first_seq=10))
+            session.tell_position(STREAMS, place, 0.0)
+            session.tell_missed(Missed(topic="t"), 0.0)
+        session.confirm(Subscribed(request=1))
+        (answer,) = session.take_output(1_000, 0.0)
+        (subscribed,) = answer.bodies
+        assert isinstance(subscribed, Subscribed)
+        assert [each.seen[0].term for each in subscribed.positions] == [5]
+
     def test_what_waited_too_long_is_counted(self) -> None:
         session = self.session()
         session.detach(0.0)

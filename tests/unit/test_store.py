@@ -9,10 +9,10 @@ import pytest
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.base.effects import StoreNow
 from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendRefused,
+    AppendStored,
     AppendToLog,
-    NotStored,
-    Refusal,
-    Stored,
     UnitExtent,
 )
 from broker_agent.core.stores.log.log_rows import LogRow
@@ -55,7 +55,7 @@ class StoreBroker(LoneBroker):
         """The log takes what there is: how many events."""
         events = 0
         while (append := self.take()) is not None:
-            self.keep(self.core.log_answered(Stored(append.number), self.now_s))
+            self.keep(self.core.log_answered(AppendStored(append.number), self.now_s))
             events += sum(row.events for row in append.rows)
         return events
 
@@ -126,14 +126,14 @@ class TestStoring:
         broker.run(1.0)
         append = broker.take()
         assert append is not None
-        refused = NotStored(append.number, Refusal.FULL, "no room")
+        refused = AppendRefused(append.number, AppendRefusal.FULL, "no room")
         broker.keep(broker.core.log_answered(refused, broker.now_s))
         broker.publish("ann", _stored("quake/ca", 2))
         assert broker.take() is None
         broker.run(1.1)
         assert broker.is_ready()
         assert broker.take() == append
-        broker.keep(broker.core.log_answered(Stored(append.number), broker.now_s))
+        broker.keep(broker.core.log_answered(AppendStored(append.number), broker.now_s))
         assert broker.store() == 1
         assert [n for m in broker.hear("ann") for n in m.acknowledgements.numbers] == [1, 2]
 
@@ -142,7 +142,7 @@ class TestStoring:
         broker.run(1.0)
         append = broker.take()
         assert append is not None
-        failed = NotStored(append.number, Refusal.FAILED, "the disk is gone")
+        failed = AppendRefused(append.number, AppendRefusal.FAILED, "the disk is gone")
         broker.keep(broker.core.log_answered(failed, broker.now_s))
         broker.publish("ann", publication("quake/ca", 2))
         broker.run(1.0)

@@ -126,11 +126,12 @@ def test_a_client_is_told_where_what_goes_on_begins() -> None:
 
 
 def test_what_a_connection_asked_for_that_is_gone_is_not_fetched() -> None:
-    """Its client asks for it again, from where it is by then."""
+    """Its client asks for it again, from where it is by then, if it was there already."""
     net = tree()
     reader = reader_that_has_read(net, 3)
     net.connect("ann", "b1", keep_s=60)
     net.subscribe("ann", "quake/#", resume=True)
+    net.unsubscribe("ann", "quake/#")
     counters = forwarding(net, "b1").forwarder.counters
     before = counters.tree_fetches
     reader.requests += 1
@@ -140,6 +141,29 @@ def test_what_a_connection_asked_for_that_is_gone_is_not_fetched() -> None:
     net.run(3.0)
     assert counters.tree_fetches == before
     assert not forwarding(net, "b1").subscriptions._behind
+
+
+def test_what_a_session_has_stands_where_its_client_stood_until_it_has_caught_up() -> None:
+    """The process that asked for that is gone, and the next knows nothing of it."""
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.connect("ann", "b1", keep_s=60)
+    net.subscribe("ann", "quake/#", resume=True)
+    # It must wait; meanwhile nothing comes that is newer.
+    reader.requests += 1
+    reader.seen[STREAMS] = dict.fromkeys(reader.seen[STREAMS], 1)
+    net._say("ann", subscribe=_resuming(reader, "quake/#"))
+    subscriptions = forwarding(net, "b1").subscriptions
+    (session,) = subscriptions._behind
+    net.publish("pub", "quake/ca", b"3")
+    assert list(subscriptions.catching_up(session)) == ["quake/#"]
+    net.disconnect("ann")
+    del net.clients["ann"]
+    reader = net.connect("ann", "b1", keep_s=60)
+    net.subscribe("ann", "quake/#")
+    net.run(2.0)
+    assert not subscriptions._behind
+    assert reader.payloads() == [b"1", b"2", b"3"]
 
 
 def test_who_goes_on_anew_is_fetched_only_that() -> None:

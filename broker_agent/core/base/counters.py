@@ -53,6 +53,9 @@ class BrokerCounters:
     store_refusals: int = counter(
         "Times the store's log took no events, mostly for want of room; they are offered again."
     )
+    store_units_refused: int = counter(
+        "Runs of events that the store here did not keep: its log has as many topics as it may."
+    )
     store_marks_forgotten: int = counter(
         "Topics of which it is no longer known what stores have, for lack of room; they tell again."
     )

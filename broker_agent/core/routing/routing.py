@@ -167,7 +167,7 @@ class RoutedPublishing(Protocol):
         """`why`: of a topic, for publishers whose events brokers have, and too few stores."""
 
 
-class Stamping(Protocol):
+class RoutedStamping(Protocol):
     """Who gives a topic's events their numbers, which may be this broker: stores tell how far they
     have them, brokers of publishers ask. `FromStamper` comes back, from broker to broker."""
 
@@ -275,7 +275,7 @@ class Routing(Protocol):
     def publishing(self) -> RoutedPublishing: ...
 
     @property
-    def stamping(self) -> Stamping: ...
+    def stamping(self) -> RoutedStamping: ...
 
     @property
     def brokers(self) -> KnownBrokers: ...

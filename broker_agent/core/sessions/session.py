@@ -526,8 +526,9 @@ class Session:
     def _positions(self) -> Iterable[Cursor]:
         """Where topics begin whose beginnings wait to be sent; not those of which events wait
         before, as they would be taken for repeats. A place in a stream is that of all topics
-        together: said before events of the stream, it is the one just before the first of them."""
-        begun: set[str] = set()
+        together: said before events of the stream, it is the one just before the first of them; and
+        it is not said before a gap, which a client that goes elsewhere from there is not told."""
+        begun: set[str] = set() if self._untold is None else {STREAMS}
         before: list[Content] = []
         firsts: dict[int, int] = {}
         for piece in self._pieces or ():
@@ -537,9 +538,16 @@ class Session:
             elif piece.events:
                 begun.add(piece.topic)
                 before.append(piece.content)
-            elif piece.serial and piece.topic not in begun:
+            elif piece.serial:
                 for body in piece.content.bodies:
-                    if isinstance(body, Run) and body.count == 0 and body.term:
+                    if isinstance(body, Missed):
+                        begun.add(STREAMS)
+                    elif (
+                        isinstance(body, Run)
+                        and body.count == 0
+                        and body.term
+                        and body.topic not in begun
+                    ):
                         seq = body.first_seq - 1
                         if body.topic == STREAMS:
                             while before:

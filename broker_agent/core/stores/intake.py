@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.sessions.content import Body, Content
 from broker_agent.core.stores.log.log_requests import UnitExtent
 from broker_agent.core.stores.log.log_rows import LogRow, Stamp
@@ -48,9 +49,17 @@ def _whole_since(extent: UnitExtent) -> Stamp:
     return extent.holes[-1][1] if extent.holes else extent.since
 
 
-class Intake:
-    def __init__(self, units: Units, extents: Mapping[str, UnitExtent]) -> None:
+class StoreIntake:
+    def __init__(
+        self,
+        units: Units,
+        extents: Mapping[str, UnitExtent],
+        units_max: int,
+        counters: BrokerCounters,
+    ) -> None:
         self._units = units
+        self._units_max = units_max
+        self._counters = counters
         self._places = {
             unit: Mark(_whole_since(extent), _BEGINNING, extent.upto)
             for unit, extent in extents.items()
@@ -103,13 +112,16 @@ class Intake:
         unit = self._units.unit_of(run.topic, run.term)
         place = self._places.get(unit)
         if not run.count:
-            if place is None:
+            if place is None and len(self._places) < self._units_max:
                 self._begin(unit, run)
             return
         if place is not None and run.term < place.reached[0]:
             # From another branch of the topic's history, which nothing is to be said of.
             unit = side_unit(unit, run.term)
             place = self._places.get(unit)
+        if place is None and len(self._places) >= self._units_max:
+            self._counters.store_units_refused += 1
+            return
         if place is not None and place.reached[0] == run.term:
             had = place.reached[1] - run.first_seq + 1
             if had >= run.count:
@@ -137,7 +149,8 @@ class Intake:
         here = (run.term, run.first_seq - 1)
         place = self._places.get(unit)
         if place is None:
-            self._places[unit] = Mark(here, _BEGINNING, here)
+            if len(self._places) < self._units_max:
+                self._places[unit] = Mark(here, _BEGINNING, here)
         elif here > place.reached:
             yield covering_row(unit, place.reached, here, now_us)
             self._places[unit] = place._replace(reached=here)

@@ -15,3 +15,5 @@ class StoreOptions:
     filters: Sequence[Filter]
     # What its log has, by unit.
     extents: Mapping[str, UnitExtent]
+    # For how many units the log has room: topics on a ring, streams in a tree.
+    units_max: int = 200_000

@@ -12,7 +12,7 @@ from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.routing import Routing
 from broker_agent.core.stores.log.log_requests import LogOutcome
 from broker_agent.core.stores.mark_board import MarkBoard
-from broker_agent.core.stores.store import Store
+from broker_agent.core.stores.store_client import StoreClient
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.core.stores.stored_publications import StoredPublications
 from dynatops.v1.overlay_pb2 import (
@@ -35,7 +35,7 @@ class Storing:
         self._routing = routing
         self._board = MarkBoard(context)
         self.publications = StoredPublications(context, routing.publishing)
-        self.store = Store(context, routing, store) if store is not None else None
+        self.store = StoreClient(context, routing, store) if store is not None else None
         routing.stamping.heed(self.on_to_stamper)
 
     def start(self, now_s: float) -> None:

@@ -20,9 +20,9 @@ from broker_agent.core.stores.log.event_log import EventLog
 from broker_agent.core.stores.log.log_counters import LogCounters
 from broker_agent.core.stores.log.log_files import LogFilesError
 from broker_agent.core.stores.log.log_requests import (
+    AppendRefused,
+    AppendStored,
     NotRead,
-    NotStored,
-    Stored,
     TopicsAnswer,
     UnitAnswer,
 )
@@ -50,7 +50,8 @@ class StoreFeed:
         self._files = files
         event_log = self._log = EventLog.open(files, settings.eventlog, life)
         filters = [Filter.parse(pattern) for pattern in settings.store.keep]
-        self.options = StoreOptions(filters, event_log.extents())
+        units_max = settings.eventlog.units_max
+        self.options = StoreOptions(filters, event_log.extents(), units_max)
         self._driver = LogDriver(event_log, settings.eventlog, self._on_outputs)
         self._core: Broker
         self._now: Callable[[], float]
@@ -98,7 +99,7 @@ class StoreFeed:
 
     def _on_outputs(self, outputs: Sequence[LogOutput]) -> None:
         for output in outputs:
-            if isinstance(output, Stored | NotStored):
+            if isinstance(output, AppendStored | AppendRefused):
                 self._under_way.pop(output.number, None)
                 self._perform(self._core.log_answered(output, self._now()))
             elif not isinstance(output, UnitAnswer | TopicsAnswer | NotRead):

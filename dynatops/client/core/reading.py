@@ -72,12 +72,14 @@ class TopicCursor:
         self._mark(run.term, last_seq)
         window = self._publishers.window(run.publisher)
         first = run.first_number
+        if first > window.high + 1:
+            window.expect_before(min(run.since_number, first))
         return [
             Arrived(run, new.first - first, new.first - first + new.count)
             for new in window.admit(first, run.count, run.missing)
         ]
 
-    def admit_event(self, term: int, seq: int, publisher: int, number: int) -> bool:
+    def admit_event(self, term: int, seq: int, publisher: int, number: int, since: int = 0) -> bool:
         """The same of an event that nothing is missing before."""
         reached = self._seen.get(term)
         if reached is None:
@@ -88,7 +90,9 @@ class TopicCursor:
             return False
         if self._publishers.admit_following(publisher, number):
             return True
-        return bool(self._publishers.window(publisher).admit(number, 1))
+        window = self._publishers.window(publisher)
+        window.expect_before(min(since, number))
+        return bool(window.admit(number, 1))
 
     def _mark(self, term: int, seq: int) -> None:
         if term == 0:
@@ -348,7 +352,8 @@ class Reading:
         if not self.count_delivery() or (self._is_behind and self._is_beyond(run)):
             return ()
         if run.topic == STREAMS:
-            self._reach(run.term, run.first_seq - 1)
+            if run.term:
+                self._reach(run.term, run.first_seq - 1)
             return ()
         if self._streams is not None:
             self._streams.reach(run.term, run.first_seq + run.count - 1)
@@ -368,11 +373,12 @@ class Reading:
         if self._streams is not None:
             # One stream, in order.
             self._streams.reach(terms[-1], seqs[-1])
+        since = bundle.since_numbers
         places: list[int] = []
         for place, topic in enumerate(bundle.topics):
             cursor = cursors.get(topic) or self._cursor_of(topic)
             if cursor is not None and cursor.admit_event(
-                terms[place], seqs[place], publisher, numbers[place]
+                terms[place], seqs[place], publisher, numbers[place], since[place] if since else 0
             ):
                 places.append(place)
         return (ArrivedBundle(bundle, places),) if places else ()

@@ -3,6 +3,10 @@
 A publisher's numbers on a topic tell repeats. What cannot be taken yet is left alone: publishers'
 brokers send again what is not acknowledged. Where brokers advertise, the first events of a topic
 wait until its advertisement is in place everywhere.
+
+Streams come to a reader one after the other, in whatever order. So each event of a publisher that
+has published elsewhere, or in a former stream of this broker, says from which number on all of
+them are in this stream: those before may yet come, and are no repeats then.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from functools import partial
 
 from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.bundles import Bundle
-from dynatops.kit.repeats import Publishers, part_of_events
+from dynatops.kit.repeats import Publishers, PublisherWindow, part_of_events
 from dynatops.v1.overlay_pb2 import AckLevel, Publication, PublishAck, Run
 from overlay.base.effects import Accepted
 from overlay.forwarding.keeping.copies import CopySending
@@ -41,6 +45,8 @@ class StreamOrigin:
         self._former: BoundedTable[tuple[int, str], tuple[int, tuple[int, int]]] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
+        # Whether publishers here have published before in other streams.
+        self._are_some_elsewhere = False
         # Of a publisher and a topic, up to where in the own log there must be copies before any
         # more is said: what is said of a number is said of all before it.
         self._copies_due: BoundedTable[tuple[int, str], int] = BoundedTable(
@@ -51,6 +57,9 @@ class StreamOrigin:
         """From now on events are stamped with this stream's numbers."""
         context = self._context
         self.stream = stream
+        self._are_some_elsewhere = bool(self._topics)
+        for publishers in self._topics.values():
+            publishers.begin_elsewhere()
         context.own.begin(stream)
         context.streams.add(stream, context.my_id, 0)
         self._copies.add_stream(stream)
@@ -102,10 +111,10 @@ class StreamOrigin:
             counters.publications_early += 1
             return
         window.gap_since_s = None
-        repeats, missing = admitted
+        repeats, _ = admitted
         fresh = publication.count - repeats
         if fresh and not publication.void:
-            self._stamp(publication, repeats, fresh, missing)
+            self._stamp(publication, window, repeats, fresh)
         else:
             counters.published_repeats += 1
         self._acknowledge(publication, fresh)
@@ -123,7 +132,9 @@ class StreamOrigin:
     def _next(self) -> int:
         return self._context.own.highs[self.stream] + 1
 
-    def _stamp(self, publication: Publication, repeats: int, fresh: int, missing: int) -> None:
+    def _stamp(
+        self, publication: Publication, window: PublisherWindow, repeats: int, fresh: int
+    ) -> None:
         events = publication.events
         if repeats:
             events = part_of_events(events, repeats, fresh)
@@ -135,8 +146,10 @@ class StreamOrigin:
             publisher=publication.publisher,
             first_number=publication.first_number + repeats,
             events=events,
-            missing=missing,
         )
+        if since := window.since:
+            self._are_some_elsewhere = True
+            run.since_number = since
         self._route(run)
 
     def _acknowledge(self, publication: Publication, fresh: int) -> None:
@@ -194,6 +207,8 @@ class StreamOrigin:
         first = self._next()
         seqs = range(first, first + len(places))
         taken.terms, taken.seqs = [self.stream] * len(places), list(seqs)
+        if self._are_some_elsewhere:
+            taken.since_numbers = self._since_numbers(taken)
         self._route(taken)
         ack = PublishAck()
         ack.columns.add(
@@ -204,6 +219,11 @@ class StreamOrigin:
             seqs=taken.seqs,
         )
         self._say(ack, bundle.ack, [(taken.publisher, topic) for topic in taken.topics])
+
+    def _since_numbers(self, bundle: Bundle) -> Sequence[int]:
+        windows = (self._publishers(topic).window(bundle.publisher) for topic in bundle.topics)
+        numbers = [window.since for window in windows]
+        return numbers if any(numbers) else ()
 
     def _takes_plainly(self, bundle: Bundle, place: int, topic: str) -> bool:
         if not self.stream or not self._is_advertised(topic):

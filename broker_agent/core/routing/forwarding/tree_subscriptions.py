@@ -77,8 +77,8 @@ class TreeSubscriptions:
         self._in_place: set[Filter] = set()
         # Requests that wait for a filter.
         self._waiting: dict[Filter, dict[FiltersRequest, None]] = {}
-        # Sessions that have not got what they missed; the fetches that are under way for them; and
-        # what their clients have asked for since.
+        # Sessions that have not got what they missed; their groups, once these have begun, and the
+        # fetches that are under way for them; and what their clients have asked for since.
         self._catching_up: dict[Session, CatchUpGroup] = {}
         self._groups: dict[CatchUpGroup, None] = {}
         self._fetches: dict[int, CatchUpGroup] = {}
@@ -124,9 +124,13 @@ class TreeSubscriptions:
                 self._tell_missed(session, [each.pattern for each in filters], now_s)
             # Of what is under way for it already, it has had what it has.
             self._leave_group(session, now_s)
+            self._forget_standing(session)
         # Its place is one for all of its filters: they begin when it has caught up.
         must_wait = session in self._catching_up or session in self._behind
         if must_wait or self._must_rest(request, now_s):
+            if request.group is not None and session.filters:
+                # It stands there until it has caught up, whatever becomes of the request.
+                self._catching_up.setdefault(session, request.group)
             self._put_behind(request, list(filters))
         else:
             self._bring_in(request, filters, now_s)
@@ -164,15 +168,29 @@ class TreeSubscriptions:
             if moved := self._place_telling.moved(session, self._places_of(session)):
                 self._tree.tell_places(session, moved)
 
+    def _forget_standing(self, session: Session) -> None:
+        """Where a former process stood is of no use: its client knows better."""
+        behind = self._behind.get(session)
+        if behind is not None:
+            behind[:] = [each for each in behind if each[0].connection is not None]
+            if not behind:
+                del self._behind[session]
+
     def _bring_in_behind(self, session: Session, now_s: float) -> None:
         """What it has asked for since, in order, until it catches up again. What a connection asked
-        for that is gone, its client asks for again."""
+        for that is gone, its client asks for again; but a new process of it knows nothing of that,
+        and what the session has goes on from where the former one stood."""
         behind = self._behind.get(session, [])
-        for request, _ in behind:
-            if request.connection != session.connection:
-                self._confirming.withdraw(request)
-        behind[:] = [each for each in behind if each[0].connection == session.connection]
-        while behind and session not in self._catching_up:
+        gone = [each for each, _ in behind if each.connection not in (session.connection, None)]
+        for request in gone:
+            self._confirming.withdraw(request)
+        behind[:] = [each for each in behind if each[0] not in gone]
+        stands_at = self._catching_up.get(session)
+        if stands_at is not None and any(request.group is stands_at for request in gone):
+            going_on = FiltersRequest(session, 0, [], None, goes_on=True, group=stands_at)
+            own = [wanted for filters in session.filters.values() for wanted in filters]
+            behind.insert(0, (going_on, own))
+        while behind and self._catching_up.get(session) not in self._groups:
             if self._must_rest(behind[0][0], now_s):
                 return
             request, filters = behind.pop(0)
@@ -314,7 +332,7 @@ class TreeSubscriptions:
     def _leave_group(self, session: Session, now_s: float) -> None:
         """It catches up no more, or anew."""
         group = self._catching_up.pop(session, None)
-        if group is None:
+        if group is None or group not in self._groups:
             return
         group.members.pop(session, None)
         self._rests.note(session.client_id, group.began_s, now_s)

@@ -17,12 +17,12 @@ from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId, StoreNow
 from broker_agent.core.routing.routing import Routing
 from broker_agent.core.sessions.session import Session
-from broker_agent.core.stores.intake import Had, Intake
+from broker_agent.core.stores.intake import Had, StoreIntake
 from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendStored,
     AppendToLog,
     LogOutcome,
-    Refusal,
-    Stored,
 )
 from broker_agent.core.stores.log.units import is_side_unit
 from broker_agent.core.stores.store_options import StoreOptions
@@ -37,13 +37,15 @@ _REQUEST = 1
 _AGAIN_S = 1.0
 
 
-class Store:
+class StoreClient:
     def __init__(self, context: BrokerContext, routing: Routing, options: StoreOptions) -> None:
         self._routing = routing
         self._outbox = context.outbox
         self._counters = context.counters
         self._options = options
-        self._intake = Intake(routing.stamping, options.extents)
+        self._intake = StoreIntake(
+            routing.stamping, options.extents, options.units_max, context.counters
+        )
         self._telling = StoreTelling(context)
         self.session = Session(
             STORE,
@@ -110,14 +112,14 @@ class Store:
 
     def on_outcome(self, outcome: LogOutcome, now_s: float) -> list[StoreMark]:
         """What is to be told to those who stamp."""
-        if isinstance(outcome, Stored):
+        if isinstance(outcome, AppendStored):
             given = self._given.pop(outcome.number, None)
             if given is None:
                 return []
             append, had = given
             self._counters.stored_events += sum(row.events for row in append.rows)
             return self._telling.news(had, now_s)
-        if outcome.refusal is Refusal.FAILED:
+        if outcome.refusal is AppendRefusal.FAILED:
             self._fail(outcome.reason, now_s)
         elif outcome.number in self._given:
             self._counters.store_refusals += 1

@@ -1,0 +1,181 @@
+"""What the parts of one log share."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+
+from broker_agent.core.stores.log.checkpoint import LogCheckpoint, encode_checkpoint
+from broker_agent.core.stores.log.coverage import Coverage
+from broker_agent.core.stores.log.log_counters import LogCounters
+from broker_agent.core.stores.log.log_files import LogFiles, LogFilesError, replace_file
+from broker_agent.core.stores.log.log_notices import (
+    LogDamaged,
+    LogFailed,
+    LogNotice,
+    LogRangeGivenUp,
+)
+from broker_agent.core.stores.log.log_rows import NOWHERE, LogRow, Stamp, StampRange
+from broker_agent.core.stores.log.log_settings import LogSettings
+from broker_agent.core.stores.log.segment_index import SegmentIndex
+from broker_agent.core.stores.log.segments import CHECKPOINT, Segments
+from dynatops.kit.bounded import BoundedQueue
+
+UNCOVERED = Coverage()
+
+
+class LogHealth(Enum):
+    WHOLE = "whole"
+    # Refuses events for want of room, until there is some.
+    FULL = "full"
+    # Refuses events as long as this life lasts.
+    FAILED = "failed"
+
+
+class LogContext:
+    def __init__(self, files: LogFiles, settings: LogSettings, life: int) -> None:
+        self.files = files
+        self.settings = settings
+        self.life = life
+        self.counters = LogCounters()
+        self.segments = Segments(files, settings.index_bytes_max, self.counters)
+        # By unit.
+        self.coverage: dict[str, Coverage] = {}
+        # The number of the next frame, and of the newest segment there has been.
+        self.next_frame = 1
+        self.newest_segment = 0
+        self.health = LogHealth.WHOLE
+        # Why it takes no events.
+        self.reason = ""
+        self.notices: BoundedQueue[LogNotice] = BoundedQueue(
+            settings.notices_max, self.counters, "log_notices_dropped"
+        )
+
+    def coverage_of(self, unit: str, covered: Mapping[str, Coverage]) -> Coverage:
+        """As it will be, where `covered` says so."""
+        return covered.get(unit) or self.coverage.get(unit, UNCOVERED)
+
+    def cover(self, row: LogRow, segment: int, covered: dict[str, Coverage]) -> None:
+        """A row at the end of the log; none of its stamps is covered yet. `covered`: where that is
+        noted."""
+        before = self.coverage_of(row.unit, covered)
+        coverage = before.with_range(row.after, row.upto, segment)
+        if len(coverage.ranges) > self.settings.ranges_max:
+            oldest = coverage.ranges[0]
+            lost = oldest.after, oldest.upto
+            coverage = coverage.without_range(*lost)
+            self.counters.log_ranges_given_up += 1
+            self.notices.put(LogRangeGivenUp(row.unit, lost))
+        covered[row.unit] = coverage
+
+    def fail(self, reason: str) -> None:
+        """The disk did what cannot be mended by trying again."""
+        if self.health is not LogHealth.FAILED:
+            self.health = LogHealth.FAILED
+            self.reason = reason
+            self.notices.put(LogFailed(reason))
+
+    def save_checkpoint(self) -> None:
+        """Of sealed segments, so the one that is written to is sealed first. Raises
+        LogFilesError."""
+        self.segments.seal_active()
+        checkpoint = LogCheckpoint(
+            life=self.life,
+            next_frame=self.next_frame,
+            newest_segment=self.newest_segment,
+            segments=self.segments.sealed,
+            coverage=self.coverage,
+            damaged=frozenset(self.segments.damaged),
+        )
+        replace_file(self.files, CHECKPOINT, encode_checkpoint(checkpoint))
+
+    # ---- damage ---------------------------------------------------------------------------------
+
+    def quarantine(self, segment: int, place: int, reason: str) -> None:
+        """A frame was not what had been written: nothing of it is served any more. Raises
+        LogFilesError."""
+        index = self.segments.index(segment)
+        frame = index.frame(place)
+        rows = self.segments.rows_by_directory(segment, frame)
+        events = sum(row.events for row in rows) if rows is not None else None
+        ranges = (
+            [(row.unit, (row.after, row.upto)) for row in rows]
+            if rows is not None
+            else list(self._ranges_by_index(segment, index, place))
+        )
+        self.segments.damaged.add((segment, frame.offset))
+        self.lose(ranges)
+        self.tell_damage(segment, frame.offset, frame.nbytes, events, ranges, reason)
+        self._note_damage()
+
+    def tell_damage(
+        self,
+        segment: int,
+        offset: int,
+        nbytes: int,
+        events: int | None,
+        lost: Sequence[tuple[str, StampRange]] | None,
+        reason: str,
+    ) -> None:
+        self.counters.log_frames_damaged += 1
+        told = _joined(lost) if lost is not None else None
+        self.notices.put(LogDamaged(segment, offset, nbytes, events, told, reason))
+
+    def tell_missing(self, unit: str, lost: StampRange) -> None:
+        """Rows that should be there are not."""
+        self.tell_damage(0, 0, 0, None, [(unit, lost)], "events are not where they were stored")
+        self._note_damage()
+
+    def _note_damage(self) -> None:
+        if len(self.segments.damaged) > self.settings.damaged_max:
+            self.fail(f"more than {self.settings.damaged_max} frames are damaged")
+            return
+        try:
+            self.save_checkpoint()
+        except LogFilesError as error:
+            self.fail(f"damage could not be noted: {error}")
+
+    def lose(self, ranges: Iterable[tuple[str, StampRange]]) -> None:
+        for unit, lost in ranges:
+            coverage = self.coverage.get(unit)
+            if coverage is not None:
+                self.coverage[unit] = coverage.without_range(*lost)
+
+    def _ranges_by_index(
+        self, segment: int, index: SegmentIndex, place: int
+    ) -> Iterator[tuple[str, StampRange]]:
+        """What the frame may have covered, of each unit."""
+        for unit in index.units():
+            entries = index.unit_frames(unit)
+            at = bisect_left(entries.frames, place)
+            if at == len(entries.frames) or entries.frames[at] != place:
+                continue
+            upto = entries.upto(at)
+            coverage = self.coverage.get(unit, UNCOVERED)
+            covered = next((c for c in coverage.ranges if c.after < upto <= c.upto), None)
+            if covered is None:
+                continue
+            after = covered.after
+            if coverage.is_ordered:
+                before = entries.upto(at - 1) if at else self._upto_before(unit, segment)
+                after = max(after, before)
+            if after < upto:
+                yield unit, (after, upto)
+
+    def _upto_before(self, unit: str, segment: int) -> Stamp:
+        for number in reversed(list(self.segments.sealed)):
+            if number < segment:
+                entries = self.segments.index(number).unit_frames(unit)
+                if entries.frames:
+                    return entries.upto(-1)
+        return NOWHERE
+
+
+def _joined(ranges: Sequence[tuple[str, StampRange]]) -> tuple[tuple[str, StampRange], ...]:
+    """One for each unit; with what lies between its ranges."""
+    found: dict[str, StampRange] = {}
+    for unit, (after, upto) in ranges:
+        known = found.get(unit, (after, upto))
+        found[unit] = min(after, known[0]), max(upto, known[1])
+    return tuple(found.items())

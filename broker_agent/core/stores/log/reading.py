@@ -1,0 +1,231 @@
+"""Reading from a log: portions of a unit in the order of its stamps, of topics in the order of the
+log.
+
+Every frame is checked when it is read. A damaged one is quarantined, and what was in it is missing
+from then on: a reader of a unit is told, by the stamps. It is told so as well if rows do not follow
+each other as they should, whatever the reason.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from broker_agent.core.stores.log.coverage import Coverage, CoveredRange
+from broker_agent.core.stores.log.frames import LogFrameError
+from broker_agent.core.stores.log.log_context import UNCOVERED, LogContext
+from broker_agent.core.stores.log.log_requests import (
+    ReadTopics,
+    ReadUnit,
+    TopicsAnswer,
+    UnitAnswer,
+)
+from broker_agent.core.stores.log.log_rows import LogRow, Stamp, StampRange
+from broker_agent.core.stores.log.segment_index import IndexedFrame, SegmentIndex, UnitFrames
+from broker_agent.core.stores.log.stored_runs import StoredRunError, part_of_row
+
+# What a row counts as beside its data, in a portion that is bounded in bytes.
+_ROW_BYTES = 64
+
+
+class FrameAt(NamedTuple):
+    segment: int
+    # Which of its segment.
+    place: int
+    frame: IndexedFrame
+
+
+def checked_rows(context: LogContext, at: FrameAt) -> list[LogRow] | None:
+    """None: the frame was damaged, and is quarantined now."""
+    if (at.segment, at.frame.offset) in context.segments.damaged:
+        return []
+    try:
+        return context.segments.read_rows(at.segment, at.frame)
+    except LogFrameError as error:
+        context.quarantine(at.segment, at.place, str(error))
+        return None
+
+
+# ---- one unit ------------------------------------------------------------------------------------
+
+
+def read_unit(context: LogContext, request: ReadUnit) -> UnitAnswer:
+    reading = _UnitReading(context, request)
+    while reading.reads_on():
+        pass
+    return reading.answer()
+
+
+class _UnitReading:
+    def __init__(self, context: LogContext, request: ReadUnit) -> None:
+        self._context = context
+        self._request = request
+        self._rows: list[LogRow] = []
+        self._nbytes = 0
+        self._missing: list[StampRange] = []
+        # All up to here has been read, or is missing.
+        self._upto = request.after
+        # Until there is a row of the time that is asked for, those before are passed over.
+        self._is_seeking = request.since_us > 0
+        self._segment = request.first_segment
+        self._is_end = False
+
+    def answer(self) -> UnitAnswer:
+        request = self._request
+        following = None
+        if not self._is_end:
+            since_us = request.since_us if self._is_seeking else 0
+            following = ReadUnit(
+                request.number, request.unit, self._upto, request.topics, since_us,
+                request.bytes_max, self._segment,
+            )  # fmt: skip
+        return UnitAnswer(request.number, self._rows, self._upto, self._missing, following)
+
+    def reads_on(self) -> bool:
+        """Read one range, up to its end, where the portion is full, or where something is
+        damaged. Whether there is more to be read."""
+        coverage = self._context.coverage.get(self._request.unit, UNCOVERED)
+        covered = coverage.first_after(self._upto)
+        if covered is None:
+            self._is_end = True
+            return False
+        if covered.after > self._upto:
+            self._skip(covered.after)
+        for at in self._frames(coverage, covered):
+            if self._nbytes >= self._request.bytes_max:
+                return False
+            rows = checked_rows(self._context, at)
+            if rows is None:
+                # What is covered is not what it was.
+                return True
+            self._segment = at.segment
+            for row in rows:
+                if row.unit == self._request.unit and self._upto < row.upto <= covered.upto:
+                    self._take(row)
+        if self._upto < covered.upto:
+            self._pass_over(covered.upto)
+        self._segment = 0
+        return True
+
+    def _take(self, row: LogRow) -> None:
+        request = self._request
+        if row.after < self._upto:
+            row = _later_part(row, self._upto)
+        if row.after > self._upto:
+            self._pass_over(row.after)
+        self._upto = row.upto
+        if self._is_seeking and row.last_us < request.since_us:
+            return
+        self._is_seeking = False
+        if request.topics is None or row.topic in request.topics:
+            self._rows.append(row)
+            self._nbytes += len(row.data) + _ROW_BYTES
+            self._context.counters.log_events_read += row.events
+
+    def _pass_over(self, stamp: Stamp) -> None:
+        """No rows up to there: they are of other topics, of another time, or are not there
+        although they should be."""
+        if self._request.topics is None and not self._is_seeking:
+            lost = self._upto, stamp
+            self._context.lose([(self._request.unit, lost)])
+            self._context.tell_missing(self._request.unit, lost)
+            self._missing.append(lost)
+        self._upto = stamp
+
+    def _skip(self, stamp: Stamp) -> None:
+        self._missing.append((self._upto, stamp))
+        self._upto = stamp
+
+    # ---- where its rows are ---------------------------------------------------------------------
+
+    def _frames(self, coverage: Coverage, covered: CoveredRange) -> Iterator[FrameAt]:
+        request, segments = self._request, self._context.segments
+        first = max(covered.first_segment, self._segment)
+        infos = [info for info in segments.infos() if first <= info.number <= covered.last_segment]
+        if coverage.is_ordered and not self._segment:
+            infos = infos[self._first_place([info.number for info in infos]) :]
+        for info in infos:
+            if self._is_seeking and info.last_us < request.since_us:
+                continue
+            index = segments.index(info.number)
+            entries = index.unit_frames(request.unit)
+            first = _frames_upto(entries, self._upto) if coverage.is_ordered else 0
+            wanted = None if request.topics is None else _places_of(index, request.topics)
+            for at in range(first, len(entries.frames)):
+                place = entries.frames[at]
+                if entries.upto(at) <= self._upto or (wanted is not None and place not in wanted):
+                    continue
+                frame = index.frame(place)
+                if not self._is_seeking or frame.last_us >= request.since_us:
+                    yield FrameAt(info.number, place, frame)
+
+    def _first_place(self, numbers: Sequence[int]) -> int:
+        """Which of the segments is the first with later stamps than have been read. All before it
+        have earlier ones, or none."""
+        low, high = 0, len(numbers)
+        while low < high:
+            middle = probe = (low + high) // 2
+            upto = self._upto_in(numbers[probe])
+            while upto is None and probe > low:
+                probe -= 1
+                upto = self._upto_in(numbers[probe])
+            if upto is None or upto <= self._upto:
+                low = middle + 1
+            else:
+                high = probe
+        return low
+
+    def _upto_in(self, number: int) -> Stamp | None:
+        entries = self._context.segments.index(number).unit_frames(self._request.unit)
+        return entries.upto(-1) if entries.frames else None
+
+
+def _frames_upto(entries: UnitFrames, stamp: Stamp) -> int:
+    """How many have nothing that is later; of stamps in order."""
+    return bisect_right(range(len(entries.frames)), stamp, key=entries.upto)
+
+
+def _places_of(index: SegmentIndex, topics: Iterable[str]) -> set[int]:
+    return {place for topic in topics for place in index.topic_frames(topic).frames}
+
+
+def _later_part(row: LogRow, after: Stamp) -> LogRow:
+    try:
+        return part_of_row(row, after, row.upto)
+    except StoredRunError:
+        # As it was stored; whoever reads it knows what it has already.
+        return row
+
+
+# ---- topics, of whatever units -------------------------------------------------------------------
+
+
+def read_topics(context: LogContext, request: ReadTopics) -> TopicsAnswer:
+    rows: list[LogRow] = []
+    nbytes, after = 0, request.after_frame
+    for at in _frames_of_topics(context, request):
+        if nbytes >= request.bytes_max:
+            following = ReadTopics(
+                request.number, request.topics, request.since_us, request.bytes_max, after
+            )
+            return TopicsAnswer(request.number, rows, following)
+        after = at.frame.number
+        for row in checked_rows(context, at) or ():
+            if row.topic in request.topics and row.last_us >= request.since_us:
+                rows.append(row)
+                nbytes += len(row.data) + _ROW_BYTES
+                context.counters.log_events_read += row.events
+    return TopicsAnswer(request.number, rows, None)
+
+
+def _frames_of_topics(context: LogContext, request: ReadTopics) -> Iterator[FrameAt]:
+    segments = context.segments
+    for info in list(segments.infos()):
+        if info.last_us < request.since_us or info.last_frame <= request.after_frame:
+            continue
+        index = segments.index(info.number)
+        for place in sorted(_places_of(index, request.topics)):
+            frame = index.frame(place)
+            if frame.number > request.after_frame and frame.last_us >= request.since_us:
+                yield FrameAt(info.number, place, frame)

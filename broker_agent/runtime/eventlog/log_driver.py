@@ -1,0 +1,132 @@
+"""A store's log in a broker that runs: what its core wants of the log, and what it is told.
+
+    AppendToLog  --> wait, bounded --> a group --> written, synced --> AppendStored, AppendRefused
+    ReadUnit ... --> wait, bounded --> between groups ---------------> UnitAnswer ...
+
+While one group is being synced, the next gathers: under load groups are as large as they may be,
+and an event alone waits for nobody. All of it happens in one thread of its own; this end belongs to
+the event loop. What the log has to say besides comes as notices, to be logged and told to the core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from broker_agent.core.stores.log.event_log import EventLog
+from broker_agent.core.stores.log.log_files import LogFilesError
+from broker_agent.core.stores.log.log_notices import LogNotice
+from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendRefused,
+    AppendToLog,
+    LogAnswer,
+    LogOutcome,
+    LogRead,
+    NotRead,
+)
+from broker_agent.core.stores.log.log_settings import LogSettings
+from dynatops.kit.background import Supervisor
+from dynatops.kit.bounded import BoundedQueue, Past
+
+# Answers between two groups, so that appends do not wait for many readers.
+_READS_TOGETHER = 4
+
+LogOutput = LogOutcome | LogAnswer | NotRead | LogNotice
+
+
+class _WaitingAppend(NamedTuple):
+    append: AppendToLog
+    nbytes: int
+
+
+class LogDriver:
+    def __init__(
+        self,
+        log: EventLog,
+        settings: LogSettings,
+        deliver: Callable[[Sequence[LogOutput]], None],
+    ) -> None:
+        """`deliver` is called in the event loop."""
+        self._log = log
+        self._settings = settings
+        self._deliver = deliver
+        counters = log.counters
+        self._appends: BoundedQueue[_WaitingAppend] = BoundedQueue(
+            settings.appends_max, counters, "log_appends_refused", past=Past.NEWEST,
+            weigh=lambda waiting: waiting.nbytes, weight_max=settings.waiting_bytes_max,
+        )  # fmt: skip
+        self._reads: BoundedQueue[LogRead] = BoundedQueue(
+            settings.reads_max, counters, "log_reads_refused", past=Past.NEWEST
+        )
+        self._wanted = asyncio.Event()
+        self._stopping = False
+        self._working: asyncio.Task[object] | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-log")
+
+    def start(self, supervisor: Supervisor) -> None:
+        self._working = supervisor.start("the store's log", self._work_forever(), may_end=True)
+
+    def append(self, append: AppendToLog) -> None:
+        nbytes = sum(len(row.data) for row in append.rows)
+        if not self._appends.put(_WaitingAppend(append, nbytes)):
+            reason = "more waits to be written than may; it may come again"
+            self._deliver([AppendRefused(append.number, AppendRefusal.BUSY, reason)])
+        self._wanted.set()
+
+    def read(self, read: LogRead) -> None:
+        if not self._reads.put(read):
+            self._deliver([NotRead(read.number, "too many read from the log at a time")])
+        self._wanted.set()
+
+    async def _work_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._appends and not self._reads:
+                if self._stopping:
+                    return
+                self._wanted.clear()
+                await self._wanted.wait()
+                continue
+            appends, reads = self._group(), self._next_reads()
+            outputs = await loop.run_in_executor(self._thread, self._work, appends, reads)
+            self._deliver(outputs)
+
+    def _group(self) -> list[AppendToLog]:
+        group: list[AppendToLog] = []
+        nbytes = 0
+        while self._appends and (not group or nbytes < self._settings.group_bytes_max):
+            waiting = self._appends.take()
+            group.append(waiting.append)
+            nbytes += waiting.nbytes
+        return group
+
+    def _next_reads(self) -> list[LogRead]:
+        return [self._reads.take() for _ in range(min(_READS_TOGETHER, len(self._reads)))]
+
+    def _work(self, appends: Sequence[AppendToLog], reads: Sequence[LogRead]) -> list[LogOutput]:
+        """In the log's thread."""
+        outputs: list[LogOutput] = []
+        if appends:
+            outputs += self._log.commit(appends)
+        for read in reads:
+            try:
+                outputs.append(self._log.read(read))
+            except LogFilesError as error:
+                outputs.append(NotRead(read.number, str(error)))
+        outputs += self._log.take_notices()
+        return outputs
+
+    async def stop(self) -> None:
+        """What waits is written first. Raises LogFilesError, if the log could not be closed in
+        order."""
+        self._stopping = True
+        self._wanted.set()
+        if self._working is not None:
+            await asyncio.wait([self._working])
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._log.close)
+        finally:
+            self._thread.shutdown()
