@@ -35,6 +35,7 @@ from broker_agent.core.stores.log.log_requests import (
     UnitAnswer,
 )
 from broker_agent.core.stores.log.log_settings import LogSettings
+from broker_agent.core.stores.log.retention import RetentionRule
 from broker_agent.runtime.eventlog.disk_files import DiskLogFiles
 from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput
 from dynatops.kit.background import Supervisor
@@ -204,6 +205,10 @@ class FailingFiles(DiskLogFiles):
         return 1 << 40
 
 
+def clock_us() -> int:
+    return 1_000_000_000
+
+
 # ---- the driver ----------------------------------------------------------------------------------
 
 
@@ -233,7 +238,7 @@ def test_appends_are_stored_in_groups_and_read(tmp_path: Path) -> None:
 
 async def _appends_are_stored_in_groups_and_read(tmp_path: Path) -> None:
     log, told = open_log(tmp_path), Told()
-    driver = LogDriver(log, SETTINGS, told.deliver)
+    driver = LogDriver(log, SETTINGS, told.deliver, clock_us)
     driver.start(Supervisor())
     for number in range(1_000):
         driver.append(AppendToLog(number, [row("a", number + 1)]))
@@ -251,6 +256,34 @@ async def _appends_are_stored_in_groups_and_read(tmp_path: Path) -> None:
     assert told.outputs[-10:] == [AppendStored(number) for number in range(10)]
 
 
+def test_what_is_not_retained_goes_between_groups(tmp_path: Path) -> None:
+    asyncio.run(_what_is_not_retained_goes_between_groups(tmp_path))
+
+
+async def _what_is_not_retained_goes_between_groups(tmp_path: Path) -> None:
+    settings = LogSettings(
+        segment_bytes=2_000, refuse_below_free_bytes=0, retention_interval_s=0.001
+    )
+    rules = [RetentionRule(pattern="#", events_max=10)]
+    log, told = EventLog.open(DiskLogFiles(tmp_path), settings, 1, rules), Told()
+    driver = LogDriver(log, settings, told.deliver, clock_us)
+    driver.start(Supervisor())
+    for number in range(500):
+        driver.append(AppendToLog(number, [row("a", number + 1)]))
+        if number % 20 == 0:
+            await told.until(number + 1)
+    await told.until(500)
+    async with asyncio.timeout(20):
+        while log.events > 30:
+            driver.read(ReadUnit(1, "a"))
+            await told.until(len(told.outputs) + 1)
+    await driver.stop()
+    extent = log.extent("a")
+    assert extent is not None
+    assert extent.upto == (1, 500)
+    assert extent.since <= (1, 490)
+
+
 def test_more_than_may_wait_is_refused_at_once(tmp_path: Path) -> None:
     asyncio.run(_more_than_may_wait_is_refused_at_once(tmp_path))
 
@@ -258,7 +291,7 @@ def test_more_than_may_wait_is_refused_at_once(tmp_path: Path) -> None:
 async def _more_than_may_wait_is_refused_at_once(tmp_path: Path) -> None:
     settings = LogSettings(waiting_bytes_max=1_000, reads_max=2)
     log, told = open_log(tmp_path, settings=settings), Told()
-    driver = LogDriver(log, settings, told.deliver)
+    driver = LogDriver(log, settings, told.deliver, clock_us)
     for number in range(3):
         driver.append(AppendToLog(number, [row("a", 1 + number * 30, 30)]))
         driver.read(ReadUnit(number, "a"))
@@ -279,7 +312,7 @@ def test_a_disk_that_fails_is_told_and_nothing_is_stored_any_more(tmp_path: Path
 
 async def _a_disk_that_fails_is_told_and_nothing_is_stored_any_more(tmp_path: Path) -> None:
     files, told = FailingFiles(tmp_path), Told()
-    driver = LogDriver(EventLog.open(files, SETTINGS, 1), SETTINGS, told.deliver)
+    driver = LogDriver(EventLog.open(files, SETTINGS, 1), SETTINGS, told.deliver, clock_us)
     driver.start(Supervisor())
     driver.append(AppendToLog(1, [row("a", 1)]))
     await told.until(1)

@@ -72,6 +72,29 @@ def test_twenty_brokers(seed: int) -> None:
     check(seed, 20, 2)
 
 
+# What hardly any seed draws: brokers that begin anew behind a link which stays cut for longer than
+# they wait for the past; and the end of all memory while one side has not had what the other has.
+RARE = {
+    "restarted behind a cut": (
+        Planned(10.0, Fault.CUT_LINK, lasts_s=24.0),
+        Planned(12.0, Fault.CRASH_BEHIND_CUT, lasts_s=12.0),
+        Planned(26.0, Fault.CRASH_AND_RESTART, lasts_s=1.0),
+    ),
+    "all crash while parted": (
+        Planned(14.0, Fault.PARTITION, lasts_s=16.0),
+        Planned(17.0, Fault.CRASH_AND_RESTART, lasts_s=1.0),
+        Planned(25.0, Fault.ALL_CRASH, lasts_s=1.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("faults", RARE)
+@pytest.mark.parametrize("seed", range(4))
+def test_rare_faults(seed: int, faults: str) -> None:
+    scenario = replace(tree_scenario_of(seed, 6, 1.4), faults=RARE[faults])
+    assert SimulatedRun(scenario).play().violations == ()
+
+
 class TestScenarios:
     def test_eight_seeds_are_all_modes(self) -> None:
         topologies = [scenario.topology for scenario in map(_scenario, range(8))]

@@ -41,8 +41,10 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.stores.log.log_settings.LogSettings.__pydantic_config__
         broker_agent.core.stores.log.checkpoint.LogCheckpoint.coverage
         broker_agent.core.stores.log.checkpoint.LogCheckpoint.segments
-        broker_agent.core.stores.log.event_log._LogGroup._covered
+        broker_agent.core.stores.log.event_log._LogGroup.covered
         broker_agent.core.stores.log.event_log._LogGroup.rows
+        broker_agent.core.stores.log.dropping._RowsLeft._places
+        broker_agent.core.stores.log.dropping._RowsLeft.rows
         broker_agent.core.stores.log.reading._UnitReading._missing
         broker_agent.core.stores.log.reading._UnitReading._rows
         broker_agent.core.stores.log.segment_index.SealedIndex._frames
@@ -370,15 +372,20 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.links.neighbours.TreeNeighbour.incoming_ads
     """,
     (
-        "An entry for each unit or segment of a store's log: units_max, and what is retained. A "
-        "segment that is written to has an end."
+        "An entry for each unit, topic or segment of a store's log: units_max, and what is "
+        "retained. A segment that is written to has an end."
     ): """
+        broker_agent.core.stores.log.log_context.LogContext._before_active
         broker_agent.core.stores.log.log_context.LogContext.coverage
+        broker_agent.core.stores.log.retention.RetentionPass._expired
+        broker_agent.core.stores.log.retention.RetentionPass._rule_of
+        broker_agent.core.stores.log.retention.RetentionPass._seen
         broker_agent.core.stores.log.segment_index.GrowingIndex._topics
         broker_agent.core.stores.log.segment_index.GrowingIndex._units
         broker_agent.core.stores.log.segments.Segments.sealed
     """,
     "A bound of its own, kept where it is filled, and counted there.": """
+        broker_agent.core.stores.log.retention.RetentionPass._keys
         broker_agent.core.stores.log.segments.Segments._indexes
         broker_agent.core.stores.log.segments.Segments.damaged
         broker_agent.runtime.eventlog.disk_files.DiskLogFiles._open

@@ -146,7 +146,7 @@ def test_a_checkpoint_is_the_same_when_it_is_read_again() -> None:
     checkpoint = LogCheckpoint(
         life=4,
         next_frame=9,
-        newest_segment=3,
+        newest_sealed=3,
         segments={3: SegmentInfo(3, 100, 2, 10, 5, 6, 8)},
         coverage={
             "é": Coverage([CoveredRange((1, 0), (1, 5), 1, 3), CoveredRange((1, 7), (2, 1), 3, 3)]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker_agent.core.base.core_settings import CoreSettings
+from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.routing.forwarding.catch_up_group import CatchUpGroup, Rests
 from broker_agent.core.routing.forwarding.forwarding import Forwarding
 from broker_agent.core.routing.forwarding.place_telling import PLACES_TOLD_S, PlaceTelling
@@ -11,7 +12,7 @@ from broker_agent.core.sessions.session import Session
 from dynatops.kit import filters
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.topics import STREAMS
-from dynatops.v1.client_pb2 import Filter, Missed, Subscribe
+from dynatops.v1.client_pb2 import ClientFrame, Filter, Missed, Subscribe, Unsubscribe
 from dynatops.v1.overlay_pb2 import Run
 from overlay.forwarding.forwarding_effects import LossRange, StreamLost
 from tests.support.routings import ROUTINGS
@@ -43,6 +44,23 @@ def reader_that_has_read(net: WiredBrokers, count: int) -> WiredClient:
     net.run(2.0)
     assert len(reader.events) == count
     return reader
+
+
+def test_who_gives_up_what_its_request_waited_for_knows_where_the_rest_begins() -> None:
+    """Elsewhere it would be told of a gap."""
+    net = tree()
+    reader_that_has_read(net, 3)
+    bob = net.connect("bob", "b0")
+    wanted = [Filter(pattern="quake/#"), Filter(pattern="news")]
+    frames = ClientFrame(), ClientFrame()
+    frames[0].messages.add(subscribe=Subscribe(request=1, filters=wanted))
+    frames[1].messages.add(unsubscribe=Unsubscribe(request=2, filters=wanted[1:]))
+    for frame in frames:
+        said = net.cores["b0"].on_client_frame(ConnectionId("bob"), frame, net.now_s)
+        net._perform("b0", said)
+    net.run(0.2)
+    assert bob.kinds().count("subscribed") == 1
+    assert max(bob.seen[STREAMS].values()) >= 3
 
 
 # ---- rests ---------------------------------------------------------------------------------------

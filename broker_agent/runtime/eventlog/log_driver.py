@@ -2,6 +2,7 @@
 
     AppendToLog  --> wait, bounded --> a group --> written, synced --> AppendStored, AppendRefused
     ReadUnit ... --> wait, bounded --> between groups ---------------> UnitAnswer ...
+                                       what is not retained is dropped, a segment at a time
 
 While one group is being synced, the next gathers: under load groups are as large as they may be,
 and an event alone waits for nobody. All of it happens in one thread of its own; this end belongs to
@@ -11,6 +12,7 @@ the event loop. What the log has to say besides comes as notices, to be logged a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -48,11 +50,13 @@ class LogDriver:
         log: EventLog,
         settings: LogSettings,
         deliver: Callable[[Sequence[LogOutput]], None],
+        clock_us: Callable[[], int],
     ) -> None:
-        """`deliver` is called in the event loop."""
+        """`deliver` is called in the event loop; `clock_us` has the time of day."""
         self._log = log
         self._settings = settings
         self._deliver = deliver
+        self._clock_us = clock_us
         counters = log.counters
         self._appends: BoundedQueue[_WaitingAppend] = BoundedQueue(
             settings.appends_max, counters, "log_appends_refused", past=Past.NEWEST,
@@ -83,16 +87,23 @@ class LogDriver:
 
     async def _work_forever(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            if not self._appends and not self._reads:
-                if self._stopping:
-                    return
-                self._wanted.clear()
-                await self._wanted.wait()
+        tend_at_s = loop.time() + self._settings.retention_interval_s
+        while not self._stopping or self._appends or self._reads:
+            is_due = loop.time() >= tend_at_s and not self._stopping
+            if not self._appends and not self._reads and not is_due:
+                await self._wait(tend_at_s)
                 continue
-            appends, reads = self._group(), self._next_reads()
-            outputs = await loop.run_in_executor(self._thread, self._work, appends, reads)
+            work = self._group(), self._next_reads(), is_due
+            outputs, has_more = await loop.run_in_executor(self._thread, self._work, *work)
+            if is_due and not has_more:
+                tend_at_s = loop.time() + self._settings.retention_interval_s
             self._deliver(outputs)
+
+    async def _wait(self, until_s: float) -> None:
+        self._wanted.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                await self._wanted.wait()
 
     def _group(self) -> list[AppendToLog]:
         group: list[AppendToLog] = []
@@ -106,8 +117,10 @@ class LogDriver:
     def _next_reads(self) -> list[LogRead]:
         return [self._reads.take() for _ in range(min(_READS_TOGETHER, len(self._reads)))]
 
-    def _work(self, appends: Sequence[AppendToLog], reads: Sequence[LogRead]) -> list[LogOutput]:
-        """In the log's thread."""
+    def _work(
+        self, appends: Sequence[AppendToLog], reads: Sequence[LogRead], is_due: bool
+    ) -> tuple[list[LogOutput], bool]:
+        """In the log's thread. The second: whether there is more to be tended."""
         outputs: list[LogOutput] = []
         if appends:
             outputs += self._log.commit(appends)
@@ -116,8 +129,9 @@ class LogDriver:
                 outputs.append(self._log.read(read))
             except LogFilesError as error:
                 outputs.append(NotRead(read.number, str(error)))
+        has_more = is_due and self._log.tend(self._clock_us())
         outputs += self._log.take_notices()
-        return outputs
+        return outputs, has_more
 
     async def stop(self) -> None:
         """What waits is written first. Raises LogFilesError, if the log could not be closed in

@@ -246,12 +246,7 @@ class TreeSubscriptions:
             if not holders:
                 self._tree.from_forwarder(self._forwarder.want(wanted, now_s))
             holders[session] = None
-            request.missing[wanted] = None
-            self._waiting.setdefault(wanted, {})[request] = None
-            if wanted in self._in_place:
-                # In its turn: what has come is not all delivered yet.
-                here = FilterInPlace(wanted, self._forwarder.positions())
-                self._tree.from_forwarder([here])
+            self._await(request, wanted)
         if is_claimed and request.group is None:
             # Its client may be a new process, which could not go on elsewhere without.
             self._tell_all_places(session)
@@ -259,6 +254,14 @@ class TreeSubscriptions:
             self._confirming.note_open(request)
         else:
             self._complete(request, {}, now_s)
+
+    def _await(self, request: FiltersRequest, wanted: Filter) -> None:
+        request.missing[wanted] = None
+        self._waiting.setdefault(wanted, {})[request] = None
+        if wanted in self._in_place:
+            # In its turn: what has come is not all delivered yet.
+            here = FilterInPlace(wanted, self._forwarder.positions())
+            self._tree.from_forwarder([here])
 
     def _complete(
         self, request: FiltersRequest, positions: Mapping[int, int], now_s: float
@@ -309,7 +312,14 @@ class TreeSubscriptions:
         holders.pop(session, None)
         for request in self._take_requests(session, unwanted):
             request.missing.pop(unwanted, None)
-            if not request.missing:
+            if request.missing:
+                continue
+            # Of what is left, its client is to know where that begins.
+            kept = (f for filters in session.filters.values() for f in filters)
+            in_place = next((f for f in kept if f in self._in_place), None)
+            if in_place is not None:
+                self._await(request, in_place)
+            else:
                 self._complete(request, {}, now_s)
         if not holders and self._holders.pop(unwanted, None) is not None:
             self._in_place.discard(unwanted)

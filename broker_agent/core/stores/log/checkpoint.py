@@ -38,9 +38,9 @@ class SegmentInfo(NamedTuple):
 @dataclass(slots=True)
 class LogCheckpoint:
     life: int = 0
-    # The number of the next frame, and of the newest segment there has been.
+    # The number of the next frame, and of the newest segment that was ever sealed.
     next_frame: int = 1
-    newest_segment: int = 0
+    newest_sealed: int = 0
     segments: Mapping[int, SegmentInfo] = field(default_factory=dict)
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     # Of each: segment and offset.
@@ -52,7 +52,7 @@ def encode_checkpoint(checkpoint: LogCheckpoint) -> bytes:
         "format": _FORMAT,
         "life": checkpoint.life,
         "next_frame": checkpoint.next_frame,
-        "newest_segment": checkpoint.newest_segment,
+        "newest_sealed": checkpoint.newest_sealed,
         "segments": list(checkpoint.segments.values()),
         "units": {
             unit: [coverage.is_ordered, coverage.ranges]
@@ -76,7 +76,7 @@ def decode_checkpoint(raw: bytes) -> LogCheckpoint:
     return LogCheckpoint(
         life=said["life"],
         next_frame=said["next_frame"],
-        newest_segment=said["newest_segment"],
+        newest_sealed=said["newest_sealed"],
         segments={info[0]: SegmentInfo._make(info) for info in said["segments"]},
         coverage={
             unit: Coverage(

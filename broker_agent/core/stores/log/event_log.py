@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from broker_agent.core.stores.log.coverage import Coverage
+from broker_agent.core.stores.log.dropping import carry_out
 from broker_agent.core.stores.log.frames import (
     FRAME_BYTES_MAX,
     FramePlace,
@@ -43,6 +44,7 @@ from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.core.stores.log.opening import rebuild, recover
 from broker_agent.core.stores.log.reading import read_topics, read_unit
 from broker_agent.core.stores.log.recovery import segment_name
+from broker_agent.core.stores.log.retention import RetentionPass, RetentionRule
 from broker_agent.core.stores.log.segments import ActiveSegment, SegmentUnprovenError
 from broker_agent.core.stores.log.stored_runs import StoredRunError, part_of_row
 
@@ -50,16 +52,24 @@ _REFUSALS = {LogHealth.FULL: AppendRefusal.FULL, LogHealth.FAILED: AppendRefusal
 
 
 class EventLog:
-    def __init__(self, context: LogContext) -> None:
+    def __init__(self, context: LogContext, rules: Sequence[RetentionRule]) -> None:
         self._context = context
+        self._rules = rules
+        self._pass: RetentionPass | None = None
 
     @classmethod
-    def open(cls, files: LogFiles, settings: LogSettings, life: int) -> EventLog:
+    def open(
+        cls,
+        files: LogFiles,
+        settings: LogSettings,
+        life: int,
+        rules: Sequence[RetentionRule] = (),
+    ) -> EventLog:
         """`life`: of the store, more than any before. Raises LogFilesError, if the disk does not
         work."""
         context = LogContext(files, settings, life)
         recover(context)
-        return cls(context)
+        return cls(context, rules)
 
     # ---- what it says of itself -----------------------------------------------------------------
 
@@ -100,7 +110,7 @@ class EventLog:
         try:
             return self._read(request)
         except SegmentUnprovenError as unproven:
-            rebuild(self._context, str(unproven))
+            self._rebuild(unproven)
             return self._read(request)
 
     def _read(self, request: LogRead) -> LogAnswer:
@@ -142,7 +152,7 @@ class EventLog:
         context, segments = self._context, self._context.segments
         active = segments.active
         if active is not None and active.nbytes >= context.settings.segment_bytes:
-            context.save_checkpoint()
+            context.seal()
             active = None
         if active is None:
             active = segments.begin(context.newest_segment + 1)
@@ -160,7 +170,7 @@ class EventLog:
             context.files.cut(name, active.nbytes)
             raise
         context.files.sync(name)
-        group.settle()
+        context.settle(group.covered)
         before = active.nbytes
         for parts, rows in frames:
             sizes = [len(row.data) for row in rows]
@@ -175,7 +185,32 @@ class EventLog:
         """Seal what is written to, so that nothing has to be read when it is opened. Raises
         LogFilesError."""
         if self.health is not LogHealth.FAILED:
-            self._context.save_checkpoint()
+            self._context.seal()
+
+    # ---- what is not retained -------------------------------------------------------------------
+
+    def tend(self, now_us: int) -> bool:
+        """Look at one more segment, and drop what is not retained. False: this pass is at its end,
+        and the next call begins another. A disk that fails is told."""
+        context = self._context
+        if not self._rules or context.health is LogHealth.FAILED:
+            return False
+        try:
+            if self._pass is None:
+                self._pass = RetentionPass(context, self._rules, now_us)
+            verdict = self._pass.next_verdict()
+            if verdict is not None:
+                carry_out(context, verdict)
+                return True
+        except SegmentUnprovenError as unproven:
+            self._rebuild(unproven)
+        except LogFilesError as error:
+            context.fail(str(error))
+        self._pass = None
+        return False
+
+    def _rebuild(self, unproven: SegmentUnprovenError) -> None:
+        rebuild(self._context, str(unproven))
 
     # ---- room -----------------------------------------------------------------------------------
 
@@ -215,7 +250,7 @@ class _LogGroup:
         self._context = context
         self._segment = segment
         # Of the units that it has rows of, what will be covered.
-        self._covered: dict[str, Coverage] = {}
+        self.covered: dict[str, Coverage] = {}
         self.rows: list[LogRow] = []
 
     def add(self, append: AppendToLog) -> LogOutcome:
@@ -223,7 +258,9 @@ class _LogGroup:
         known, units_max = self._context.coverage, self._context.settings.units_max
         units = {row.unit for row in append.rows}
         if not units <= known.keys():
-            units |= self._covered.keys()
+            units |= self.covered.keys()
+            if len(known) + len(units - known.keys()) > units_max:
+                self._context.forget_empty_units()
             if len(known) + len(units - known.keys()) > units_max:
                 reason = f"the log has {units_max} topics or streams, and may not have more"
                 return AppendRefused(append.number, AppendRefusal.TOO_MANY_UNITS, reason)
@@ -237,7 +274,7 @@ class _LogGroup:
     def _add_row(self, row: LogRow) -> None:
         if row.after >= row.upto:
             raise ValueError(f"a row of {row.unit} covers nothing: {row.after} to {row.upto}")
-        coverage = self._context.coverage_of(row.unit, self._covered)
+        coverage = self._context.coverage_of(row.unit, self.covered)
         ranges = coverage.ranges
         if not ranges or row.after >= ranges[-1].upto:
             self._cover(row)
@@ -249,12 +286,8 @@ class _LogGroup:
             self._cover(part_of_row(row, *part))
 
     def _cover(self, row: LogRow) -> None:
-        self._context.cover(row, self._segment, self._covered)
+        self._context.cover(row, self._segment, self.covered)
         self.rows.append(row)
-
-    def settle(self) -> None:
-        """They are on the disk."""
-        self._context.coverage.update(self._covered)
 
 
 def _frames(

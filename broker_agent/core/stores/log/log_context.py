@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import TypeVar
 
 from broker_agent.core.stores.log.checkpoint import LogCheckpoint, encode_checkpoint
 from broker_agent.core.stores.log.coverage import Coverage
@@ -24,6 +25,8 @@ from dynatops.kit.bounded import BoundedQueue
 
 UNCOVERED = Coverage()
 
+Change = TypeVar("Change")
+
 
 class LogHealth(Enum):
     WHOLE = "whole"
@@ -42,9 +45,12 @@ class LogContext:
         self.segments = Segments(files, settings.index_bytes_max, self.counters)
         # By unit.
         self.coverage: dict[str, Coverage] = {}
+        # Of units that the segment which is written to has rows of: what others cover.
+        self._before_active: dict[str, Coverage] = {}
         # The number of the next frame, and of the newest segment there has been.
         self.next_frame = 1
         self.newest_segment = 0
+        self.newest_sealed = 0
         self.health = LogHealth.WHOLE
         # Why it takes no events.
         self.reason = ""
@@ -76,19 +82,53 @@ class LogContext:
             self.reason = reason
             self.notices.put(LogFailed(reason))
 
+    def settle(self, covered: Mapping[str, Coverage]) -> None:
+        """Rows that the segment which is written to has now."""
+        for unit, coverage in covered.items():
+            self._before_active.setdefault(unit, self.coverage.get(unit, UNCOVERED))
+            self.coverage[unit] = coverage
+
+    def change_coverage(
+        self, of_units: Mapping[str, Change], change: Callable[[Coverage, Change], Coverage]
+    ) -> None:
+        """Of sealed segments."""
+        for coverages in (self.coverage, self._before_active):
+            for unit, with_what in of_units.items():
+                if unit in coverages:
+                    coverages[unit] = change(coverages[unit], with_what)
+
+    def seal(self) -> None:
+        """Write no more to the segment that is written to. Raises LogFilesError."""
+        if self.segments.active is not None:
+            self.segments.seal_active()
+            self._before_active = {}
+            self.save_checkpoint()
+
     def save_checkpoint(self) -> None:
-        """Of sealed segments, so the one that is written to is sealed first. Raises
+        """Of sealed segments: what the one that is written to covers is found again in it. Raises
         LogFilesError."""
-        self.segments.seal_active()
+        coverage = {**self.coverage, **self._before_active}
+        sealed = self.segments.sealed
+        self.newest_sealed = max(self.newest_sealed, *sealed, 0)
         checkpoint = LogCheckpoint(
             life=self.life,
             next_frame=self.next_frame,
-            newest_segment=self.newest_segment,
-            segments=self.segments.sealed,
-            coverage=self.coverage,
-            damaged=frozenset(self.segments.damaged),
+            newest_sealed=self.newest_sealed,
+            segments=sealed,
+            coverage={unit: each for unit, each in coverage.items() if each.ranges},
+            damaged=frozenset(place for place in self.segments.damaged if place[0] in sealed),
         )
         replace_file(self.files, CHECKPOINT, encode_checkpoint(checkpoint))
+
+    def forget_damaged(self, segment: int) -> None:
+        """It is gone, or was written anew."""
+        self.segments.damaged = {place for place in self.segments.damaged if place[0] != segment}
+
+    def forget_empty_units(self) -> None:
+        """Of which all was dropped."""
+        for unit, coverage in list(self.coverage.items()):
+            if coverage.since == coverage.upto:
+                del self.coverage[unit]
 
     # ---- damage ---------------------------------------------------------------------------------
 
@@ -138,9 +178,7 @@ class LogContext:
 
     def lose(self, ranges: Iterable[tuple[str, StampRange]]) -> None:
         for unit, lost in ranges:
-            coverage = self.coverage.get(unit)
-            if coverage is not None:
-                self.coverage[unit] = coverage.without_range(*lost)
+            self.change_coverage({unit: lost}, lambda coverage, lost: coverage.without_range(*lost))
 
     def _ranges_by_index(
         self, segment: int, index: SegmentIndex, place: int

@@ -60,6 +60,9 @@ class LogSettings:
     resume_above_free_bytes: int = setting(
         1 << 30, "Events that were refused for want of room are taken again above this."
     )
+    retention_interval_s: float = setting(
+        60.0, "What is not retained is looked for again so long after the last time."
+    )
     rewrite_below_share: float = setting(
         0.5,
         "A segment of which less than this share is retained is written anew without the rest.",

@@ -31,13 +31,14 @@ from broker_agent.core.stores.log.recovery import (
 from broker_agent.core.stores.log.segments import (
     CHECKPOINT,
     INDEX,
+    REWRITTEN,
     ActiveSegment,
     index_name,
     read_mark,
 )
 
 _COPY_BYTES = 4 << 20
-_LEFT_OVER = (".new", ".rewritten")
+_LEFT_OVER = (".new", REWRITTEN)
 
 
 def recover(context: LogContext) -> None:
@@ -55,10 +56,10 @@ def recover(context: LogContext) -> None:
         except CheckpointError as error:
             context.notices.put(LogRebuilt(len(numbers), str(error)))
     marked, durable = read_mark(files)
-    if durable and marked > max(context.newest_segment, *numbers, 0):
+    if durable and marked > max(context.newest_sealed, *numbers, 0):
         gone = DamagedStretch(0, durable, None, "the segment is gone")
         _tell(context, marked, gone)
-    context.newest_segment = max(context.newest_segment, marked, *numbers, 0)
+    context.newest_segment = max(context.newest_sealed, marked, *numbers)
     unknown = [number for number in numbers if number not in context.segments.sealed]
     for number in unknown:
         _recover_segment(context, number)
@@ -68,7 +69,7 @@ def recover(context: LogContext) -> None:
 
 def rebuild(context: LogContext, reason: str) -> None:
     """Believe nothing that is known of segments: read all of them. Raises LogFilesError."""
-    context.segments.seal_active()
+    context.seal()
     numbers = list(context.segments.sealed)
     context.notices.put(LogRebuilt(len(numbers), reason))
     for number in numbers:
@@ -99,7 +100,7 @@ def _believe(context: LogContext, checkpoint: LogCheckpoint, numbers: list[int])
     context.segments.sealed = dict(checkpoint.segments)
     context.coverage = dict(checkpoint.coverage)
     context.segments.damaged = set(checkpoint.damaged)
-    context.newest_segment = checkpoint.newest_segment
+    context.newest_sealed = checkpoint.newest_sealed
     context.next_frame = checkpoint.next_frame
 
 

@@ -40,6 +40,7 @@ from broker_agent.core.stores.log.segment_index import (
 
 CHECKPOINT = "checkpoint"
 DURABLE = "durable"
+REWRITTEN = ".rewritten"
 INDEX = ".index"
 _MARK = struct.Struct("<QQ")
 _CHECK = struct.Struct("<I")
