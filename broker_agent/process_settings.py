@@ -18,6 +18,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
 from broker_agent.core.stores.log.log_settings import LogSettings
+from broker_agent.retention_text import retention_rules
 from broker_agent.security import SecuritySettings
 from dynatops.kit.addresses import split_address
 from dynatops.kit.filters import Filter
@@ -222,6 +223,20 @@ class KeepingSettings(BaseModel):
         description="Folder of this broker alone, for what it keeps; by default `store` in its "
         "`data_dir`.",
     )
+
+    retain: str = Field(
+        "",
+        description="How much of that is kept: `quake/# age=7d bytes=10GB; devices/+/state last; # "
+        "events=1000000`. Of each topic the first rule counts whose pattern matches; `last` keeps "
+        "only its last event, `last=NAME` the last for each value of that attribute. What no rule "
+        "is about is kept for good.",
+    )
+
+    @field_validator("retain")
+    @classmethod
+    def _are_rules(cls, value: str) -> str:
+        retention_rules(value)
+        return value
 
     @field_validator("keep", mode="before")
     @classmethod

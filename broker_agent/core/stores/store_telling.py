@@ -21,7 +21,7 @@ _TOLD_AT_ONCE = 10_000
 
 
 @dataclass(slots=True)
-class _Told:
+class _ToldMark:
     mark: Mark
     due_s: float
     times: int = 1
@@ -30,7 +30,7 @@ class _Told:
 class StoreTelling:
     def __init__(self, context: BrokerContext) -> None:
         # By topic and term; those told longest ago first.
-        self._told: BoundedTable[tuple[str, int], _Told] = BoundedTable(
+        self._told: BoundedTable[tuple[str, int], _ToldMark] = BoundedTable(
             context.settings.rendezvous_cache_max, context.counters, "store_marks_forgotten"
         )
 
@@ -39,7 +39,7 @@ class StoreTelling:
         for topic, mark in had:
             key = topic, mark.reached[0]
             self._told.pop(key, None)
-            self._told[key] = _Told(mark, now_s + _AGAIN_S)
+            self._told[key] = _ToldMark(mark, now_s + _AGAIN_S)
         return [mark_message(topic, mark) for topic, mark in had]
 
     def due(self, now_s: float) -> list[StoreMark]:

@@ -28,6 +28,7 @@ from broker_agent.core.stores.log.log_requests import (
 )
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.process_settings import BrokerSettings
+from broker_agent.retention_text import retention_rules
 from broker_agent.runtime.eventlog.disk_files import DiskLogFiles
 from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput
 from dynatops.kit.background import Supervisor
@@ -44,15 +45,21 @@ _UNDER_WAY_BYTES_MAX = 8 << 20
 log = logging.getLogger(__name__)
 
 
+def _clock_us() -> int:
+    """The time of day."""
+    return time.time_ns() // 1_000
+
+
 class StoreFeed:
     def __init__(self, files: DiskLogFiles, settings: BrokerSettings, life: int) -> None:
         """Raises LogFilesError."""
         self._files = files
-        event_log = self._log = EventLog.open(files, settings.eventlog, life)
+        rules = retention_rules(settings.store.retain)
+        event_log = self._log = EventLog.open(files, settings.eventlog, life, rules)
         filters = [Filter.parse(pattern) for pattern in settings.store.keep]
         units_max = settings.eventlog.units_max
         self.options = StoreOptions(filters, event_log.extents(), units_max)
-        self._driver = LogDriver(event_log, settings.eventlog, self._on_outputs)
+        self._driver = LogDriver(event_log, settings.eventlog, self._on_outputs, _clock_us)
         self._core: Broker
         self._now: Callable[[], float]
         self._perform: Callable[[Sequence[BrokerEffect]], None]
@@ -90,8 +97,7 @@ class StoreFeed:
     def feed(self) -> None:
         """Give the log what the core has for it, as far as there is room."""
         while sum(self._under_way.values()) < _UNDER_WAY_BYTES_MAX:
-            now_us = time.time_ns() // 1_000
-            append = self._core.take_unstored(_TAKEN_BYTES, now_us, self._now())
+            append = self._core.take_unstored(_TAKEN_BYTES, _clock_us(), self._now())
             if append is None:
                 return
             self._under_way[append.number] = sum(len(row.data) for row in append.rows)
