@@ -10,7 +10,7 @@ the earlier may come from the other side later.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NewType
@@ -196,10 +196,11 @@ class Publishers:
         window.gap_since_s = None
         return True
 
-    def begin_elsewhere(self) -> None:
-        """What all have published before is not here."""
-        for window in (self._windows or {}).values():
+    def begin_elsewhere(self) -> Iterator[PublisherId]:
+        """What all have published before is not here; whose that is."""
+        for publisher, window in (self._windows or {}).items():
             window.begin_elsewhere()
+            yield publisher
 
     def forget_publisher(self, publisher: int) -> None:
         if self._windows is not None:

@@ -79,7 +79,11 @@ class TopicCursor:
             for new in window.admit(first, run.count, run.missing)
         ]
 
-    def admit_event(self, term: int, seq: int, publisher: int, number: int, since: int = 0) -> bool:
+    def expect_before(self, publisher: int, since: int) -> None:
+        """The publisher's numbers before this one are in other streams, if they have not come."""
+        self._publishers.window(publisher).expect_before(since)
+
+    def admit_event(self, term: int, seq: int, publisher: int, number: int) -> bool:
         """The same of an event that nothing is missing before."""
         reached = self._seen.get(term)
         if reached is None:
@@ -90,9 +94,7 @@ class TopicCursor:
             return False
         if self._publishers.admit_following(publisher, number):
             return True
-        window = self._publishers.window(publisher)
-        window.expect_before(min(since, number))
-        return bool(window.admit(number, 1))
+        return bool(self._publishers.window(publisher).admit(number, 1))
 
     def _mark(self, term: int, seq: int) -> None:
         if term == 0:
@@ -373,12 +375,14 @@ class Reading:
         if self._streams is not None:
             # One stream, in order.
             self._streams.reach(terms[-1], seqs[-1])
-        since = bundle.since_numbers
+        for place, since in enumerate(bundle.since_numbers):
+            if since and (cursor := self._cursor_of(bundle.topics[place])) is not None:
+                cursor.expect_before(publisher, min(since, numbers[place]))
         places: list[int] = []
         for place, topic in enumerate(bundle.topics):
             cursor = cursors.get(topic) or self._cursor_of(topic)
             if cursor is not None and cursor.admit_event(
-                terms[place], seqs[place], publisher, numbers[place], since[place] if since else 0
+                terms[place], seqs[place], publisher, numbers[place]
             ):
                 places.append(place)
         return (ArrivedBundle(bundle, places),) if places else ()

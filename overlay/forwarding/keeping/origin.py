@@ -41,12 +41,19 @@ class StreamOrigin:
         self._topics: BoundedTable[str, Publishers] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
+<<<<<<< HEAD
         # Of a publisher and a topic, the newest number in former lives' logs, and where it is.
         self._former: BoundedTable[tuple[int, str], tuple[int, tuple[int, int]]] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
         # Whether publishers here have published before in other streams.
         self._are_some_elsewhere = False
+=======
+        # Publishers that have published in other streams, too.
+        self._moved: BoundedTable[int, None] = BoundedTable(
+            context.settings.topics_published_max, context.counters, "topics_unremembered"
+        )
+>>>>>>> main
         # Of a publisher and a topic, up to where in the own log there must be copies before any
         # more is said: what is said of a number is said of all before it.
         self._copies_due: BoundedTable[tuple[int, str], int] = BoundedTable(
@@ -57,9 +64,9 @@ class StreamOrigin:
         """From now on events are stamped with this stream's numbers."""
         context = self._context
         self.stream = stream
-        self._are_some_elsewhere = bool(self._topics)
         for publishers in self._topics.values():
-            publishers.begin_elsewhere()
+            for publisher in publishers.begin_elsewhere():
+                self._moved[publisher] = None
         context.own.begin(stream)
         context.streams.add(stream, context.my_id, 0)
         self._copies.add_stream(stream)
@@ -148,7 +155,7 @@ class StreamOrigin:
             events=events,
         )
         if since := window.since:
-            self._are_some_elsewhere = True
+            self._moved[publication.publisher] = None
             run.since_number = since
         self._route(run)
 
@@ -207,7 +214,7 @@ class StreamOrigin:
         first = self._next()
         seqs = range(first, first + len(places))
         taken.terms, taken.seqs = [self.stream] * len(places), list(seqs)
-        if self._are_some_elsewhere:
+        if taken.publisher in self._moved:
             taken.since_numbers = self._since_numbers(taken)
         self._route(taken)
         ack = PublishAck()
