@@ -41,19 +41,14 @@ class StreamOrigin:
         self._topics: BoundedTable[str, Publishers] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
-<<<<<<< HEAD
         # Of a publisher and a topic, the newest number in former lives' logs, and where it is.
         self._former: BoundedTable[tuple[int, str], tuple[int, tuple[int, int]]] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
-        # Whether publishers here have published before in other streams.
-        self._are_some_elsewhere = False
-=======
         # Publishers that have published in other streams, too.
         self._moved: BoundedTable[int, None] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
->>>>>>> main
         # Of a publisher and a topic, up to where in the own log there must be copies before any
         # more is said: what is said of a number is said of all before it.
         self._copies_due: BoundedTable[tuple[int, str], int] = BoundedTable(
