@@ -243,8 +243,8 @@ class SimulatedLog:
         if gone and not self.disk.betrayals:
             raise LogViolationError(f"{unit}: lost on an honest disk: {sorted(gone)}")
         if self.disk.lied:
-            # Where a disk forgets all that it was given, nothing is left to know it by; but then the
-            # log does not claim to have it.
+            # Where a disk forgets all that it was given, nothing is left to know it by; but then
+            # the log does not claim to have it.
             gone -= unclaimed
             known.stored -= unclaimed
         if gone and not any(isinstance(each, _OF_LOSS) for each in self.notices[known.heard :]):
