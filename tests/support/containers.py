@@ -7,6 +7,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
     "It is emptied after each input, or when the input has been dealt with.": """
         broker_agent.core.routing.forwarding.forwarding_context.TreeOutbox.effects
         broker_agent.core.routing.open_publications.OutgoingPublications._waiting
+        broker_agent.core.routing.open_publications.OpenPublications._unstored
+        broker_agent.core.routing.open_publications.OpenPublications._done
         broker_agent.core.base.outbox.BrokerOutbox.effects
         broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.node_effects
         broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.wishes
@@ -406,6 +408,13 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.move_limits.MovedLately._at_s
         broker_agent.core.routing.open_publications.OpenPublications._busy
         broker_agent.core.routing.open_publications._PublisherStream.open
+        broker_agent.core.stores.intake.StoreIntake._places
+        broker_agent.core.stores.store_client.StoreClient._given
+        broker_agent.core.stores.store_client.StoreClient._refused
+        broker_agent.runtime.eventlog.store_feed.StoreFeed._under_way
+        broker_agent.core.stores.stored_publications.StoredPublications._busy
+        broker_agent.core.stores.stored_publications._Topic.marks
+        broker_agent.core.stores.stored_publications._Topic.waiting
         broker_agent.runtime.observing.http_server.HttpServer.requests
         broker_agent.runtime.peers.links.Links._tasks
         broker_agent.runtime.peers.links._Link._queue
