@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from types import MappingProxyType
 from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -16,8 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.cluster_names import LATITUDE, LONGITUDE, coordinates
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
+from broker_agent.core.stores.log.log_settings import LogSettings
+from broker_agent.retention_text import retention_rules
 from broker_agent.security import SecuritySettings
 from dynatops.kit.addresses import split_address
+from dynatops.kit.filters import Filter
 from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
@@ -203,6 +207,51 @@ class RecordSettings(BaseModel):
     )
 
 
+class KeepingSettings(BaseModel):
+    """A store: a broker that keeps events on its disk, for publishers that want them `stored`, and
+    for whoever asks for the past."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    keep: tuple[str, ...] = Field(
+        (),
+        description="Topics that this broker keeps on its disk, with commas between them (`--store`"
+        "); + and # stand for any. Without any it is no store.",
+    )
+    dir: str = Field(
+        "",
+        description="Folder of this broker alone, for what it keeps; by default `store` in its "
+        "`data_dir`.",
+    )
+
+    retain: str = Field(
+        "",
+        description="How much of that is kept: `quake/# age=7d bytes=10GB; devices/+/state last; # "
+        "events=1000000`. Of each topic the first rule counts whose pattern matches; `last` keeps "
+        "only its last event, `last=NAME` the last for each value of that attribute. What no rule "
+        "is about is kept for good.",
+    )
+
+    @field_validator("retain")
+    @classmethod
+    def _are_rules(cls, value: str) -> str:
+        retention_rules(value)
+        return value
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _are_split(cls, value: object) -> object:
+        return tuple(value.split(",")) if isinstance(value, str) else value
+
+    @field_validator("keep")
+    @classmethod
+    def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            # A FilterError is a ValueError, and says what is wrong.
+            Filter.parse(pattern)
+        return value
+
+
 class BrokerSettings(BaseModel):
     """One broker process."""
 
@@ -259,6 +308,8 @@ class BrokerSettings(BaseModel):
     lake: LakeSettings = Field(default_factory=LakeSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     record: RecordSettings = Field(default_factory=RecordSettings)
+    store: KeepingSettings = Field(default_factory=KeepingSettings)
+    eventlog: LogSettings = Field(default_factory=LogSettings)
     doors: dict[str, str] = Field(
         default_factory=dict,
         description="Further ways in for clients, by name, and the address that each listens on.",
@@ -335,6 +386,14 @@ class BrokerSettings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _has_a_folder_for_what_it_keeps(self) -> Self:
+        if self.store.keep and not (self.store.dir or self.data_dir):
+            raise ValueError(
+                "a store needs a folder: name one as data_dir (--data-dir), or as store.dir"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _stays_private(self) -> Self:
         danger = "publish and subscribe"
         for address in (self.listen, *self.doors.values()):
@@ -373,27 +432,32 @@ def default_broker_id(port: int) -> str:
     return f"{socket.gethostname()}:{port}"
 
 
+# Those that `--set` takes something of, in the order of the reference.
+_DESCRIBED: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        "overlay": OverlaySettings,
+        "forwarding": ForwardingSettings,
+        "core": CoreSettings,
+        "selection": SelectionSettings,
+        "advice": AdviceSettings,
+        "runtime": RuntimeSettings,
+        "manager": ManagerLinkSettings,
+        "store": KeepingSettings,
+        "eventlog": LogSettings,
+        "lake": LakeSettings,
+        "http": HttpSettings,
+        "record": RecordSettings,
+        "security": SecuritySettings,
+    }
+)
+
+
 def describe_settings() -> Iterator[tuple[str, object, str]]:
     """(name, default, meaning) of everything that `--set` takes."""
-    for field in fields(OverlaySettings):
-        yield f"overlay.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(ForwardingSettings):
-        yield f"forwarding.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(CoreSettings):
-        yield f"core.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(SelectionSettings):
-        yield f"selection.{field.name}", field.default, field.metadata["doc"]
-    for field in fields(AdviceSettings):
-        yield f"advice.{field.name}", field.default, field.metadata["doc"]
-    for name, info in RuntimeSettings.model_fields.items():
-        yield f"runtime.{name}", info.default, info.description or ""
-    for name, info in ManagerLinkSettings.model_fields.items():
-        yield f"manager.{name}", info.default, info.description or ""
-    for name, info in LakeSettings.model_fields.items():
-        yield f"lake.{name}", info.default, info.description or ""
-    for name, info in HttpSettings.model_fields.items():
-        yield f"http.{name}", info.default, info.description or ""
-    for name, info in RecordSettings.model_fields.items():
-        yield f"record.{name}", info.default, info.description or ""
-    for name, info in SecuritySettings.model_fields.items():
-        yield f"security.{name}", info.default, info.description or ""
+    for group, kind in _DESCRIBED.items():
+        if issubclass(kind, BaseModel):
+            for name, info in kind.model_fields.items():
+                yield f"{group}.{name}", info.default, info.description or ""
+        elif is_dataclass(kind):
+            for field in fields(kind):
+                yield f"{group}.{field.name}", field.default, field.metadata["doc"]

@@ -53,6 +53,7 @@ def handlers_of(node: Node) -> dict[str, Handler]:
         "tree_mismatch": lambda sender, message, now_s: trees.on_mismatch(sender, message),
         "tree_content": trees.on_content,
         "publish": reigns.on_publish,
+        "to_stamper": node.stamper_mail.on_to_stamper,
         "publish_ack": node.on_publish_ack,
         "fetched": node.on_fetched,
         "runs": node.on_runs,

@@ -41,6 +41,7 @@ from dynatops.v1.overlay_pb2 import (
     Pong,
     Publication,
     PublishAck,
+    StoreMark,
     TermSeq,
     TopicState,
 )
@@ -68,6 +69,7 @@ from overlay.history.copy_search import CopySearch
 from overlay.history.reign import Reign
 from overlay.history.reigns import BundleStamping, Reigns
 from overlay.history.replication import Replication
+from overlay.history.stamper_mail import StamperMail
 from overlay.history.succession import Succession
 from overlay.soundness import is_sound
 from overlay.status.node_reports import NodeReports
@@ -109,6 +111,7 @@ class Node:
         self.succession = Succession(
             context, self.ring, self.reigns, self.replication, self.copy_search
         )
+        self.stamper_mail = StamperMail(context, self.reigns.is_mine, self._onward)
         self.round_trips = RoundTrips(context)
         self._reports = NodeReports(context, self.ring, self.trees, self.reigns, self.replication)
         self._handlers = handlers_of(self)
@@ -219,6 +222,21 @@ class Node:
             topic=topic, seen=seen, origin=self.me.ref, reader=reader, wants_holes=wants_holes
         )
         frame.messages.add(fetch=fetch)
+        return self._settle(now_s)
+
+    def tell_stamper(
+        self,
+        marks: Sequence[StoreMark],
+        asked: Sequence[str],
+        via: Peer | None,
+        now_s: float,
+    ) -> list[Effect]:
+        """Say this to the rendezvous points of these topics: `via` if the host knows who that
+        is."""
+        message = self._outbox.to(via if via is not None else self.me).messages.add().to_stamper
+        message.origin.CopyFrom(self.me.ref)
+        message.marks.extend(marks)
+        message.asked.extend(asked)
         return self._settle(now_s)
 
     def announced(self, entries: Iterable[Entered], now_s: float) -> list[Effect]:

@@ -29,8 +29,27 @@ from overlay.base.beats import are_whole
 from overlay.base.identifiers import NUMBER_MAX
 
 _COUNTING = frozenset(
-    {"term", "prev_term", "known_term", "anchor_term", "uncertain_terms"}
-    | {"seq", "prev_seq", "known_seq", "first_seq", "number", "first_number", "high", "settled"}
+    {
+        "term",
+        "after_term",
+        "since_term",
+        "prev_term",
+        "known_term",
+        "anchor_term",
+        "uncertain_terms",
+    }
+    | {
+        "seq",
+        "after_seq",
+        "since_seq",
+        "prev_seq",
+        "known_seq",
+        "first_seq",
+        "number",
+        "first_number",
+        "high",
+        "settled",
+    }
 )
 # More than a message can have made, far less than the wire can carry.
 _HOPS_MAX = 1 << 16

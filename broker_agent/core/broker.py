@@ -57,6 +57,8 @@ from broker_agent.core.sessions.timings import Timings
 from broker_agent.core.sessions.unsaved import Unsaved
 from broker_agent.core.status.broker_status import BrokerStatus
 from broker_agent.core.status.session_reports import SessionReports
+from broker_agent.core.stores.log.log_requests import AppendToLog, LogOutcome
+from broker_agent.core.stores.storing import Storing
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.inspection_pb2 import (
     BrokerReport,
@@ -146,7 +148,8 @@ class Broker:
             client_handlers(flow, publications, self._subscribing),
         )
         self._session_reports = SessionReports(self.registry, routing.subscriptions)
-        routing.heed_also(peer_handlers(self.reception))
+        self.storing = Storing(context, routing, options.store)
+        routing.heed_also(peer_handlers(self.reception, self.storing))
 
     @property
     def now_s(self) -> float:
@@ -161,6 +164,7 @@ class Broker:
         now_s = self._clock.at(reading_s)
         self.logbook.begin(now_s)
         self.routing.start(seeds, now_s, founding=founding)
+        self.storing.start(now_s)
         return self._settle(now_s)
 
     def tick(self, reading_s: float) -> list[BrokerEffect]:
@@ -171,6 +175,7 @@ class Broker:
         self.reception.tick(now_s)
         self._subscribing.tick(now_s)
         self._flow.tick(now_s)
+        self.storing.tick(now_s)
         self._plans.tick(now_s)
         return self._settle(now_s)
 
@@ -253,6 +258,20 @@ class Broker:
         assert self.journal is not None
         self._subscribing.confirm(self.journal.failed())
         return self._settle(self._clock.at(reading_s))
+
+    # ---- the log of the store here --------------------------------------------------------------
+
+    def take_unstored(self, bytes_max: int, now_us: int, reading_s: float) -> AppendToLog | None:
+        """What the log is to have next, about so much of it; None if that is nothing at present.
+        Say `log_answered` in the end. `now_us`: the time of day."""
+        store = self.storing.store
+        now_s = self._clock.at(reading_s)
+        return store.take(bytes_max, now_us, now_s) if store is not None else None
+
+    def log_answered(self, outcome: LogOutcome, reading_s: float) -> list[BrokerEffect]:
+        now_s = self._clock.at(reading_s)
+        self.storing.on_log_outcome(outcome, now_s)
+        return self._settle(now_s)
 
     # ---- connections and sessions ---------------------------------------------------------------
 
@@ -351,7 +370,7 @@ class Broker:
         return BrokerStatus(
             identity=self.identity,
             node=self.routing.node_status(),
-            unready=self.routing.unready,
+            unready=self.routing.unready or self.storing.unready,
             is_leaving=self.is_leaving,
             sessions=len(self.registry),
             absent_sessions=self.registry.absent,
@@ -450,6 +469,7 @@ class Broker:
             routing.take_in(now_s)
             if self._holding.held and not self._plans.is_frozen:
                 self._flow.read_again(self._serving.serve_held(now_s))
+            self.storing.settle(now_s)
             if not routing.send_out(now_s):
                 break
         if outbox.too_slow:

@@ -10,6 +10,7 @@ from broker_agent.core.clients.reception import Reception
 from broker_agent.core.clients.serving import ClientHandler
 from broker_agent.core.clients.subscription_requests import SubscriptionRequests
 from broker_agent.core.routing.routing import PeerHandler
+from broker_agent.core.stores.storing import Storing
 
 
 def client_handlers(
@@ -26,6 +27,9 @@ def client_handlers(
     }
 
 
-def peer_handlers(reception: Reception) -> Mapping[str, PeerHandler]:
+def peer_handlers(reception: Reception, storing: Storing) -> Mapping[str, PeerHandler]:
     """What brokers say to each other, by kind; all else is said to routing."""
-    return {"session_moved": reception.on_session_moved}
+    return {
+        "session_moved": reception.on_session_moved,
+        "from_stamper": storing.on_from_stamper,
+    }

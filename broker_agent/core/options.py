@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.stores.store_options import StoreOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,5 +25,7 @@ class BrokerOptions:
     saving: bool = False
     # What is counted here: given by a driver that counts, too.
     counters: BrokerCounters | None = None
+    # What makes it a store; None: it is none.
+    store: StoreOptions | None = None
     # Where clients that come by a further door reach this broker, by the door's name.
     doors: Mapping[str, str] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece
+from broker_agent.core.stores.log.log_requests import AppendToLog
 from broker_agent.doors.frames import FRAMES
 
 _DIGEST_BYTES = 16
@@ -27,7 +28,7 @@ class EffectsDigest:
 
     def add(self, result: object) -> bool:
         """Take in what an input came to; whether that was anything."""
-        if isinstance(result, Changes):
+        if isinstance(result, Changes | AppendToLog):
             result = [result]
         if not isinstance(result, list) or not result:
             return False

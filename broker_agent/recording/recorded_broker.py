@@ -27,6 +27,7 @@ from broker_agent.core.reports.logbook import LogbookPage
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.sessions.content import Content
+from broker_agent.core.stores.log.log_requests import AppendToLog, LogOutcome
 from broker_agent.recording.effects_digest import EffectsDigest
 from broker_agent.recording.keyed_random import KeyedRandom
 from broker_agent.recording.records import (
@@ -35,6 +36,7 @@ from broker_agent.recording.records import (
     advice_record,
     beginning_of,
     blotted_frame,
+    outcome_record,
     stored_record,
 )
 from dynatops.v1.client_pb2 import ClientFrame
@@ -166,6 +168,19 @@ class RecordedBroker(Broker):
     def not_saved(self, reading_s: float) -> list[BrokerEffect]:
         record = Stimulus(written=Stimulus.Written(failed=True))
         return self._take_in(record, reading_s, super().not_saved)
+
+    # ---- the log of the store here --------------------------------------------------------------
+
+    def take_unstored(self, bytes_max: int, now_us: int, reading_s: float) -> AppendToLog | None:
+        taken = Stimulus.UnstoredTaken(bytes_max=bytes_max, now_us=now_us)
+        deal = super().take_unstored
+        record = Stimulus(unstored_taken=taken)
+        return self._take_in(record, reading_s, lambda s: deal(bytes_max, now_us, s))
+
+    def log_answered(self, outcome: LogOutcome, reading_s: float) -> list[BrokerEffect]:
+        deal = super().log_answered
+        record = Stimulus(log_answered=outcome_record(outcome))
+        return self._take_in(record, reading_s, lambda s: deal(outcome, s))
 
     # ---- connections and sessions ---------------------------------------------------------------
 

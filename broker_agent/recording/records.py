@@ -7,7 +7,7 @@ clients publish under, ids of sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +24,16 @@ from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.sessions.redelivery import Piece
+from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendRefused,
+    AppendStored,
+    LogOutcome,
+    UnitExtent,
+)
+from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.doors.frames import FRAMES
+from dynatops.kit.filters import Filter
 from dynatops.kit.security.token_rights import TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import ClientFrame
@@ -44,6 +53,21 @@ class LogError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedStore:
+    patterns: Sequence[str]
+    extents: Mapping[str, UnitExtent]
+    units_max: int
+
+    @classmethod
+    def of(cls, store: StoreOptions) -> RecordedStore:
+        return cls([each.pattern for each in store.filters], dict(store.extents), store.units_max)
+
+    def options(self) -> StoreOptions:
+        filters = [Filter.parse(pattern) for pattern in self.patterns]
+        return StoreOptions(filters, self.extents, self.units_max)
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedOptions:
     """What a recorded broker was made of, but for its random key."""
 
@@ -60,6 +84,8 @@ class RecordedOptions:
     # Of a broker in a tree, as it began; empty on a ring.
     topology: str = ""
     forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
+    # Of a store: what it keeps, and what its log had. None of any other.
+    store: RecordedStore | None = None
 
     @classmethod
     def of(
@@ -80,6 +106,7 @@ class RecordedOptions:
             options.saving,
             blotted_rules(options.access),
             dict(options.doors),
+            store=RecordedStore.of(options.store) if options.store is not None else None,
         )
 
     def within(self, topology: Topology, forwarding: ForwardingSettings) -> RecordedOptions:
@@ -105,6 +132,7 @@ class RecordedOptions:
             self.logged_rows_max,
             self.saving,
             doors=self.doors,
+            store=self.store.options() if self.store is not None else None,
         )
 
 
@@ -195,6 +223,19 @@ def stored_record(stored: Stored) -> Stimulus.StoredSessions:
     for (origin_id, topic), cursor in stored.own_cursors.items():
         record.cursors.add(origin_id=origin_id, topic=topic, cursor=cursor)
     return record
+
+
+def outcome_record(outcome: LogOutcome) -> Stimulus.LogAnswered:
+    record = Stimulus.LogAnswered(number=outcome.number)
+    if isinstance(outcome, AppendRefused):
+        record.refusal, record.reason = outcome.refusal.value, outcome.reason
+    return record
+
+
+def outcome_in(record: Stimulus.LogAnswered) -> LogOutcome:
+    if not record.refusal:
+        return AppendStored(record.number)
+    return AppendRefused(record.number, AppendRefusal(record.refusal), record.reason)
 
 
 def _delivery_record(piece: Piece) -> Stimulus.StoredDelivery:

@@ -24,7 +24,14 @@ from broker_agent.core.invariants import check_invariants
 from broker_agent.recording.effects_digest import EffectsDigest
 from broker_agent.recording.keyed_random import KeyedRandom
 from broker_agent.recording.log_format import StimulusLog
-from broker_agent.recording.records import LogError, access_in, advice_in, options_in, stored_in
+from broker_agent.recording.records import (
+    LogError,
+    access_in,
+    advice_in,
+    options_in,
+    outcome_in,
+    stored_in,
+)
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
 from overlay.forwarding.tree.topology import Topology
 
@@ -293,6 +300,11 @@ def _logbook_taken(broker: Broker, stimulus: Stimulus, reading_s: float) -> obje
     return broker.end_logbook(reading_s) if last else broker.take_logbook_page(reading_s)
 
 
+def _unstored_taken(broker: Broker, stimulus: Stimulus, reading_s: float) -> object:
+    taken = stimulus.unstored_taken
+    return broker.take_unstored(taken.bytes_max, taken.now_us, reading_s)
+
+
 _Input = Callable[[Broker, Stimulus, float], object]
 # By the names of `Stimulus.input`.
 INPUTS: Mapping[str, _Input] = MappingProxyType(
@@ -317,5 +329,7 @@ INPUTS: Mapping[str, _Input] = MappingProxyType(
         "advised": lambda b, s, reading_s: b.advise(advice_in(s.advised), reading_s),
         "logbook_taken": _logbook_taken,
         "topology_given": _topology_given,
+        "unstored_taken": _unstored_taken,
+        "log_answered": lambda b, s, t: b.log_answered(outcome_in(s.log_answered), t),
     }
 )

@@ -33,6 +33,7 @@ from broker_agent.core.base.effects import (
     SaveNow,
     SendFrame,
     Stopped,
+    StoreNow,
     Wake,
 )
 from broker_agent.core.base.identity import Identity
@@ -49,6 +50,7 @@ from broker_agent.runtime.disk.learnt_topology import LearntTopology
 from broker_agent.runtime.disk.saving import Saving
 from broker_agent.runtime.disk.session_store import SessionStore, SessionStoreError
 from broker_agent.runtime.disk.stimulus_file import StimulusFile, StimulusFileError
+from broker_agent.runtime.eventlog.store_feed import StoreFeed
 from broker_agent.runtime.listeners.listener import Listeners
 from broker_agent.runtime.listeners.table import KNOWN_BY, LISTENERS
 from broker_agent.runtime.manager.managed import ManagedBroker
@@ -124,6 +126,8 @@ class Agent:
         self._ticked_s = 0.0
         self.advice_counters: AdviceCounters = AdviceCounters()
         self._saving: Saving | None = None
+        # Of a broker that is a store.
+        self._store: StoreFeed | None = None
         # What the core is told, if that is written down.
         self._recording: StimulusFile | None = None
         self._feed: LakeFeed | None = None
@@ -148,29 +152,26 @@ class Agent:
         settings = self.settings
         access, credentials = self._read_access()
         lake = open_lake(settings.lake)
+        logged_rows_max = settings.lake.buffer_rows_max if lake is not None else 0
         await self.listeners.bind(settings, credentials)
         self.address = settings.advertise or self.listeners.address
         _, port = split_address(self.listeners.address)
         self.broker_id = settings.broker_id or default_broker_id(port)
         self.started_s = self._now()
         store, stored, incarnation = await self._begin_life()
-        options = BrokerOptions(
-            access,
-            settings.selection,
-            settings.labels,
-            logged_rows_max=settings.lake.buffer_rows_max if lake is not None else 0,
-            saving=bool(settings.data_dir),
-            counters=self.counters,
-            doors=self.listeners.advertised(settings.advertised),
-        )
         identity = Identity(self.broker_id, self.address, incarnation)
         try:
+            if settings.store.keep:
+                self._store = await asyncio.to_thread(StoreFeed.open, settings, incarnation)
+            options = self._options(access, logged_rows_max)
             learnt = self.learnt_topology
             self.core, self._recording = make_core(settings, identity, options, learnt)
         except (StimulusFileError, StartError) as error:
             await self.listeners.stop()
             if store is not None:
                 store.close()
+            if self._store is not None:
+                self._store.close()
             raise StartError(str(error)) from error
         self.links = Links(self._link_host(), settings.runtime, credentials, self.supervisor)
         if store is not None:
@@ -181,6 +182,8 @@ class Agent:
         await self.listeners.start()
         if self._saving is not None:
             self._saving.start(self.supervisor)
+        if self._store is not None:
+            self._store.start(self.core, self._now, self._perform, self.supervisor)
         if namesake := await living_namesake(self.links, settings.join):
             await self.kill()
             raise JoinError(namesake)
@@ -200,6 +203,19 @@ class Agent:
         http = self.http.address if self.http is not None else None
         self._narrator.joined(self._now() - self.started_s, http, self.listeners.others)
         self._is_up = True
+
+    def _options(self, access: Access, logged_rows_max: int) -> BrokerOptions:
+        settings = self.settings
+        return BrokerOptions(
+            access,
+            settings.selection,
+            settings.labels,
+            logged_rows_max=logged_rows_max,
+            saving=bool(settings.data_dir),
+            counters=self.counters,
+            doors=self.listeners.advertised(settings.advertised),
+            store=self._store.options if self._store is not None else None,
+        )
 
     def _link_host(self) -> LinkHost:
         return LinkHost(
@@ -364,6 +380,8 @@ class Agent:
         if self._saving is not None:
             await self._saving.save_departures()
         self._narrator.end_of_sessions()
+        if self._store is not None:
+            await self._store.stop()
         await self._end()
         if self._feed is not None:
             await self._feed.finish()
@@ -396,6 +414,8 @@ class Agent:
         await self.supervisor.stop()
         if self._saving is not None:
             await self._saving.close()
+        if self._store is not None:
+            self._store.close()
         if self._recording is not None:
             self._recording.close()
 
@@ -532,9 +552,8 @@ class Agent:
                     connection = self._connections.get(effect.connection)
                     if connection is not None:
                         connection.perform(effect)
-                case SaveNow():
-                    if self._saving is not None:
-                        self._saving.hurry()
+                case SaveNow() | StoreNow():
+                    self._write(effect)
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
                         self.uplink.reply(reply)
@@ -546,3 +565,9 @@ class Agent:
                     self._narrator.on_notice(effect)
                     if isinstance(effect, TopologyChanged | PlaceGone):
                         self._heed_topology(effect)
+
+    def _write(self, effect: SaveNow | StoreNow) -> None:
+        if isinstance(effect, SaveNow) and self._saving is not None:
+            self._saving.hurry()
+        elif isinstance(effect, StoreNow) and self._store is not None:
+            self._store.feed()

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.selection.selection_settings import AdviceSettings, SelectionSettings
-from broker_agent.process_settings import BrokerSettings, ManagerLinkSettings
+from broker_agent.process_settings import BrokerSettings, KeepingSettings, ManagerLinkSettings
 from broker_agent.runtime.agent import Agent, StartError
 from dynatops.kit.background import EXIT_CODE, BackgroundError, Supervisor
 from dynatops.lake.lake_settings import LakeSettings
@@ -39,6 +40,29 @@ def broker_names(brokers: int) -> list[str]:
 def folder_of(name: str, data_dir: str) -> str:
     """Where a broker keeps its sessions, if at all."""
     return str(Path(data_dir) / name) if data_dir else ""
+
+
+def stores_among(brokers: int) -> int:
+    """How many of these are stores, if any are, and have events before they count as stored."""
+    return min(brokers, 2)
+
+
+def store_settings(index: int, brokers: int, keep: Sequence[str]) -> dict[str, Any]:
+    """Of the broker with this number, where the first ones keep these topics."""
+    if not keep:
+        return {}
+    stores = stores_among(brokers)
+    kept = KeepingSettings(keep=tuple(keep)) if index < stores else KeepingSettings()
+    return {"store": kept, "core": CoreSettings(stores_needed=stores)}
+
+
+def store_options(index: int, brokers: int, keep: Sequence[str]) -> list[str]:
+    """The same, of `dynatops broker`."""
+    if not keep:
+        return []
+    stores = stores_among(brokers)
+    kept = ["--store", ",".join(keep)] if index < stores else []
+    return [*kept, "--set", f"core.stores_needed={stores}"]
 
 
 def lake_options(lake: LakeSettings) -> list[str]:
@@ -68,9 +92,11 @@ class LocalCluster:
         managers: int = 0,
         http_port: int = 0,
         manager_values: Mapping[str, Any] | None = None,
+        keep: Sequence[str] = (),
     ) -> None:
         """With managers, brokers attend to them; `manager_values` are those of their settings.
-        `labels` are those of the first brokers, in order."""
+        `labels` are those of the first brokers, in order. `keep`: topics that the first brokers are
+        stores of."""
         self.agents: list[Agent] = []
         self.managers = LocalManagers(
             managers, data_dir=data_dir, http_port=http_port, values=manager_values
@@ -86,6 +112,7 @@ class LocalCluster:
         self._data_dir = data_dir
         self._lake = lake or LakeSettings()
         self._labels = labels
+        self._keep = keep
 
     @property
     def addresses(self) -> list[str]:
@@ -124,6 +151,7 @@ class LocalCluster:
             labels=dict(self._labels[index]) if index < len(self._labels) else {},
             manager=ManagerLinkSettings(addresses=self.managers.addresses),
             advice=AdviceSettings(redis_url=_advice_url(self._lake, self.managers)),
+            **store_settings(index, len(self._names), self._keep),
         )
         agent = Agent(settings)
         await agent.start()
@@ -208,9 +236,10 @@ class ProcessCluster:
         http_port: int = 0,
         options: Sequence[str] = (),
         manager_options: Sequence[str] = (),
+        keep: Sequence[str] = (),
     ) -> None:
         """With managers, brokers attend to them; options are those of `dynatops broker` and
-        `dynatops manager`."""
+        `dynatops manager`. `keep`: topics that the first brokers are stores of."""
         self.brokers: list[BrokerProcess] = []
         self.managers = ProcessManagers(
             managers, data_dir=data_dir, http_port=http_port, options=manager_options
@@ -222,6 +251,7 @@ class ProcessCluster:
         self._data_dir = data_dir
         self._lake = lake or LakeSettings()
         self._options = list(options)
+        self._keep = keep
 
     @property
     def addresses(self) -> list[str]:
@@ -247,6 +277,8 @@ class ProcessCluster:
         folder = folder_of(name, self._data_dir)
         options = [*self._options, *(["--data-dir", folder] if folder else [])]
         options += lake_options(self._lake)
+        index = self._names.index(name) if name in self._names else len(self._names)
+        options += store_options(index, len(self._names), self._keep)
         for address in self.managers.addresses:
             options += ["--manager", address]
         if advice_url := _advice_url(self._lake, self.managers):

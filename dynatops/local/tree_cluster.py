@@ -34,6 +34,8 @@ from dynatops.local.cluster import (
     failed_process,
     folder_of,
     lake_options,
+    store_options,
+    store_settings,
 )
 from overlay.forwarding.tree.topology import Topology
 
@@ -141,13 +143,20 @@ class LocalTree:
     """Brokers in this process, in one event loop."""
 
     def __init__(
-        self, tree: PlacedTree, *, data_dir: str = "", lake: LakeSettings | None = None
+        self,
+        tree: PlacedTree,
+        *,
+        data_dir: str = "",
+        lake: LakeSettings | None = None,
+        keep: Sequence[str] = (),
     ) -> None:
+        """`keep`: topics that the first brokers are stores of."""
         self.agents: list[Agent] = []
         self.ready_s = 0.0
         self._tree = tree
         self._data_dir = data_dir
         self._lake = lake or LakeSettings()
+        self._keep = keep
         self._supervisor = Supervisor()
 
     @property
@@ -175,6 +184,7 @@ class LocalTree:
             topology=self._tree.path,
             data_dir=folder_of(name, self._data_dir),
             lake=self._lake,
+            **store_settings(self._tree.names.index(name), len(self._tree.names), self._keep),
         )
         agent = Agent(settings)
         try:
@@ -203,13 +213,20 @@ class ProcessTree:
     """Brokers in processes of their own."""
 
     def __init__(
-        self, tree: PlacedTree, *, data_dir: str = "", lake: LakeSettings | None = None
+        self,
+        tree: PlacedTree,
+        *,
+        data_dir: str = "",
+        lake: LakeSettings | None = None,
+        keep: Sequence[str] = (),
     ) -> None:
+        """`keep`: topics that the first brokers are stores of."""
         self.brokers: list[BrokerProcess] = []
         self.ready_s = 0.0
         self._tree = tree
         self._data_dir = data_dir
         self._lake = lake or LakeSettings()
+        self._keep = keep
 
     @property
     def addresses(self) -> list[str]:
@@ -232,6 +249,8 @@ class ProcessTree:
     async def _start(self, name: str) -> None:
         folder = folder_of(name, self._data_dir)
         options = [*(["--data-dir", folder] if folder else []), *lake_options(self._lake)]
+        names = self._tree.names
+        options += store_options(names.index(name), len(names), self._keep)
         self.brokers.append(await BrokerProcess.in_tree(name, self._tree.path, options))
 
     async def __aexit__(self, *_: object) -> None:

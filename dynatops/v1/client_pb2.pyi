@@ -66,6 +66,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_TOO_FAST: _ErrorCode.ValueType  # 15
     ERROR_CODE_NOT_SAVED: _ErrorCode.ValueType  # 30
     """The session is to be kept, and the broker's disk takes nothing at present."""
+    ERROR_CODE_NOT_STORED: _ErrorCode.ValueType  # 31
+    """The events are published, and too few stores have them on their disks."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -88,6 +90,8 @@ ERROR_CODE_TAKEN_OVER: ErrorCode.ValueType  # 14
 ERROR_CODE_TOO_FAST: ErrorCode.ValueType  # 15
 ERROR_CODE_NOT_SAVED: ErrorCode.ValueType  # 30
 """The session is to be kept, and the broker's disk takes nothing at present."""
+ERROR_CODE_NOT_STORED: ErrorCode.ValueType  # 31
+"""The events are published, and too few stores have them on their disks."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 class _MissCause:

@@ -32,6 +32,8 @@ class _AckLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AckLevel.Val
     """The rendezvous point has stamped it."""
     ACK_LEVEL_REPLICATED: _AckLevel.ValueType  # 3
     """The rendezvous point's successor has it too: it survives the crash of either."""
+    ACK_LEVEL_STORED: _AckLevel.ValueType  # 4
+    """Beyond that, stores have it on their disks: it survives the crash of all brokers at once."""
 
 class AckLevel(_AckLevel, metaclass=_AckLevelEnumTypeWrapper):
     """---- Events ---------------------------------------------------------------------------------------
@@ -46,6 +48,8 @@ ACK_LEVEL_RP: AckLevel.ValueType  # 2
 """The rendezvous point has stamped it."""
 ACK_LEVEL_REPLICATED: AckLevel.ValueType  # 3
 """The rendezvous point's successor has it too: it survives the crash of either."""
+ACK_LEVEL_STORED: AckLevel.ValueType  # 4
+"""Beyond that, stores have it on their disks: it survives the crash of all brokers at once."""
 Global___AckLevel: _TypeAlias = AckLevel  # noqa: Y015
 
 class _PastError:
@@ -58,7 +62,7 @@ class _PastErrorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PastError.V
     PAST_ERROR_NOT_STORED: _PastError.ValueType  # 1
     """No store keeps any of it."""
     PAST_ERROR_FUTURE: _PastError.ValueType  # 2
-    """The places are beyond all that the store has."""
+    """There is nothing beyond the places, and they are beyond what the store has."""
     PAST_ERROR_EXPIRED: _PastError.ValueType  # 3
     """What is next to the places is not kept any more."""
     PAST_ERROR_FORBIDDEN: _PastError.ValueType  # 4
@@ -79,7 +83,7 @@ PAST_ERROR_UNSPECIFIED: PastError.ValueType  # 0
 PAST_ERROR_NOT_STORED: PastError.ValueType  # 1
 """No store keeps any of it."""
 PAST_ERROR_FUTURE: PastError.ValueType  # 2
-"""The places are beyond all that the store has."""
+"""There is nothing beyond the places, and they are beyond what the store has."""
 PAST_ERROR_EXPIRED: PastError.ValueType  # 3
 """What is next to the places is not kept any more."""
 PAST_ERROR_FORBIDDEN: PastError.ValueType  # 4
@@ -214,6 +218,8 @@ class PeerMessage(_message.Message):
     LINK_GREETING_FIELD_NUMBER: _builtins.int
     LINK_BATCH_FIELD_NUMBER: _builtins.int
     TOPOLOGY_OFFER_FIELD_NUMBER: _builtins.int
+    TO_STAMPER_FIELD_NUMBER: _builtins.int
+    FROM_STAMPER_FIELD_NUMBER: _builtins.int
     STORE_ADVERTISEMENT_FIELD_NUMBER: _builtins.int
     WANT_STORE_ADVERTISEMENT_FIELD_NUMBER: _builtins.int
     PAST_REQUEST_FIELD_NUMBER: _builtins.int
@@ -316,6 +322,12 @@ class PeerMessage(_message.Message):
     @_builtins.property
     def topology_offer(self) -> Global___TopologyOffer: ...
     @_builtins.property
+    def to_stamper(self) -> Global___ToStamper:
+        """Stores: what is on their disks."""
+
+    @_builtins.property
+    def from_stamper(self) -> Global___FromStamper: ...
+    @_builtins.property
     def store_advertisement(self) -> Global___StoreAdvertisement:
         """Stores: who keeps what, and what they keep."""
 
@@ -371,17 +383,19 @@ class PeerMessage(_message.Message):
         link_greeting: Global___LinkGreeting | None = ...,
         link_batch: Global___LinkBatch | None = ...,
         topology_offer: Global___TopologyOffer | None = ...,
+        to_stamper: Global___ToStamper | None = ...,
+        from_stamper: Global___FromStamper | None = ...,
         store_advertisement: Global___StoreAdvertisement | None = ...,
         want_store_advertisement: Global___WantStoreAdvertisement | None = ...,
         past_request: Global___PastRequest | None = ...,
         past_response: Global___PastResponse | None = ...,
         past_credit: Global___PastCredit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "past_credit", b"past_credit", "past_request", b"past_request", "past_response", b"past_response", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "store_advertisement", b"store_advertisement", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update", "want_store_advertisement", b"want_store_advertisement"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "past_credit", b"past_credit", "past_request", b"past_request", "past_response", b"past_response", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "store_advertisement", b"store_advertisement", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update", "want_store_advertisement", b"want_store_advertisement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "past_credit", b"past_credit", "past_request", b"past_request", "past_response", b"past_response", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "store_advertisement", b"store_advertisement", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update", "want_store_advertisement", b"want_store_advertisement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopt", b"adopt", "adopted", b"adopted", "ask_copies", b"ask_copies", "ask_outcome", b"ask_outcome", "body", b"body", "claim_range", b"claim_range", "copies_given", b"copies_given", "fetch", b"fetch", "fetched", b"fetched", "found", b"found", "from_stamper", b"from_stamper", "hosted", b"hosted", "join_tree", b"join_tree", "leave", b"leave", "leave_seen", b"leave_seen", "leave_tree", b"leave_tree", "link_batch", b"link_batch", "link_greeting", b"link_greeting", "lookup", b"lookup", "neighbours", b"neighbours", "node_state_part", b"node_state_part", "node_state_seen", b"node_state_seen", "not_here", b"not_here", "notify", b"notify", "nudge", b"nudge", "outcome", b"outcome", "outdated", b"outdated", "past_credit", b"past_credit", "past_request", b"past_request", "past_response", b"past_response", "ping", b"ping", "pong", b"pong", "publish", b"publish", "publish_ack", b"publish_ack", "range_granted", b"range_granted", "replica_ack", b"replica_ack", "replica_pull", b"replica_pull", "replicate", b"replicate", "runs", b"runs", "session_moved", b"session_moved", "stabilise", b"stabilise", "store_advertisement", b"store_advertisement", "to_stamper", b"to_stamper", "topology_offer", b"topology_offer", "tree_content", b"tree_content", "tree_digest", b"tree_digest", "tree_mismatch", b"tree_mismatch", "tree_update", b"tree_update", "want_store_advertisement", b"want_store_advertisement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome", "link_greeting", "link_batch", "topology_offer", "store_advertisement", "want_store_advertisement", "past_request", "past_response", "past_credit"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["ping", "pong", "stabilise", "neighbours", "notify", "nudge", "lookup", "found", "leave", "leave_seen", "not_here", "hosted", "join_tree", "leave_tree", "tree_update", "tree_digest", "tree_mismatch", "tree_content", "outdated", "publish", "publish_ack", "runs", "fetch", "fetched", "replicate", "replica_ack", "replica_pull", "claim_range", "range_granted", "adopt", "adopted", "ask_copies", "copies_given", "session_moved", "node_state_part", "node_state_seen", "ask_outcome", "outcome", "link_greeting", "link_batch", "topology_offer", "to_stamper", "from_stamper", "store_advertisement", "want_store_advertisement", "past_request", "past_response", "past_credit"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1441,6 +1455,8 @@ class Acknowledged(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     LACKS_KNOWN_FIELD_NUMBER: _builtins.int
+    AFTER_TERM_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     publisher: _builtins.int
     number: _builtins.int
@@ -1449,6 +1465,9 @@ class Acknowledged(_message.Message):
     seq: _builtins.int
     lacks_known: _builtins.bool
     """Of the catalogue: its history does not contain the position that the publication says it knew."""
+    after_term: _builtins.int
+    """The events that this answers lie behind this position; both are 0 if that is not known."""
+    after_seq: _builtins.int
     def __init__(
         self,
         *,
@@ -1458,10 +1477,12 @@ class Acknowledged(_message.Message):
         term: _builtins.int = ...,
         seq: _builtins.int = ...,
         lacks_known: _builtins.bool = ...,
+        after_term: _builtins.int = ...,
+        after_seq: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lacks_known", b"lacks_known", "number", b"number", "publisher", b"publisher", "seq", b"seq", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "after_term", b"after_term", "lacks_known", b"lacks_known", "number", b"number", "publisher", b"publisher", "seq", b"seq", "term", b"term", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3002,11 +3023,137 @@ class CopiesReturned(_message.Message):
 Global___CopiesReturned: _TypeAlias = CopiesReturned  # noqa: Y015
 
 @_typing.final
-class StoreAdvertisement(_message.Message):
+class StoreMark(_message.Message):
     """---- Stores ---------------------------------------------------------------------------------------
 
-    Which stores may be reached by way of the sender: to a neighbour, what it has not been told yet.
+    What a store has of a topic on its disk: all that is stamped after `since` up to (term, seq). Before
+    that term the history stood at `prev`.
     """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SINCE_TERM_FIELD_NUMBER: _builtins.int
+    SINCE_SEQ_FIELD_NUMBER: _builtins.int
+    PREV_TERM_FIELD_NUMBER: _builtins.int
+    PREV_SEQ_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    since_term: _builtins.int
+    since_seq: _builtins.int
+    prev_term: _builtins.int
+    prev_seq: _builtins.int
+    term: _builtins.int
+    seq: _builtins.int
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        since_term: _builtins.int = ...,
+        since_seq: _builtins.int = ...,
+        prev_term: _builtins.int = ...,
+        prev_seq: _builtins.int = ...,
+        term: _builtins.int = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prev_seq", b"prev_seq", "prev_term", b"prev_term", "seq", b"seq", "since_seq", b"since_seq", "since_term", b"since_term", "term", b"term", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreMark: _TypeAlias = StoreMark  # noqa: Y015
+
+@_typing.final
+class MarksOfStore(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STORE_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def store(self) -> Global___NodeRef: ...
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreMark]: ...
+    def __init__(
+        self,
+        *,
+        store: Global___NodeRef | None = ...,
+        marks: _abc.Iterable[Global___StoreMark] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["marks", b"marks", "store", b"store"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarksOfStore: _TypeAlias = MarksOfStore  # noqa: Y015
+
+@_typing.final
+class ToStamper(_message.Message):
+    """For whoever stamps these topics' events, who knows both sides: what a store has, and which topics'
+    marks a publisher's broker wants to be told for a while. Along a ring it travels to the rendezvous
+    points, and parts on the way.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    HOPS_FIELD_NUMBER: _builtins.int
+    hops: _builtins.int
+    @_builtins.property
+    def origin(self) -> Global___NodeRef: ...
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreMark]: ...
+    @_builtins.property
+    def asked(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        origin: Global___NodeRef | None = ...,
+        marks: _abc.Iterable[Global___StoreMark] | None = ...,
+        asked: _abc.Iterable[_builtins.str] | None = ...,
+        hops: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "hops", b"hops", "marks", b"marks", "origin", b"origin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToStamper: _TypeAlias = ToStamper  # noqa: Y015
+
+@_typing.final
+class FromStamper(_message.Message):
+    """From there: who stamps the topics of what had to travel, and marks that were asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOUND_FIELD_NUMBER: _builtins.int
+    STORES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def found(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def stores(self) -> _containers.RepeatedCompositeFieldContainer[Global___MarksOfStore]: ...
+    def __init__(
+        self,
+        *,
+        found: _abc.Iterable[_builtins.str] | None = ...,
+        stores: _abc.Iterable[Global___MarksOfStore] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "stores", b"stores"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FromStamper: _TypeAlias = FromStamper  # noqa: Y015
+
+@_typing.final
+class StoreAdvertisement(_message.Message):
+    """Which stores may be reached by way of the sender: to a neighbour, what it has not been told yet."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3094,46 +3241,44 @@ Global___WantStoreAdvertisement: _TypeAlias = WantStoreAdvertisement  # noqa: Y0
 
 @_typing.final
 class PastRange(_message.Message):
-    """What is asked for of a unit's past."""
+    """What is asked for of a unit's past: what is beyond these places, not older, and of that the newest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
     SINCE_US_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
-    AFTER_FIELD_NUMBER: _builtins.int
     WITH_LOSS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     since_us: _builtins.int
-    """What was published at this time or later, microseconds since 1970."""
+    """Microseconds since 1970."""
     last: _builtins.int
-    """Or the newest so many events of the unit."""
+    """So many events of the unit; 0: all."""
     with_loss: _builtins.bool
-    """If what lies next to these places is not kept any more: what is left of it."""
+    """If what lies next to the places is not kept any more: what is left of it."""
     store: _builtins.str
-    """Where `store` said that it has come to: it goes on from there."""
+    """Where this store said that it has come to: it goes on from there, to the end."""
     place: _builtins.bytes
     @_builtins.property
     def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastPlace]:
-        """Or what is beyond these places. Topics that are not named are wanted from their beginning."""
+        """Topics that are not named are wanted from their beginning."""
 
     def __init__(
         self,
         *,
-        since_us: _builtins.int | None = ...,
-        last: _builtins.int = ...,
         after: _abc.Iterable[Global___PastPlace] | None = ...,
+        since_us: _builtins.int = ...,
+        last: _builtins.int = ...,
         with_loss: _builtins.bool = ...,
         store: _builtins.str = ...,
         place: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_since_us", b"_since_us", "since_us", b"since_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_us", b"_since_us", "after", b"after", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "with_loss", b"with_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "with_loss", b"with_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__since_us: _TypeAlias = _typing.Literal["since_us"]  # noqa: Y015
-    _WhichOneofArgType__since_us: _TypeAlias = _typing.Literal["_since_us", b"_since_us"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_us) -> _WhichOneofReturnType__since_us | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PastRange: _TypeAlias = PastRange  # noqa: Y015
 
@@ -3229,6 +3374,7 @@ class PastResponse(_message.Message):
     LOSSY_FIELD_NUMBER: _builtins.int
     ROUTE_FIELD_NUMBER: _builtins.int
     SPENT_BYTES_FIELD_NUMBER: _builtins.int
+    EVENTS_READ_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     number: _builtins.int
     """1, 2, 3, …"""
@@ -3242,6 +3388,8 @@ class PastResponse(_message.Message):
     """Something is not kept any more of what was asked for (with_loss)."""
     spent_bytes: _builtins.int
     """Of the credit, with this one."""
+    events_read: _builtins.int
+    """Events of the unit that were read for it, whether the filter matches them or not."""
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
         """As the request had it; each broker takes its own off the end, and gives it to the one that is last
@@ -3271,10 +3419,11 @@ class PastResponse(_message.Message):
         lossy: _builtins.bool = ...,
         route: _abc.Iterable[Global___NodeRef] | None = ...,
         spent_bytes: _builtins.int = ...,
+        events_read: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "lossy", b"lossy", "message", b"message", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spent_bytes", b"spent_bytes", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "events_read", b"events_read", "lossy", b"lossy", "message", b"message", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spent_bytes", b"spent_bytes", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3289,7 +3438,7 @@ class PastCredit(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
-    ORIGIN_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
     ROUTE_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
@@ -3298,21 +3447,23 @@ class PastCredit(_message.Message):
     """In all, with what was given before."""
     cancel: _builtins.bool
     @_builtins.property
-    def origin(self) -> Global___NodeRef: ...
+    def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
+        """The brokers that it has come by; the one that asks first."""
+
     @_builtins.property
     def route(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]: ...
     def __init__(
         self,
         *,
         request: _builtins.int = ...,
-        origin: Global___NodeRef | None = ...,
+        path: _abc.Iterable[Global___NodeRef] | None = ...,
         route: _abc.Iterable[Global___NodeRef] | None = ...,
         credit_bytes: _builtins.int = ...,
         cancel: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit_bytes", b"credit_bytes", "origin", b"origin", "request", b"request", "route", b"route"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit_bytes", b"credit_bytes", "path", b"path", "request", b"request", "route", b"route"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

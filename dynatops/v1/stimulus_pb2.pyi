@@ -476,6 +476,53 @@ class Stimulus(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class UnstoredTaken(_message.Message):
+        """For the log of a store."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BYTES_MAX_FIELD_NUMBER: _builtins.int
+        NOW_US_FIELD_NUMBER: _builtins.int
+        bytes_max: _builtins.int
+        now_us: _builtins.int
+        """The time of day, in microseconds since 1970."""
+        def __init__(
+            self,
+            *,
+            bytes_max: _builtins.int = ...,
+            now_us: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_max", b"bytes_max", "now_us", b"now_us"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class LogAnswered(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUMBER_FIELD_NUMBER: _builtins.int
+        REFUSAL_FIELD_NUMBER: _builtins.int
+        REASON_FIELD_NUMBER: _builtins.int
+        number: _builtins.int
+        refusal: _builtins.str
+        """Empty: it is stored."""
+        reason: _builtins.str
+        def __init__(
+            self,
+            *,
+            number: _builtins.int = ...,
+            refusal: _builtins.str = ...,
+            reason: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "reason", b"reason", "refusal", b"refusal"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class InputRaised(_message.Message):
         """The input before raised this."""
 
@@ -534,6 +581,8 @@ class Stimulus(_message.Message):
     ADVISED_FIELD_NUMBER: _builtins.int
     ATTENDED_FIELD_NUMBER: _builtins.int
     TOPOLOGY_GIVEN_FIELD_NUMBER: _builtins.int
+    UNSTORED_TAKEN_FIELD_NUMBER: _builtins.int
+    LOG_ANSWERED_FIELD_NUMBER: _builtins.int
     RAISED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     after_us: _builtins.int
@@ -581,6 +630,10 @@ class Stimulus(_message.Message):
     @_builtins.property
     def topology_given(self) -> Global___Stimulus.TopologyGiven: ...
     @_builtins.property
+    def unstored_taken(self) -> Global___Stimulus.UnstoredTaken: ...
+    @_builtins.property
+    def log_answered(self) -> Global___Stimulus.LogAnswered: ...
+    @_builtins.property
     def raised(self) -> Global___Stimulus.InputRaised:
         """These are no inputs."""
 
@@ -611,16 +664,18 @@ class Stimulus(_message.Message):
         advised: Global___Stimulus.Advised | None = ...,
         attended: Global___Stimulus.Attended | None = ...,
         topology_given: Global___Stimulus.TopologyGiven | None = ...,
+        unstored_taken: Global___Stimulus.UnstoredTaken | None = ...,
+        log_answered: Global___Stimulus.LogAnswered | None = ...,
         raised: Global___Stimulus.InputRaised | None = ...,
         ended: Global___Stimulus.LogEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__digest: _TypeAlias = _typing.Literal["digest"]  # noqa: Y015
     _WhichOneofArgType__digest: _TypeAlias = _typing.Literal["_digest", b"_digest"]  # noqa: Y015
-    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "topology_given", "raised", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "topology_given", "unstored_taken", "log_answered", "raised", "ended"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__digest) -> _WhichOneofReturnType__digest | None: ...

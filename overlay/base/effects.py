@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dynatops.kit.bundles import Bundle
-from dynatops.v1.overlay_pb2 import Fetched, PeerFrame, Position, PublishAck, Run
+from dynatops.v1.overlay_pb2 import (
+    Fetched,
+    PeerFrame,
+    Position,
+    PublishAck,
+    Run,
+    ToStamper,
+)
 from overlay.base.beats import Beats
 from overlay.base.identifiers import NodeId
 from overlay.base.peers import ANY_NODE, Directory, Peer
@@ -58,6 +65,14 @@ class Accepted:
 
     by: Peer
     ack: PublishAck
+
+
+@dataclass(frozen=True, slots=True)
+class ForStamper:
+    """Said to this node's host because it stamps these topics, by a store or a publisher's
+    broker."""
+
+    message: ToStamper
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,7 @@ Effect = (
     | DeliverBeats
     | InTree
     | Accepted
+    | ForStamper
     | Repaired
     | Announce
     | Ready

@@ -355,6 +355,9 @@ class Reigns:
             if not reign.log.announced:
                 self.enter_in_catalogue(reign, now_s)
         last_number = publication.first_number + publication.count - 1
+        # Repeats lie farther back.
+        is_fresh = run is not None and run.count == publication.count
+        after = (reign.log.term, reign.log.seq - publication.count) if is_fresh else (0, 0)
         self._replication.acknowledge(
             reign,
             origin,
@@ -365,6 +368,8 @@ class Reigns:
                 term=reign.log.term,
                 seq=reign.log.seq,
                 lacks_known=_lacks_known(reign.log, publication),
+                after_term=after[0],
+                after_seq=after[1],
             ),
             publication.ack,
         )

@@ -249,8 +249,7 @@ class Replication:
         self._counters.acknowledgements_held += 1
         if before is not None:
             position = max(position, before[0])
-            if before[2].number > acknowledged.number:
-                acknowledged = before[2]
+            acknowledged = _together(before[2], acknowledged)
         held[key] = (position, origin, acknowledged)
         reign.held = held
         if len(held) > self._settings.publishers_max:
@@ -571,6 +570,17 @@ class _Answer:
             for publisher, (topics, numbers, terms, seqs) in self._columns.items()
         ]
         return PublishAck(acknowledged=self.acknowledged, columns=columns, returned=self.returned)
+
+
+def _together(before: Acknowledged, acknowledged: Acknowledged) -> Acknowledged:
+    """One that says what both say."""
+    last = before if before.number > acknowledged.number else acknowledged
+    both = Acknowledged()
+    both.CopyFrom(last)
+    both.after_term, both.after_seq = min(
+        (each.after_term, each.after_seq) for each in (before, acknowledged)
+    )
+    return both
 
 
 def _position_of(copy: Copy) -> TopicPosition:

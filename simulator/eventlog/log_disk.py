@@ -22,6 +22,9 @@ class _SimulatedFile:
     written: bytearray = field(default_factory=bytearray)
     # What a crash leaves for certain.
     synced: bytes = b""
+    # From where to where a failed sync has left it in memory alone: the system takes it for
+    # written, and no later sync brings it to the disk, unless it is written again.
+    forgotten: tuple[int, int] = (0, 0)
 
 
 class SimulatedLogDisk:
@@ -36,8 +39,9 @@ class SimulatedLogDisk:
         self.sync_failures = 0
         # The next calls that change something succeed; all after them do not happen.
         self.power_left: int | None = None
-        # How often it has done what it should not: bits that flipped, syncs that did nothing.
+        # How often it has done what it should not: all of it, and syncs that did nothing.
         self.betrayals = 0
+        self.lied = 0
         self.syncs = 0
 
     # ---- what a log asks for --------------------------------------------------------------------
@@ -73,6 +77,9 @@ class SimulatedLogDisk:
         self._spend_power()
         file = self._files.setdefault(name, _SimulatedFile())
         file.written[offset : offset + len(data)] = data
+        start, end = file.forgotten
+        if offset <= start:
+            file.forgotten = min(max(start, offset + len(data)), end), end
 
     def cut(self, name: str, size: int) -> None:
         self._spend_power()
@@ -84,12 +91,16 @@ class SimulatedLogDisk:
         self.syncs += 1
         if self.sync_failures:
             self.sync_failures -= 1
+            file.forgotten = len(file.synced), len(file.written)
             raise LogFilesError(f"{name} could not be synced: input/output error")
         if self.lies:
             self.lies -= 1
             self.betrayals += 1
+            self.lied += 1
             return
-        file.synced = bytes(file.written)
+        start, end = file.forgotten
+        gap = bytes(max(min(end, len(file.written)) - start, 0))
+        file.synced = b"".join((file.written[:start], gap, file.written[start + len(gap) :]))
 
     def rename(self, old: str, new: str) -> None:
         self._spend_power()
@@ -115,6 +126,7 @@ class SimulatedLogDisk:
         for file in self._files.values():
             file.written = bytearray(self._after_crash(file.synced, bytes(file.written)))
             file.synced = bytes(file.written)
+            file.forgotten = 0, 0
 
     def _after_crash(self, synced: bytes, written: bytes) -> bytes:
         if synced == written:

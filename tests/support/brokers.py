@@ -23,6 +23,7 @@ from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.doors.frames import take_output
 from broker_agent.recording.recorded_broker import LogWriter, RecordedBroker
 from broker_agent.recording.records import RecordedOptions
@@ -59,6 +60,7 @@ class LoneBroker:
         overlay: OverlaySettings | None = None,
         log: LogWriter | None = None,
         topology: Topology | None = None,
+        store: StoreOptions | None = None,
     ) -> None:
         """`log`: what it is told is recorded there. With a topology it is in a tree."""
         selection = selection or SelectionSettings(enabled=False)
@@ -69,6 +71,7 @@ class LoneBroker:
             selection,
             logged_rows_max=logged_rows_max,
             saving=disk is not None,
+            store=store,
         )
         recorded = RecordedOptions.of(identity, overlay, settings, options)
         if topology is not None:

@@ -7,6 +7,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
     "It is emptied after each input, or when the input has been dealt with.": """
         broker_agent.core.routing.forwarding.forwarding_context.TreeOutbox.effects
         broker_agent.core.routing.open_publications.OutgoingPublications._waiting
+        broker_agent.core.routing.open_publications.OpenPublications._unstored
+        broker_agent.core.routing.open_publications.OpenPublications._done
         broker_agent.core.base.outbox.BrokerOutbox.effects
         broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.node_effects
         broker_agent.core.routing.rendezvous.ring_outbox.RingOutbox.wishes
@@ -32,7 +34,14 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tree_context.TreeContext.effects
         overlay.forwarding.links.link.Link._frames
         overlay.forwarding.keeping.copies.CopyKeeping._grown
-        overlay.stores.advertisement_table.AdvertisementTable._former
+        broker_agent.core.stores.past_requests.PastRequests._news
+        broker_agent.core.stores.readiness.StoreReadiness.to_append
+        broker_agent.core.stores.readiness.StoreReadiness.to_subscribe
+        overlay.stores.advertisement_table.AdvertisementTable._stirred
+        overlay.stores.past_ways.PastWays._said
+        overlay.stores.past_ways.PastWays.credits
+        overlay.stores.past_ways.PastWays.requests
+        overlay.stores.past_ways.PastWays.responses
         overlay.stores.advertising.StoreAdvertising._said
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
@@ -399,14 +408,34 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.move_limits.MovedLately._at_s
         broker_agent.core.routing.open_publications.OpenPublications._busy
         broker_agent.core.routing.open_publications._PublisherStream.open
+        broker_agent.core.stores.intake.StoreIntake._places
+        broker_agent.core.stores.store_client.StoreClient._given
+        broker_agent.core.stores.store_client.StoreClient._refused
+        broker_agent.runtime.eventlog.store_feed.StoreFeed._under_way
+        broker_agent.core.stores.stored_publications.StoredPublications._busy
+        broker_agent.core.stores.stored_publications._Topic.marks
+        broker_agent.core.stores.stored_publications._Topic.waiting
         broker_agent.runtime.observing.http_server.HttpServer.requests
         broker_agent.runtime.peers.links.Links._tasks
         broker_agent.runtime.peers.links._Link._queue
         broker_agent.runtime.manager.uplink.Uplink._frames
     """,
     "Units of stores, and who has told of them: past.units_max, past.advertising_brokers_max.": """
+        broker_agent.core.stores.past_requests._PastAsk.avoid
+        broker_agent.core.stores.past_requests._PastAsk.done
+        overlay.stores.advertising._ToldNeighbour.postponed
+        overlay.stores.advertising._ToldNeighbour.ways
         overlay.stores.advertisement_table._UnitOffers.offers
         overlay.stores.advertising._TellingBroker.naming
+    """,
+    "Requests for the past: past.asks_max, past.serves_max.": """
+        broker_agent.core.stores.past_requests.PastRequests._by_request
+        broker_agent.core.stores.past_serving.PastServing._reading
+        broker_agent.core.stores.past_serving.PastServing._waiting
+    """,
+    "What a store keeps is assigned to it: by its settings, or by the manager.": """
+        broker_agent.core.stores.readiness.StoreReadiness._asks
+        broker_agent.core.stores.readiness.StoreReadiness._units
     """,
     "Neighbours, as routing says.": """
         overlay.stores.advertising.StoreAdvertising._told

@@ -11,9 +11,17 @@ from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendRefused,
+    AppendStored,
+    UnitExtent,
+)
+from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.recording.log_format import StimulusLog, framed
 from broker_agent.recording.replaying import ReplayReport, replay
 from dynatops.kit.bundles import Bundle
+from dynatops.kit.filters import Filter
 from dynatops.kit.security.token_rights import TokenLimits, TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import Received, SlowPolicy
@@ -75,6 +83,7 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     broker = LoneBroker(
         log=log, disk=disk, access=access, life=2, logged_rows_max=1_000,
         selection=SelectionSettings(),
+        store=StoreOptions([Filter.parse(TOPIC)], {TOPIC: UnitExtent((0, 0), (1, 1), [])}),
     )  # fmt: skip
     core = broker.core
     broker.run(1.0)
@@ -93,6 +102,11 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     together = Bundle(number, [TOPIC, "news/today"], [4, 4], [1, 1], [b"x", b"y"])
     together.pending = [0, 0]
     broker.say("pub", bundle=together.to_wire())
+    unstored = core.take_unstored(1 << 20, 1_000_000, broker.now_s)
+    assert unstored is not None
+    full = AppendRefused(unstored.number, AppendRefusal.FULL, "no room")
+    for outcome in (full, AppendStored(unstored.number)):
+        broker.keep(core.log_answered(outcome, broker.now_s))
     broker.say("ann", received=Received(serial=2))
     broker.flush(fails=True)
     broker.run(0.5)

@@ -7,7 +7,7 @@ input it must be all that it should be, and have nothing left to do.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -20,8 +20,14 @@ from broker_agent.core.clients.reception import CLIENT_PROTOCOL
 from broker_agent.core.invariants import check_invariants
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.stores.log.event_log import EventLog
+from broker_agent.core.stores.log.log_requests import ReadTopics, TopicsAnswer
+from broker_agent.core.stores.log.log_settings import LogSettings
+from broker_agent.core.stores.log.stored_runs import run_of
+from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.doors.frames import take_output
 from dynatops.kit.bundles import Bundle
+from dynatops.kit.filters import Filter as WantedFilter
 from dynatops.kit.topics import STREAMS
 from dynatops.v1 import overlay_pb2
 from dynatops.v1.client_pb2 import (
@@ -47,6 +53,7 @@ from dynatops.v1.overlay_pb2 import (
     TermSeq,
 )
 from simulator.disk import SimulatedDisk
+from tests.support.kept_files import KeptFiles
 from tests.support.routings import MakeRouting
 
 TICK_S = 0.05
@@ -133,8 +140,16 @@ class WiredBrokers:
         *,
         selection: bool = False,
         logged_rows_max: int = 0,
+        stores: Mapping[str, Sequence[str]] | None = None,
+        stores_needed: int = 2,
     ) -> None:
+        """`stores`: by broker, what it keeps in a log."""
         self.now_s = 0.0
+        self.stores = stores or {}
+        # What the logs are in, and those that are open.
+        self._log_files = {name: KeptFiles() for name in self.stores}
+        self.logs: dict[str, EventLog] = {}
+        self._settings = CoreSettings(stores_needed=stores_needed)
         self.cores: dict[str, Broker] = {}
         self.clients: dict[str, WiredClient] = {}
         self.effects: list[tuple[str, BrokerEffect]] = []
@@ -155,16 +170,25 @@ class WiredBrokers:
         core = Broker(
             Identity(name, name, self._lives),
             self._make_routing,
-            CoreSettings(),
+            self._settings,
             Random(self._lives),
             BrokerOptions(
-                selection=self._selection, saving=True, logged_rows_max=self._logged_rows_max
+                selection=self._selection,
+                saving=True,
+                logged_rows_max=self._logged_rows_max,
+                store=self._open_log(name) if name in self.stores else None,
             ),
         )
         core.restore(self._disks[name].read(), self.now_s)
         seeds = [other for other in self.cores if other != name]
         self.cores[name] = core
         self._perform(name, core.start(seeds, self.now_s))
+
+    def _open_log(self, name: str) -> StoreOptions:
+        log = EventLog.open(self._log_files[name], LogSettings(), self._lives)
+        self.logs[name] = log
+        filters = [WantedFilter.parse(pattern) for pattern in self.stores[name]]
+        return StoreOptions(filters, log.extents())
 
     # ---- driving --------------------------------------------------------------------------------
 
@@ -184,6 +208,23 @@ class WiredBrokers:
                 frame = PeerFrame.FromString(raw)
                 self._perform(address, core.on_peer_frame(frame, self.now_s))
 
+    def _store(self, name: str) -> None:
+        core, log = self.cores[name], self.logs[name]
+        while (append := core.take_unstored(1 << 20, 1_000, self.now_s)) is not None:
+            for outcome in log.commit([append]):
+                self._perform(name, core.log_answered(outcome, self.now_s))
+
+    def stored(self, name: str, topic: str) -> list[bytes]:
+        """Payloads of a topic in the log of this store, in its order."""
+        request: ReadTopics | None = ReadTopics(1, frozenset([topic]))
+        runs: list[Run] = []
+        while request is not None:
+            answer = self.logs[name].read(request)
+            assert isinstance(answer, TopicsAnswer)
+            runs += [run for row in answer.rows if (run := run_of(row)) is not None]
+            request = answer.following
+        return [e.payload for run in runs for e in Events.FromString(run.events).events]
+
     def run(self, seconds: float) -> None:
         end_s = self.now_s + seconds
         while self.now_s < end_s:
@@ -191,6 +232,8 @@ class WiredBrokers:
             for name, core in list(self.cores.items()):
                 self._perform(name, core.tick(self.now_s))
                 self._save(name)
+                if name in self.stores:
+                    self._store(name)
             self._deliver()
         self._hear()
 

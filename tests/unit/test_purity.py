@@ -34,6 +34,7 @@ PURE = (
     "reconfig_manager/leader",
     "reconfig_manager/planning",
     "reconfig_manager/execution",
+    "reconfig_manager/storing",
     "dynatops/client/core",
     "dynatops/kit/filters",
 )

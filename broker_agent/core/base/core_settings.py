@@ -130,6 +130,11 @@ class CoreSettings:
     publish_retry_s: float = setting(
         0.4, "A publication not taken by its rendezvous point is sent again; doubles up to 2 s."
     )
+    stores_needed: int = setting(
+        2,
+        "Stores that must have an event on their disks before its publisher hears that it is "
+        "`stored`. What fewer have is refused to the publisher after `publish_deadline_s`.",
+    )
     publish_deadline_s: float = setting(
         30.0, "A publication that nobody took for this long is refused to its publisher."
     )

@@ -49,6 +49,20 @@ class BrokerCounters:
     places_untold: int = counter(
         "Times a session was not told where a topic begins, for lack of room in its queue."
     )
+    stored_events: int = counter("Events that the store here has on its disk.")
+    store_refusals: int = counter(
+        "Times the store's log took no events, mostly for want of room; they are offered again."
+    )
+    store_units_refused: int = counter(
+        "Runs of events that the store here did not keep: its log has as many topics as it may."
+    )
+    store_marks_forgotten: int = counter(
+        "Topics of which it is no longer known what stores have, for lack of room; they tell again."
+    )
+    store_questions_forgotten: int = counter(
+        "Topics of which brokers are no longer told what stores have, for lack of room; they ask "
+        "again."
+    )
     authentication_refused: int = counter(
         "Clients not let in: no token, an unknown one, another's client id, or too many sessions."
     )

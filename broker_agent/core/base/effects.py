@@ -53,6 +53,11 @@ class SaveNow:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreNow:
+    """There are events for the log of the store here: take them once the disk is ready."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReady:
     """The broker takes part: others know it, and events reach it."""
 
@@ -71,5 +76,12 @@ class ReplyToManager:
 
 ConnectionEffect = Wake | PauseReading | ResumeReading | CloseConnection
 BrokerEffect = (
-    SendFrame | ConnectionEffect | SaveNow | NodeReady | Stopped | ReplyToManager | BrokerNotice
+    SendFrame
+    | ConnectionEffect
+    | SaveNow
+    | StoreNow
+    | NodeReady
+    | Stopped
+    | ReplyToManager
+    | BrokerNotice
 )

@@ -7,6 +7,11 @@ events.
 
 One stream, (publisher, topic):   open 5 6 7 8  --Acknowledged(6)-->  open 7 8
 
+What is to be stored as well stays open when it is acknowledged, does not go out again, and is done
+once it is `stored`; what is behind it waits, as to acknowledge one is to acknowledge all before it.
+Until stores have had something of the stream only so much of it goes out: the topic may be new, and
+stores must hear of it before more is published than is retained.
+
 A stream with nothing open knows no session, which may be gone by then: only what was settled.
 """
 
@@ -14,8 +19,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.stream_past import StreamPast
@@ -29,6 +35,24 @@ _RETRY_PAUSE_FACTOR_MAX = 5.0
 # What a publication takes beside its events.
 _OPEN_BYTES = 256
 _UINT64_MAX = (1 << 64) - 1
+_NOWHERE = (0, 0)
+# Of a stream that stores have had nothing of: a small part of what is retained of a topic.
+_FIRST_EVENTS = 1_000
+
+
+def _no_stores(topic: str) -> str:
+    return "published, but this broker knows of no stores"
+
+
+class Unstored(NamedTuple):
+    """Events of a publisher on a topic, up to this number, that are stamped and copied, and are to
+    be stored as well: they lie behind `after`, and no farther than `stamp`."""
+
+    topic: str
+    publisher: int
+    number: int
+    after: tuple[int, int]
+    stamp: tuple[int, int]
 
 
 class OutgoingPublications:
@@ -57,10 +81,20 @@ class OpenPublication:
     entered_s: float
     # Of its events: the message makes a copy of them each time it is asked.
     nbytes: int
+    # Acknowledged, and waits to be stored, or behind what does.
+    is_accepted: bool = False
+    # Behind which its events were stamped, as it was first said.
+    after: tuple[int, int] | None = None
+    # It has not gone out yet.
+    is_held: bool = False
 
     @property
     def last_number(self) -> int:
         return self.publication.first_number + self.publication.count - 1
+
+    @property
+    def level(self) -> AckLevel.ValueType:
+        return self.publication.ack
 
     @property
     def wants_to_know(self) -> bool:
@@ -74,7 +108,15 @@ class OpenPublication:
 class _OpenEvent:
     """An event of a bundle."""
 
-    __slots__ = ("bundle", "entered_s", "last_number", "nbytes", "place")
+    __slots__ = (
+        "after",
+        "bundle",
+        "entered_s",
+        "is_accepted",
+        "last_number",
+        "nbytes",
+        "place",
+    )  # fmt: skip
 
     def __init__(self, bundle: Bundle, place: int, entered_s: float) -> None:
         self.bundle = bundle
@@ -82,14 +124,23 @@ class _OpenEvent:
         self.entered_s = entered_s
         self.nbytes = bundle.sizes[place]
         self.last_number = bundle.numbers[place]
+        self.is_accepted = False
+        self.after: tuple[int, int] | None = None
 
     @property
     def wants_to_know(self) -> bool:
         return self.bundle.ack != AckLevel.ACK_LEVEL_NONE
 
+    @property
+    def level(self) -> AckLevel.ValueType:
+        return self.bundle.ack
+
     def alone(self) -> OpenPublication:
         """As it is published by itself. What is counted of it stays the same."""
-        return OpenPublication(self.bundle.publication_at(self.place), self.entered_s, self.nbytes)
+        publication = self.bundle.publication_at(self.place)
+        return OpenPublication(
+            publication, self.entered_s, self.nbytes, self.is_accepted, self.after
+        )
 
 
 @dataclass(slots=True)
@@ -101,12 +152,22 @@ class _PublisherStream:
     open: deque[OpenPublication | _OpenEvent] = field(default_factory=deque)
     due_s: float = 0.0
     pause_s: float = 0.0
+    # Whether any of it is to be stored.
+    is_to_be_stored: bool = False
+    # Events that have gone out before stores have had any, and whether others are held for that.
+    first_events: int = 0
+    is_holding: bool = False
 
     def alone(self) -> list[OpenPublication]:
         """All that is open, each to be published by itself from now on, and what comes behind."""
         entries = [entry.alone() for entry in self.open]
         self.open = deque(entries)
         return entries
+
+
+def _is_answered(entry: OpenPublication | _OpenEvent) -> bool:
+    """Whether it waits for stores, not for other brokers."""
+    return entry.is_accepted or (isinstance(entry, OpenPublication) and entry.is_held)
 
 
 class OpenPublications(ABC):
@@ -120,6 +181,12 @@ class OpenPublications(ABC):
         self._timings = context.timings
         self._out = out
         self._taken_by = taken_by
+        # What is to be stored, and has been acknowledged since somebody asked.
+        self._unstored: list[Unstored] = []
+        # By whom and publisher: topics, numbers, terms, and numbers in them, that are done, and of
+        # which their clients have not heard.
+        self._done: dict[tuple[Session, int], list[tuple[str, int, int, int]]] = {}
+        self._why_not_stored: Callable[[str], str] = _no_stores
         # Streams with something open, whose bytes are bounded; and others seen lately.
         self._busy: dict[tuple[int, str], _PublisherStream] = {}
         self._idle: BoundedTable[tuple[int, str], StreamPast] = BoundedTable(
@@ -150,10 +217,17 @@ class OpenPublications(ABC):
 
     def _open(self, session: Session, publication: Publication, nbytes: int, now_s: float) -> None:
         stream = self._stream((publication.publisher, publication.topic), session, now_s)
-        self._update(publication, stream.past, now_s)
-        stream.open.append(OpenPublication(publication, now_s, nbytes))
+        stream.is_to_be_stored |= publication.ack == AckLevel.ACK_LEVEL_STORED
+        entry = OpenPublication(publication, now_s, nbytes)
+        stream.open.append(entry)
         self._count_open(session, nbytes + _OPEN_BYTES)
-        self._out.add(publication)
+        if stream.is_to_be_stored and not stream.past.is_stored:
+            stream.is_holding |= stream.first_events >= _FIRST_EVENTS
+            stream.first_events += publication.count
+        entry.is_held = stream.is_holding
+        if not entry.is_held:
+            self._update(publication, stream.past, now_s)
+            self._out.add(publication)
 
     def _stream(self, key: tuple[int, str], session: Session, now_s: float) -> _PublisherStream:
         """Something of it is about to be open."""
@@ -184,8 +258,10 @@ class OpenPublications(ABC):
         return past
 
     def _open_events(self, session: Session, bundle: Bundle, now_s: float) -> None:
+        is_to_be_stored = bundle.ack == AckLevel.ACK_LEVEL_STORED
         for place, topic in enumerate(bundle.topics):
             stream = self._stream((bundle.publisher, topic), session, now_s)
+            stream.is_to_be_stored |= is_to_be_stored
             stream.open.append(_OpenEvent(bundle, place, now_s))
         self._count_open(session, bundle.nbytes + _OPEN_BYTES * len(bundle))
 
@@ -196,9 +272,17 @@ class OpenPublications(ABC):
         pasts: Sequence[StreamPast | None],
         now_s: float,
     ) -> None:
-        """This broker's own node has stamped them, and that is all that was asked for."""
+        """This broker's own node has stamped them, and that is all that was asked of brokers."""
         publisher, topics, numbers = bundle.publisher, bundle.topics, bundle.numbers
         terms, seqs = bundle.terms, bundle.seqs
+        if bundle.ack == AckLevel.ACK_LEVEL_STORED or (self._busy and None in pasts):
+            # They wait for stores, or perhaps behind what does.
+            self._open_events(session, bundle, now_s)
+            columns = Acknowledgements(
+                publisher=publisher, topics=topics, numbers=numbers, terms=terms, seqs=seqs
+            )
+            self.settle_columns(columns, now_s)
+            return
         for place, known in enumerate(pasts):
             past = known or self._past_of((publisher, topics[place]))
             past.settled = max(past.settled, numbers[place])
@@ -252,7 +336,8 @@ class OpenPublications(ABC):
         stream = self._busy.get(key)
         if stream is None:
             return
-        if self._settle(key, stream, ack.number, (ack.term, ack.seq), now_s):
+        after, stamp = (ack.after_term, ack.after_seq), (ack.term, ack.seq)
+        if self._settle(key, stream, ack.number, after, stamp, now_s):
             stream.session.say(ack)
         self._outbox.settled[stream.session] = None
 
@@ -269,7 +354,8 @@ class OpenPublications(ABC):
             if stream is None:
                 continue
             session = stream.session
-            wants_to_know = self._settle(key, stream, number, (term, seq), now_s)
+            after = term, seq - 1
+            wants_to_know = self._settle(key, stream, number, after, (term, seq), now_s)
             if wants_to_know:
                 lists = told.get(session)
                 if lists is None:
@@ -287,13 +373,19 @@ class OpenPublications(ABC):
         key: tuple[int, str],
         stream: _PublisherStream,
         number: int,
+        after: tuple[int, int],
         known: tuple[int, int],
         now_s: float,
     ) -> bool:
-        """All up to this number is acknowledged; whether the client waits to hear of it."""
+        """All up to this number is acknowledged, the last of it between these positions; whether
+        the client waits to hear of it."""
         past = stream.past
+        before, past.known, past.known_s = past.known, known, now_s
+        if stream.is_to_be_stored:
+            self._accept_up_to(number, key, stream, (before, after, known))
+            self._tell_done(key, stream, 0, known, now_s)
+            return False
         past.settled = max(past.settled, number)
-        past.known, past.known_s = known, now_s
         wants_to_know = False
         while stream.open and stream.open[0].last_number <= number:
             entry = stream.open.popleft()
@@ -307,14 +399,122 @@ class OpenPublications(ABC):
             self._rest(key)
         return wants_to_know
 
+    # ---- what is to be stored -------------------------------------------------------------------
+
+    def _accept_up_to(
+        self,
+        number: int,
+        key: tuple[int, str],
+        stream: _PublisherStream,
+        positions: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    ) -> None:
+        """`positions`: where the topic stood when the publisher was last told; behind which the
+        last of these events lies, if that is known; and where it stands now."""
+        before, after, known = positions
+        accepted: list[OpenPublication | _OpenEvent] = []
+        for entry in stream.open:
+            if entry.last_number > number:
+                break
+            if not entry.is_accepted:
+                entry.is_accepted = True
+                accepted.append(entry)
+        if not accepted:
+            return
+        # Of several at once it is known only that they came after what was told before.
+        behind = after if len(accepted) == 1 and after != _NOWHERE else before
+        for entry in accepted:
+            entry.after = behind if entry.after is None else min(entry.after, behind)
+        publisher, topic = key
+        oldest = accepted[0].after or _NOWHERE
+        self._unstored.append(Unstored(topic, publisher, number, oldest, known))
+
+    def take_unstored(self) -> list[Unstored]:
+        """What has been acknowledged by brokers since the last call, and is to be stored."""
+        unstored, self._unstored = self._unstored, []
+        return unstored
+
+    def stored(self, unstored: Unstored, now_s: float) -> None:
+        """There are as many stores as it takes that have these, and all before them."""
+        key = (unstored.publisher, unstored.topic)
+        stream = self._busy.get(key)
+        if stream is not None:
+            self._tell_done(key, stream, unstored.number, unstored.stamp, now_s)
+
+    def _tell_done(
+        self,
+        key: tuple[int, str],
+        stream: _PublisherStream,
+        stored: int,
+        position: tuple[int, int],
+        now_s: float,
+    ) -> None:
+        """What is accepted is done, up to the first that is to be stored and is not."""
+        session, past = stream.session, stream.past
+        number, wants_to_know = 0, False
+        while stream.open and stream.open[0].is_accepted:
+            entry = stream.open[0]
+            if entry.level == AckLevel.ACK_LEVEL_STORED and entry.last_number > stored:
+                break
+            stream.open.popleft()
+            number = entry.last_number
+            self._timings.acknowledged_s.observe(now_s - entry.entered_s)
+            self._count_open(session, -entry.nbytes - _OPEN_BYTES)
+            wants_to_know = wants_to_know or entry.wants_to_know
+        past.settled = max(past.settled, number)
+        if stored:
+            past.is_stored = True
+            self._let_out(stream, now_s)
+        if wants_to_know:
+            self._done.setdefault((session, key[0]), []).append((key[1], number, *position))
+        self._outbox.settled[session] = None
+        if stream.open:
+            stream.pause_s = self._settings.publish_retry_s
+            stream.due_s = now_s + stream.pause_s
+        else:
+            self._rest(key)
+
+    def _let_out(self, stream: _PublisherStream, now_s: float) -> None:
+        """Stores have had some of it: what was held goes out."""
+        if not stream.is_holding:
+            return
+        stream.is_holding = False
+        for entry in stream.open:
+            if isinstance(entry, OpenPublication) and entry.is_held:
+                entry.is_held = False
+                self._update(entry.publication, stream.past, now_s)
+                self._out.add(entry.publication)
+
+    def tell_stored(self) -> None:
+        """Tell clients what is done since the last call of what was to be stored."""
+        done, self._done = self._done, {}
+        for (session, publisher), rows in done.items():
+            topics, numbers, terms, seqs = zip(*rows, strict=True)
+            session.say_acknowledged(publisher, topics, numbers, terms, seqs)
+
+    def ask_again(self, unstored: Unstored, now_s: float) -> None:
+        """No store's mark proves that it has these: whoever stamps the topic by now may say anew
+        where they are."""
+        stream = self._busy.get((unstored.publisher, unstored.topic))
+        if stream is None:
+            return
+        for entry in stream.open:
+            if entry.last_number <= unstored.number:
+                entry.is_accepted = False
+        self.open_alone(unstored.publisher, unstored.topic, now_s)
+
+    def explain_unstored(self, why: Callable[[str], str]) -> None:
+        """`why`: of a topic, for publishers whose events brokers have, and too few stores."""
+        self._why_not_stored = why
+
     def open_alone(self, publisher: int, topic: str, now_s: float) -> None:
         """What is open goes out again as publications, which say more than bundles."""
         stream = self._busy.get((publisher, topic))
         if stream is None:
             return
         for entry in stream.alone():
-            self._update(entry.publication, stream.past, now_s)
-            self._out.add(entry.publication)
+            if not (entry.is_accepted or entry.is_held):
+                self._update(entry.publication, stream.past, now_s)
+                self._out.add(entry.publication)
 
     def tick(self, now_s: float) -> None:
         """Send again what is due; what is past its deadline is refused."""
@@ -326,13 +526,18 @@ class OpenPublications(ABC):
             if not stream.open:
                 self._rest(key)
                 continue
+            deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
+            if all(map(_is_answered, stream.open)):
+                stream.due_s = deadline_s
+                continue
             self._not_answered(key[1])
             stream.pause_s = min(
                 2 * stream.pause_s, _RETRY_PAUSE_FACTOR_MAX * self._settings.publish_retry_s
             )
-            deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
             stream.due_s = min(now_s + stream.pause_s, deadline_s)
             for entry in stream.alone():
+                if _is_answered(entry):
+                    continue
                 self._update(entry.publication, stream.past, now_s)
                 again.append(entry.publication)
         self._counters.publish_retries += len(again)
@@ -344,12 +549,12 @@ class OpenPublications(ABC):
             entry = stream.open.popleft()
             stream.past.settled = entry.last_number
             self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)
-            self.refuse(
-                stream.session,
-                entry.alone().publication,
-                ErrorCode.ERROR_CODE_UNDELIVERABLE,
-                f"{self._taken_by} took it within {self._settings.publish_deadline_s:g} s",
-            )
+            code = ErrorCode.ERROR_CODE_UNDELIVERABLE
+            message = f"{self._taken_by} took it within {self._settings.publish_deadline_s:g} s"
+            if _is_answered(entry):
+                code = ErrorCode.ERROR_CODE_NOT_STORED
+                message = self._why_not_stored(entry.alone().publication.topic)
+            self.refuse(stream.session, entry.alone().publication, code, message)
 
     def refuse(
         self, session: Session, publication: Publication, code: ErrorCode.ValueType, message: str

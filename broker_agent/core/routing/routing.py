@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from broker_agent.core.base.broker_counts import BrokerCounts
 from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.routing.open_publications import Unstored
 from broker_agent.core.routing.stream_past import StreamPast
 from broker_agent.core.sessions.session import Session
 from dynatops.kit.bundles import Bundle
@@ -26,7 +27,14 @@ from dynatops.kit.filters import Filter
 from dynatops.v1.client_pb2 import Cursor, ErrorCode, TopicProblem
 from dynatops.v1.inspection_pb2 import BrokerReport, TopicsReport, TopologyReport, TreeReport
 from dynatops.v1.manager_pb2 import Registration, Step
-from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame, Publication, Run
+from dynatops.v1.overlay_pb2 import (
+    NodeRef,
+    PeerFrame,
+    Publication,
+    Run,
+    StoreMark,
+    ToStamper,
+)
 from overlay.forwarding.tables.table_reports import TableEntries
 from overlay.forwarding.tree.topology import Topology
 from overlay.forwarding.tree_status import TreeStatus
@@ -141,6 +149,48 @@ class RoutedPublishing(Protocol):
     def publish_own(self, publication: Publication) -> None:
         """An event of the broker's own, which nobody acknowledges."""
 
+    # ---- what is to be on the disks of stores as well
+
+    def take_unstored(self) -> list[Unstored]:
+        """What brokers have acknowledged since the last call, and is to be stored."""
+
+    def stored(self, unstored: Unstored, now_s: float) -> None:
+        """As many stores as it takes have these, and all before them."""
+
+    def ask_again(self, unstored: Unstored, now_s: float) -> None:
+        """It is not to be known whether stores have these: where are they stamped?"""
+
+    def tell_stored(self) -> None:
+        """Tell clients what is done since the last call."""
+
+    def explain_unstored(self, why: Callable[[str], str]) -> None:
+        """`why`: of a topic, for publishers whose events brokers have, and too few stores."""
+
+
+class RoutedStamping(Protocol):
+    """Who gives a topic's events their numbers, which may be this broker: stores tell how far they
+    have them, brokers of publishers ask. `FromStamper` comes back, from broker to broker."""
+
+    @property
+    def shares_numbers(self) -> bool:
+        """Whether events of all topics share their stamps' numbers, those of one origin."""
+
+    def unit_of(self, topic: str, term: int) -> str:
+        """The name of what these stamps are counted in."""
+
+    def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
+        """Where whoever has units up to these stamps goes on."""
+
+    def heed(self, board: Callable[[ToStamper, float], None]) -> None:
+        """What is said to this broker because it stamps topics."""
+
+    def send(self, marks: Sequence[StoreMark], asked: Sequence[str], now_s: float) -> None:
+        """Marks of a store here, and topics whose marks publications here wait for, to whoever
+        stamps them. It may be lost."""
+
+    def found(self, topics: Iterable[str], by: NodeRef) -> None:
+        """That is who stamps these topics."""
+
 
 class KnownBrokers(Protocol):
     """Where other brokers are."""
@@ -223,6 +273,9 @@ class Routing(Protocol):
 
     @property
     def publishing(self) -> RoutedPublishing: ...
+
+    @property
+    def stamping(self) -> RoutedStamping: ...
 
     @property
     def brokers(self) -> KnownBrokers: ...

@@ -15,6 +15,8 @@ class StreamPast:
     # Where the topic stood at the last acknowledgement, and when that was.
     known: tuple[int, int] = (0, 0)
     known_s: float = 0.0
+    # Whether stores have had any of it.
+    is_stored: bool = False
 
     def known_at(self, now_s: float) -> tuple[int, int]:
         return self.known if now_s - self.known_s < _POSITION_KNOWN_S else (0, 0)

@@ -97,6 +97,7 @@ class Session:
         "followed",
         "given_up",
         "grant",
+        "is_internal",
         "movable",
         "origin_id",
         "outwaited",
@@ -129,6 +130,8 @@ class Session:
         # Nothing, until it has been let in; and the name of the token that let it in.
         self.grant = Grant(settings)
         self.owner = ""
+        # Whether it is the broker's own: nobody's user.
+        self.is_internal = False
         # What its client publishes under.
         self.publisher = 0
         self.policy = policy

@@ -90,6 +90,14 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         help="keep sessions there, for the broker's next start (default: in memory only)",
     )
     parser.add_argument(
+        "--store",
+        metavar="FILTER[,…]",
+        action="append",
+        default=[],
+        help="keep the events of these topics on disk, below --data-dir; repeat for more (default: "
+        "none)",
+    )
+    parser.add_argument(
         "--pid-file", metavar="FILE", help="for `dynatops leave` to find this broker by"
     )
 
@@ -145,6 +153,8 @@ def settings_from(arguments: argparse.Namespace) -> Any:
     managers = tuple(part for entry in arguments.manager for part in entry.split(","))
     if managers:
         values.setdefault("manager", {})["addresses"] = managers
+    if keep := tuple(part for entry in arguments.store for part in entry.split(",")):
+        values.setdefault("store", {})["keep"] = keep
     if arguments.http:
         values.setdefault("http", {})["listen"] = arguments.http
     if arguments.lake:

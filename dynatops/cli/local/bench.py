@@ -203,7 +203,10 @@ def _topics(arguments: argparse.Namespace) -> Coroutine[Any, Any, Result]:
 
 def _add_ack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--ack", choices=("none", "rp", "replicated"), default="none", help="(default: none)"
+        "--ack",
+        choices=("none", "rp", "replicated", "stored"),
+        default="none",
+        help="(default: none)",
     )
 
 

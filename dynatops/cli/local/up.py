@@ -71,6 +71,14 @@ def add_commands(commands: Commands) -> None:
         help="keep sessions there, a folder for each broker (default: in memory only)",
     )
     parser.add_argument(
+        "--store",
+        metavar="FILTER[,…]",
+        action="append",
+        default=[],
+        help="have the first two brokers keep the events of these topics on disk, below "
+        "--data-dir; repeat for more (default: none)",
+    )
+    parser.add_argument(
         "--lake",
         default="",
         metavar="URL",
@@ -138,7 +146,7 @@ async def _run_placed(arguments: argparse.Namespace, tree: PlacedTree) -> None:
 
     kind: type[LocalTree | ProcessTree] = ProcessTree if arguments.processes else LocalTree
     lake = LakeSettings(url=arguments.lake, file_age_max_s=LAKE_FILE_AGE_S)
-    cluster = kind(tree, data_dir=arguments.data_dir, lake=lake)
+    cluster = kind(tree, data_dir=arguments.data_dir, lake=lake, keep=_kept(arguments))
     announce = partial(_announce_tree, cluster, tree, as_json=arguments.json)
     await _serve(cluster, announce, as_json=arguments.json)
 
@@ -159,9 +167,25 @@ async def _run(arguments: argparse.Namespace) -> None:
         managers=arguments.managers,
         # Where any port will do for brokers, it will for managers.
         http_port=MANAGER_PORT if arguments.port else 0,
+        keep=_kept(arguments),
     )
     announce = partial(_announce, cluster, arguments.lake, as_json=arguments.json)
     await _serve(cluster, announce, as_json=arguments.json)
+
+
+def _kept(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """Topics that stores are to keep."""
+    from dynatops.kit.filters import Filter, FilterError
+
+    keep = tuple(part for entry in arguments.store for part in entry.split(","))
+    if keep and not arguments.data_dir:
+        raise UsageError("--store: stores need a folder, name one with --data-dir")
+    for pattern in keep:
+        try:
+            Filter.parse(pattern)
+        except FilterError as error:
+            raise UsageError(f"--store {pattern}: {error}") from None
+    return keep
 
 
 async def _serve(cluster: Cluster, announce: Callable[[], None], *, as_json: bool) -> None:

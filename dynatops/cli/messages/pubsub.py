@@ -48,7 +48,7 @@ def _add_pub(commands: Commands) -> None:
     )
     publish.add_argument(
         "--ack",
-        choices=("none", "rp", "replicated"),
+        choices=("none", "rp", "replicated", "stored"),
         default="replicated",
         help="wait until events are: handed to the broker (none), stamped by the topic's "
         "rendezvous point (rp), or on two brokers (replicated, the default)",

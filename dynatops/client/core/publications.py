@@ -52,24 +52,27 @@ _POSITION_KNOWN_US = 60_000_000
 
 class Ack(IntEnum):
     """When a publication counts as done: taken in for sending (NONE), stamped by the topic's
-    rendezvous point (RP), or stamped and on two brokers (REPLICATED)."""
+    rendezvous point (RP), stamped and on two brokers (REPLICATED), or, beyond that, on the disks of
+    as many stores as brokers are told to wait for (STORED)."""
 
     NONE = AckLevel.ACK_LEVEL_NONE
     RP = AckLevel.ACK_LEVEL_RP
     REPLICATED = AckLevel.ACK_LEVEL_REPLICATED
+    STORED = AckLevel.ACK_LEVEL_STORED
 
     def __repr__(self) -> str:
         return f"Ack.{self.name}"
 
 
 # As they may be written in a call.
-AckName = Literal["none", "rp", "replicated"]
+AckName = Literal["none", "rp", "replicated", "stored"]
 Payload = bytes | bytearray | memoryview
 
 _WIRE_LEVELS = {
     Ack.NONE: AckLevel.ACK_LEVEL_NONE,
     Ack.RP: AckLevel.ACK_LEVEL_RP,
     Ack.REPLICATED: AckLevel.ACK_LEVEL_REPLICATED,
+    Ack.STORED: AckLevel.ACK_LEVEL_STORED,
 }
 
 

@@ -204,6 +204,11 @@ def us_per_event(before_s: float | None, after_s: float | None, events: int) -> 
     return round((after_s - before_s) * 1e6 / events, 3)
 
 
+def kept_for(ack: str) -> Sequence[str]:
+    """Topics that stores must keep for events to be acknowledged at this level."""
+    return ("#",) if ack == "stored" else ()
+
+
 @asynccontextmanager
 async def brokers(
     given: str | None,
@@ -212,10 +217,11 @@ async def brokers(
     *,
     in_one_process: bool = False,
     saving: bool = False,
+    keep: Sequence[str] = (),
 ) -> AsyncIterator[BenchBrokers]:
     """The brokers to measure: those given, or some started for the purpose. In a tree they are a
     hub with leaves: the first and the last address are leaves', and what goes from one to the other
-    passes the hub."""
+    passes the hub. `keep`: topics that the first of them are stores of."""
     if given:
         yield BenchBrokers([part.strip() for part in given.split(",")])
         return
@@ -224,8 +230,8 @@ async def brokers(
         if in_one_process:
             starting = _started_together(count, tree)
         else:
-            folder = stack.enter_context(TemporaryDirectory()) if saving else ""
-            starting = _started_apart(count, tree, folder)
+            folder = stack.enter_context(TemporaryDirectory()) if saving or keep else ""
+            starting = _started_apart(count, tree, folder, keep)
         async with starting as started:
             yield started
 
@@ -244,10 +250,14 @@ async def _started_together(count: int, tree: PlacedTree | None) -> AsyncIterato
 
 @asynccontextmanager
 async def _started_apart(
-    count: int, tree: PlacedTree | None, folder: str
+    count: int, tree: PlacedTree | None, folder: str, keep: Sequence[str]
 ) -> AsyncIterator[BenchBrokers]:
     """Each in a process of its own, with its sessions in the folder, if there is one."""
-    cluster = ProcessTree(tree, data_dir=folder) if tree else ProcessCluster(count, data_dir=folder)
+    cluster: ProcessTree | ProcessCluster
+    if tree is not None:
+        cluster = ProcessTree(tree, data_dir=folder, keep=keep)
+    else:
+        cluster = ProcessCluster(count, data_dir=folder, keep=keep)
     async with cluster:
         pids = [broker.process.pid for broker in cluster.brokers]
         yield BenchBrokers(cluster.addresses, pids, _shape(tree))

@@ -26,6 +26,7 @@ from dynatops.local.bench.processes import (
     access,
     brokers,
     in_ms,
+    kept_for,
     say,
     thinned,
     us_per_event,
@@ -64,7 +65,9 @@ class PubSubPlan:
 
 async def run(plan: PubSubPlan, given: str | None = None) -> dict[str, Any]:
     async with (
-        brokers(given, plan.brokers, plan.routing, saving=plan.kept) as measured,
+        brokers(
+            given, plan.brokers, plan.routing, saving=plan.kept, keep=kept_for(plan.ack)
+        ) as measured,
         workers("dynatops.local.bench.pubsub") as start,
     ):
         addresses = measured.addresses

@@ -27,6 +27,7 @@ from dynatops.local.bench.processes import (
     access,
     brokers,
     in_ms,
+    kept_for,
     say,
     thinned,
     us_per_event,
@@ -84,7 +85,10 @@ class TopicsPlan:
 
 
 async def run(plan: TopicsPlan, given: str | None = None) -> dict[str, Any]:
-    async with brokers(given, plan.brokers, plan.routing) as measured, workers(_MODULE) as start:
+    async with (
+        brokers(given, plan.brokers, plan.routing, keep=kept_for(plan.ack)) as measured,
+        workers(_MODULE) as start,
+    ):
         shares = [range(i, plan.users, _WORKERS) for i in range(min(_WORKERS, plan.users))]
         addresses, settings = ",".join(measured.addresses), json.dumps(asdict(plan))
         users = [

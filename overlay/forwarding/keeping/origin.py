@@ -41,6 +41,10 @@ class StreamOrigin:
         self._topics: BoundedTable[str, Publishers] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
         )
+        # Of a publisher and a topic, the newest number in former lives' logs, and where it is.
+        self._former: BoundedTable[tuple[int, str], tuple[int, tuple[int, int]]] = BoundedTable(
+            context.settings.topics_published_max, context.counters, "topics_unremembered"
+        )
         # Publishers that have published in other streams, too.
         self._moved: BoundedTable[int, None] = BoundedTable(
             context.settings.topics_published_max, context.counters, "topics_unremembered"
@@ -67,11 +71,22 @@ class StreamOrigin:
         for entry in self._context.own.log:
             item = entry.item
             if isinstance(item, Bundle):
-                for topic, number in zip(item.topics, item.numbers, strict=True):
-                    self._publishers(topic).window(item.publisher).cover(number)
+                places = zip(item.terms, item.seqs, strict=True)
+                for topic, number, place in zip(item.topics, item.numbers, places, strict=True):
+                    self._remember(item.publisher, topic, number, place)
             elif isinstance(item, Run):
-                window = self._publishers(item.topic).window(item.publisher)
-                window.cover(item.first_number + item.count - 1)
+                number = item.first_number + item.count - 1
+                place = item.term, item.first_seq + item.count - 1
+                self._remember(item.publisher, item.topic, number, place)
+
+    def _remember(self, publisher: int, topic: str, number: int, place: tuple[int, int]) -> None:
+        self._publishers(topic).window(publisher).cover(number)
+        self._former[publisher, topic] = number, place
+
+    def _place_of(self, publication: Publication, number: int) -> tuple[int, int] | None:
+        """Where former lives stamped it, if they did."""
+        last = self._former.get((publication.publisher, publication.topic))
+        return last[1] if last is not None and number <= last[0] else None
 
     def _publishers(self, topic: str) -> Publishers:
         publishers = self._topics.get(topic)
@@ -104,7 +119,7 @@ class StreamOrigin:
             self._stamp(publication, window, repeats, fresh)
         else:
             counters.published_repeats += 1
-        self._acknowledge(publication)
+        self._acknowledge(publication, fresh)
 
     def _awaits_others(self, publication: Publication, now_s: float) -> bool:
         """Whether its publisher has published elsewhere what has not come here yet."""
@@ -139,15 +154,20 @@ class StreamOrigin:
             run.since_number = since
         self._route(run)
 
-    def _acknowledge(self, publication: Publication) -> None:
+    def _acknowledge(self, publication: Publication, fresh: int) -> None:
         number = publication.first_number + publication.count - 1
+        stream, seq = self.stream, self._next() - 1
+        if not fresh:
+            stream, seq = self._place_of(publication, number) or (stream, seq)
         ack = PublishAck()
         ack.acknowledged.add(
             topic=publication.topic,
             publisher=publication.publisher,
             number=number,
-            term=self.stream,
-            seq=self._next() - 1,
+            term=stream,
+            seq=seq,
+            after_term=stream,
+            after_seq=seq - fresh if fresh == publication.count else 0,
         )
         self._say(ack, publication.ack, [(publication.publisher, publication.topic)])
 
@@ -159,7 +179,7 @@ class StreamOrigin:
         due = self._copies_due
         while due and self._copies.are_there(next(iter(due.values()))):
             due.popitem(last=False)
-        if level == AckLevel.ACK_LEVEL_REPLICATED:
+        if level in (AckLevel.ACK_LEVEL_REPLICATED, AckLevel.ACK_LEVEL_STORED):
             own_end = self._context.own.log.end_place
             for source in sources:
                 due[source] = own_end

@@ -34,6 +34,7 @@ from broker_agent.core.routing.forwarding.tree_brokers import TreeBrokers
 from broker_agent.core.routing.forwarding.tree_measures import TreeMeasures
 from broker_agent.core.routing.forwarding.tree_plans import TreePlans
 from broker_agent.core.routing.forwarding.tree_publishing import TreePublishing
+from broker_agent.core.routing.forwarding.tree_stamping import TreeStamping
 from broker_agent.core.routing.forwarding.tree_subscriptions import TreeSubscriptions
 from broker_agent.core.routing.routing import PeerHandler, RoutingFactory
 from broker_agent.core.sessions.session import Session
@@ -80,6 +81,7 @@ class Forwarding:
         self.subscriptions = TreeSubscriptions(tree)
         self.publishing = TreePublishing(tree, self.subscriptions.measures)
         self.brokers = TreeBrokers(tree)
+        self.stamping = TreeStamping(tree)
         self.plans = TreePlans(tree)
         self._outbox = context.outbox
         self._timings = context.timings
@@ -114,7 +116,7 @@ class Forwarding:
     # ---- inputs ---------------------------------------------------------------------------------
 
     def heed_also(self, handlers: Mapping[str, PeerHandler]) -> None:
-        self._others = handlers
+        self._others = {**handlers, "to_stamper": self.stamping.on_to_stamper}
 
     def start(self, seeds: Sequence[str], now_s: float, *, founding: bool) -> None:
         self._tree.from_forwarder(self.forwarder.start(now_s))

@@ -31,6 +31,7 @@ from broker_agent.core.routing.rendezvous.hosting.node_hosting import NodeHostin
 from broker_agent.core.routing.rendezvous.plans.reconfiguration import Reconfiguration
 from broker_agent.core.routing.rendezvous.publishing.announcing import Announcing
 from broker_agent.core.routing.rendezvous.publishing.publishing import Publishing
+from broker_agent.core.routing.rendezvous.publishing.ring_stamping import RingStamping
 from broker_agent.core.routing.rendezvous.reading.subscriptions import Subscriptions
 from broker_agent.core.routing.rendezvous.ring_context import RingContext
 from broker_agent.core.routing.rendezvous.ring_invariants import check_ring_state
@@ -66,6 +67,7 @@ class Rendezvous:
         ring = RingContext.within(context)
         self.hosting = NodeHosting(ring, overlay)
         self.publishing = Publishing(ring, self.hosting)
+        self.stamping = RingStamping(ring, self.hosting)
         self.announcing = Announcing(context.settings, context.counters)
         self.plans = Reconfiguration(ring, self.hosting, self.publishing)
         names_max = overlay.catalogue_names_max // CATALOGUE_SHARDS

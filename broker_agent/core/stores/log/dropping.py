@@ -47,16 +47,17 @@ def carry_out(context: LogContext, verdict: SegmentVerdict) -> bool:
 
 
 def _may_go(context: LogContext, verdict: SegmentVerdict) -> bool:
-    """Nothing in it is retained, and it is the oldest of all its units."""
+    """Nothing in it is retained, and all its units begin in it: without it they begin later."""
     if not verdict.is_expired:
         return False
     number = verdict.number
     before = max((other for other in context.segments.sealed if other < number), default=0)
-    return all(
-        covered.first_segment > before or covered.last_segment < number
-        for unit in context.segments.index(number).units()
-        for covered in context.coverage_of(unit, {}).ranges
-    )
+    for unit in context.segments.index(number).units():
+        for place, covered in enumerate(context.coverage_of(unit, {}).ranges):
+            is_touched = covered.first_segment <= number <= covered.last_segment
+            if is_touched and (place or covered.first_segment <= before):
+                return False
+    return True
 
 
 def _drop(context: LogContext, number: int) -> None:
@@ -71,16 +72,12 @@ def _drop(context: LogContext, number: int) -> None:
 
 def _extents(context: LogContext, number: int) -> dict[str, list[Stamp]]:
     """Of each unit, where its rows in the segment end."""
-    ends: dict[str, list[Stamp]] = {}
-    for row in _directory_rows(context, number):
-        ends.setdefault(row.unit, []).append(row.upto)
-    return ends
-
-
-def _directory_rows(context: LogContext, number: int) -> Iterator[LogRow]:
     index = context.segments.index(number)
-    for place in range(len(index)):
-        yield from context.segments.rows_by_directory(number, index.frame(place)) or ()
+    ends: dict[str, list[Stamp]] = {}
+    for unit in index.units():
+        entries = index.unit_frames(unit)
+        ends[unit] = [entries.upto(at) for at in range(len(entries.frames))]
+    return ends
 
 
 def _without(coverage: Coverage, number: int, ends: Iterable[Stamp]) -> Coverage:

@@ -283,7 +283,7 @@ class _LogGroup:
         if not missing:
             self._context.counters.log_rows_repeated += 1
         for part in missing:
-            self._cover(part_of_row(row, *part))
+            self._cover(part_of_row(row, *part)._replace(is_late=1))
 
     def _cover(self, row: LogRow) -> None:
         self._context.cover(row, self._segment, self.covered)

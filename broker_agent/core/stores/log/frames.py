@@ -33,7 +33,7 @@ _HEADER = struct.Struct("<4sIQIIIIQQQQII")
 _CHECK = struct.Struct("<I")
 _COUNTS = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CHECK.size
-_COLUMNS = 14
+_COLUMNS = 15
 # What a frame takes at most beside its rows, and a row beside its data and its names.
 FRAME_BYTES_MAX = HEADER_BYTES + _COUNTS.size + (1 + _COLUMNS) * COLUMN_BYTES
 _ROW_BYTES_MAX = 8 * _COLUMNS
@@ -157,7 +157,7 @@ def _starts(sizes: Sequence[int], start: int) -> Iterator[int]:
 def _encode_directory(rows: Sequence[LogRow]) -> bytes:
     (
         units, topics, kinds, after_terms, after_seqs, terms, firsts, lasts, events, publishers,
-        numbers, first_us, last_us, datas,
+        numbers, first_us, last_us, datas, late,
     ) = zip(*rows, strict=True)  # fmt: skip
     names = dict.fromkeys(units)
     names.update(dict.fromkeys(topics))
@@ -182,6 +182,7 @@ def _encode_directory(rows: Sequence[LogRow]) -> bytes:
         numbers,
         first_us,
         list(map(int.__sub__, last_us, first_us)),
+        late,
         list(map(len, datas)),
     )
     return b"".join(
@@ -198,17 +199,17 @@ def _decode_directory(count: int, raw: bytes) -> tuple[list[LogRow], Sequence[in
         columns.append(column)
     (
         units, topics, kinds, term_steps, gaps, terms, firsts, spans, events, publishers, numbers,
-        first_us, lasting_us, sizes,
+        first_us, lasting_us, late, sizes,
     ) = columns  # fmt: skip
     rows = [
         LogRow(
             names[unit], names[topic], kind, term - step, gap if step else first - 1 - gap, term,
-            first, first + span, number_of, publisher, number, begin, begin + lasting, b"",
+            first, first + span, number_of, publisher, number, begin, begin + lasting, b"", is_late,
         )
         for unit, topic, kind, step, gap, term, first, span, number_of, publisher, number, begin,
-            lasting in zip(
+            lasting, is_late in zip(
             units, topics, kinds, term_steps, gaps, terms, firsts, spans, events, publishers,
-            numbers, first_us, lasting_us, strict=True,
+            numbers, first_us, lasting_us, late, strict=True,
         )
     ]  # fmt: skip
     return rows, sizes

@@ -17,7 +17,7 @@ from broker_agent.core.stores.log.log_notices import (
     LogNotice,
     LogRangeGivenUp,
 )
-from broker_agent.core.stores.log.log_rows import NOWHERE, LogRow, Stamp, StampRange
+from broker_agent.core.stores.log.log_rows import LogRow, StampRange
 from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.core.stores.log.segment_index import SegmentIndex
 from broker_agent.core.stores.log.segments import CHECKPOINT, Segments
@@ -139,11 +139,7 @@ class LogContext:
         frame = index.frame(place)
         rows = self.segments.rows_by_directory(segment, frame)
         events = sum(row.events for row in rows) if rows is not None else None
-        ranges = (
-            [(row.unit, (row.after, row.upto)) for row in rows]
-            if rows is not None
-            else list(self._ranges_by_index(segment, index, place))
-        )
+        ranges = list(_ranges_in(index, place))
         self.segments.damaged.add((segment, frame.offset))
         self.lose(ranges)
         self.tell_damage(segment, frame.offset, frame.nbytes, events, ranges, reason)
@@ -180,34 +176,15 @@ class LogContext:
         for unit, lost in ranges:
             self.change_coverage({unit: lost}, lambda coverage, lost: coverage.without_range(*lost))
 
-    def _ranges_by_index(
-        self, segment: int, index: SegmentIndex, place: int
-    ) -> Iterator[tuple[str, StampRange]]:
-        """What the frame may have covered, of each unit."""
-        for unit in index.units():
-            entries = index.unit_frames(unit)
-            at = bisect_left(entries.frames, place)
-            if at == len(entries.frames) or entries.frames[at] != place:
-                continue
-            upto = entries.upto(at)
-            coverage = self.coverage.get(unit, UNCOVERED)
-            covered = next((c for c in coverage.ranges if c.after < upto <= c.upto), None)
-            if covered is None:
-                continue
-            after = covered.after
-            if coverage.is_ordered:
-                before = entries.upto(at - 1) if at else self._upto_before(unit, segment)
-                after = max(after, before)
-            if after < upto:
-                yield unit, (after, upto)
 
-    def _upto_before(self, unit: str, segment: int) -> Stamp:
-        for number in reversed(list(self.segments.sealed)):
-            if number < segment:
-                entries = self.segments.index(number).unit_frames(unit)
-                if entries.frames:
-                    return entries.upto(-1)
-        return NOWHERE
+def _ranges_in(index: SegmentIndex, frame: int) -> Iterator[tuple[str, StampRange]]:
+    """What the rows of a frame cover, of each unit."""
+    for unit in index.units():
+        entries = index.unit_frames(unit)
+        at = bisect_left(entries.frames, frame)
+        while at < len(entries.frames) and entries.frames[at] == frame:
+            yield unit, (entries.after(at), entries.upto(at))
+            at += 1
 
 
 def _joined(ranges: Sequence[tuple[str, StampRange]]) -> tuple[tuple[str, StampRange], ...]:

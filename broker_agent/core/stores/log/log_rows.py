@@ -55,6 +55,9 @@ class LogRow(NamedTuple):
     first_us: int
     last_us: int
     data: bytes
+    # Whether there was something later of its unit in the log when it came: it does not say that
+    # what is before it in the log is older.
+    is_late: int = 0
 
     @property
     def after(self) -> Stamp:

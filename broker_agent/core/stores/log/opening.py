@@ -108,9 +108,11 @@ def _recover_segment(context: LogContext, number: int) -> None:
     files, name = context.files, segment_name(number)
     size = files.size(name)
     marked, durable = read_mark(files)
-    if number != marked:
-        # If others came after it, all of it had been synced.
-        durable = size if number < context.newest_segment else 0
+    if index_name(number) in files.names() or number < context.newest_segment:
+        # It had been sealed: all of it was synced. It may be shorter since, as written anew.
+        durable = size
+    elif number != marked:
+        durable = 0
     scan = scan_segment(files, number, durable=durable, size=size)
     if scan.end < size:
         files.cut(name, scan.end)

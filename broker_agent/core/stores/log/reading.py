@@ -90,14 +90,20 @@ class _UnitReading:
         if covered is None:
             self._is_end = True
             return False
+        if covered.after >= self._upto:
+            # Another range may begin in earlier segments.
+            self._segment = 0
         if covered.after > self._upto:
             self._skip(covered.after)
         for at in self._frames(coverage, covered):
+            if self._upto == covered.upto:
+                break
             if self._nbytes >= self._request.bytes_max:
                 return False
             rows = checked_rows(self._context, at)
             if rows is None:
                 # What is covered is not what it was.
+                self._segment = 0
                 return True
             self._segment = at.segment
             for row in rows:
@@ -152,10 +158,15 @@ class _UnitReading:
             entries = index.unit_frames(request.unit)
             first = _frames_upto(entries, self._upto) if coverage.is_ordered else 0
             wanted = None if request.topics is None else _places_of(index, request.topics)
+            place = -1
             for at in range(first, len(entries.frames)):
-                place = entries.frames[at]
-                if entries.upto(at) <= self._upto or (wanted is not None and place not in wanted):
+                if entries.upto(at) <= self._upto or entries.after(at) >= covered.upto:
                     continue
+                if entries.frames[at] == place or not (
+                    wanted is None or entries.frames[at] in wanted
+                ):
+                    continue
+                place = entries.frames[at]
                 frame = index.frame(place)
                 if not self._is_seeking or frame.last_us >= request.since_us:
                     yield FrameAt(info.number, place, frame)

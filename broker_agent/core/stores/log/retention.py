@@ -3,9 +3,10 @@
     the newest segment -> ... -> the oldest -> those of which nothing stays, the oldest first
 
 A pass goes from the newest segment to the oldest, so that it is known of each how much there is
-that is newer, and which keys have been seen. Of a segment all is kept that is retained, a frame's
-worth more at most; it is dropped when nothing in it is, and written anew when that is less than a
-share. So nothing is dropped early, and what is retained no more goes when that is worth it.
+that is newer, and which keys have been seen. What filled a hole is late, and does not count. Of a
+segment all is kept that is retained, a frame's worth more at most; it is dropped when nothing in it
+is, and written anew when that is less than a share. So nothing is dropped early, and what is
+retained no more goes when that is worth it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from broker_agent.core.stores.log.log_context import LogContext
 from broker_agent.core.stores.log.log_rows import LogRow, RowKind
 from broker_agent.core.stores.log.reading import FrameAt, checked_rows
-from broker_agent.core.stores.log.segment_index import SegmentIndex
+from broker_agent.core.stores.log.segment_index import SegmentIndex, TopicFrames
 from broker_agent.core.stores.log.stored_runs import StoredRunError, run_of
 from dynatops.kit.filters import attributes_of, pattern_matches
 from dynatops.kit.run_events import events_of
@@ -80,6 +81,10 @@ def _expired(number: int) -> SegmentVerdict:
     return SegmentVerdict(number, True, {}, {}, 0, 1)
 
 
+def _nbytes(entries: TopicFrames, first: int = 0) -> int:
+    return sum(entries.nbytes[first:]) + sum(entries.late_bytes[first:])
+
+
 class RetentionPass:
     def __init__(self, context: LogContext, rules: Sequence[RetentionRule], now_us: int) -> None:
         self._context = context
@@ -114,16 +119,17 @@ class RetentionPass:
         compacted = []
         for topic in index.topics():
             rule = self._rule(topic)
-            frames, _, sizes = index.topic_frames(topic)
-            nbytes += sum(sizes)
+            entries = index.topic_frames(topic)
+            nbytes += _nbytes(entries)
             if rule is _ALL:
-                kept_bytes += sum(sizes)
+                kept_bytes += _nbytes(entries)
                 continue
             if rule.is_compacted:
                 compacted.append(topic)
             first = self._first_kept(index, topic, rule)
-            kept_bytes += sum(sizes[first:])
-            first_kept[topic] = frames[first] if first < len(frames) else len(index)
+            kept_bytes += _nbytes(entries, first)
+            is_any_kept = first < len(entries.frames)
+            first_kept[topic] = entries.frames[first] if is_any_kept else len(index)
         kept_events, dropped_bytes = self._compact(number, index, compacted, first_kept)
         is_expired = all(first_kept.get(topic, 0) >= len(index) for topic in index.topics())
         kept_bytes -= dropped_bytes
@@ -138,7 +144,7 @@ class RetentionPass:
 
     def _first_kept(self, index: SegmentIndex, topic: str, rule: RetentionRule) -> int:
         """Which of the topic's frames; those before are too old, or there is enough newer."""
-        frames, events, sizes = index.topic_frames(topic)
+        frames, events, sizes, _ = index.topic_frames(topic)
         first = 0
         if rule.age_s:
             oldest_us = self._now_us - int(rule.age_s * 1e6)
@@ -192,7 +198,7 @@ class RetentionPass:
             if key is not None and (row.topic, key) in self._keys:
                 continue
             kept.append(place)
-            if key is None:
+            if key is None or row.is_late:
                 continue
             if len(self._keys) < self._context.settings.compaction_keys_max:
                 self._keys.add((row.topic, key))

@@ -37,30 +37,38 @@ class IndexedFrame(NamedTuple):
 
 
 class UnitFrames(NamedTuple):
-    """The frames that have rows of a unit; and up to where its stamps go in each."""
+    """The frames that have rows of a unit, and the stamps that these cover. A frame stands there
+    once for all rows that follow each other."""
 
     frames: Sequence[int]
+    after_terms: Sequence[int]
+    after_seqs: Sequence[int]
     terms: Sequence[int]
     lasts: Sequence[int]
+
+    def after(self, place: int) -> Stamp:
+        return self.after_terms[place], self.after_seqs[place]
 
     def upto(self, place: int) -> Stamp:
         return self.terms[place], self.lasts[place]
 
 
 class TopicFrames(NamedTuple):
-    """The frames that have rows of a topic, and how many events and bytes of data in each."""
+    """The frames that have rows of a topic; how many events and bytes of data that came in their
+    turn, and bytes of others."""
 
     frames: Sequence[int]
     events: Sequence[int]
     nbytes: Sequence[int]
+    late_bytes: Sequence[int]
 
 
-_NO_UNIT = UnitFrames((), (), ())
-_NO_TOPIC = TopicFrames((), (), ())
-# Types of the columns, as `array` calls them; both tables have three beside the names.
+_NO_UNIT = UnitFrames((), (), (), (), ())
+_NO_TOPIC = TopicFrames((), (), (), ())
+# Types of the columns, as `array` calls them.
 _FRAME_CODES = "QQQQQ"
-_UNIT_CODES = "IQQ"
-_TOPIC_CODES = "IIQ"
+_UNIT_CODES = "IQQQQ"
+_TOPIC_CODES = "IIII"
 
 
 class GrowingIndex:
@@ -80,7 +88,8 @@ class GrowingIndex:
         """The next frame; `sizes`: of the data of its rows."""
         frame = len(self)
         values = (offset, header.nbytes, header.number, header.first_us, header.last_us)
-        _append(self._frames, values)
+        for column, value in zip(self._frames, values, strict=True):
+            column.append(value)
         for row, size in zip(rows, sizes, strict=True):
             self._add_unit(frame, row)
             self._add_topic(frame, row, size)
@@ -89,19 +98,27 @@ class GrowingIndex:
         columns = self._units.get(row.unit)
         if columns is None:
             columns = self._units[row.unit] = _columns(_UNIT_CODES)
-        frames, terms, lasts = columns
-        if not frames or frames[-1] != frame:
-            _append(columns, (frame, row.term, row.last))
-        elif (terms[-1], lasts[-1]) < row.upto:
+        frames, after_terms, after_seqs, terms, lasts = columns
+        if frames and frames[-1] == frame and (terms[-1], lasts[-1]) == row.after:
             terms[-1], lasts[-1] = row.upto
+            return
+        frames.append(frame)
+        after_terms.append(row.after_term)
+        after_seqs.append(row.after_seq)
+        terms.append(row.term)
+        lasts.append(row.last)
 
     def _add_topic(self, frame: int, row: LogRow, size: int) -> None:
         columns = self._topics.get(row.topic)
         if columns is None:
             columns = self._topics[row.topic] = _columns(_TOPIC_CODES)
-        frames, events, nbytes = columns
+        frames, events, nbytes, late_bytes = columns
         if not frames or frames[-1] != frame:
-            _append(columns, (frame, row.events, size))
+            frames.append(frame)
+            for column in (events, nbytes, late_bytes):
+                column.append(0)
+        if row.is_late:
+            late_bytes[-1] += size
         else:
             events[-1] += row.events
             nbytes[-1] += size
@@ -125,12 +142,12 @@ class GrowingIndex:
 
     def encode(self) -> bytes:
         sections = [_raw(column) for column in self._frames]
-        for table in (self._units, self._topics):
+        for table, codes in ((self._units, _UNIT_CODES), (self._topics, _TOPIC_CODES)):
             counts = array("I", [len(columns[0]) for columns in table.values()])
             sections += [_raw(counts), encode_names(list(table)) if table else b""]
             sections += [
                 b"".join([_raw(columns[place]) for columns in table.values()])
-                for place in range(len(_UNIT_CODES))
+                for place in range(len(codes))
             ]
         body = b"".join(part for s in sections for part in (_LENGTH.pack(len(s)), s))
         return _BEGINNING.pack(_MAGIC, crc32(body)) + body
@@ -209,11 +226,6 @@ def _sections(raw: bytes) -> Iterator[bytes]:
 
 def _columns(codes: str) -> list[array[int]]:
     return [array(code) for code in codes]
-
-
-def _append(columns: Iterable[array[int]], values: Iterable[int]) -> None:
-    for column, value in zip(columns, values, strict=True):
-        column.append(value)
 
 
 def _raw(column: array[int]) -> bytes:

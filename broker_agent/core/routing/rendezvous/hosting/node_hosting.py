@@ -26,6 +26,7 @@ from dynatops.v1.overlay_pb2 import (
     NodeState,
     PeerFrame,
     Publication,
+    StoreMark,
     TermSeq,
     TopicState,
 )
@@ -177,6 +178,17 @@ class NodeHosting:
         self._ring.from_node(
             self.node.fetch(topic, seen, via, now_s, reader, wants_holes=wants_holes)
         )
+
+    def tell_stamper(self, marks: Iterable[StoreMark], asked: Iterable[str], now_s: float) -> None:
+        """To each rendezvous point that is known directly, the rest along the overlay."""
+        known = self.rendezvous.get
+        by_destination: dict[Peer | None, tuple[list[StoreMark], list[str]]] = {}
+        for mark in marks:
+            by_destination.setdefault(known(mark.topic), ([], []))[0].append(mark)
+        for topic in asked:
+            by_destination.setdefault(known(topic), ([], []))[1].append(topic)
+        for via, (marks_there, asked_there) in by_destination.items():
+            self._ring.from_node(self.node.tell_stamper(marks_there, asked_there, via, now_s))
 
     def insist(self, topic: str, newest_term: int, now_s: float) -> None:
         """Tell the rendezvous point of a newer term than it uses."""

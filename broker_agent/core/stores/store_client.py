@@ -1,0 +1,141 @@
+"""A store: a broker that keeps events of some topics on its disk, as a client of its own.
+
+    routing --deliveries--> session --what is new--> rows --driver--> log, synced
+                                                                        |
+       whoever stamps: "has it" <--marks of what was in the rows--------'
+
+It subscribes with the places that its log has come to, as a client that has come back. Its driver
+takes rows when the disk is ready for more; what waits until then is in the session, within its
+bounds, and is missing in the log where that is too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.base.effects import ConnectionId, StoreNow
+from broker_agent.core.routing.routing import Routing
+from broker_agent.core.sessions.session import Session
+from broker_agent.core.stores.intake import Had, StoreIntake
+from broker_agent.core.stores.log.log_requests import (
+    AppendRefusal,
+    AppendStored,
+    AppendToLog,
+    LogOutcome,
+)
+from broker_agent.core.stores.log.units import is_side_unit
+from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_telling import StoreTelling
+from dynatops.kit.filters import Filter
+from dynatops.v1.client_pb2 import Cursor, SlowPolicy
+from dynatops.v1.overlay_pb2 import StoreMark
+
+STORE = "$store"
+_REQUEST = 1
+# What the log has refused for want of room is offered again after this.
+_AGAIN_S = 1.0
+
+
+class StoreClient:
+    def __init__(self, context: BrokerContext, routing: Routing, options: StoreOptions) -> None:
+        self._routing = routing
+        self._outbox = context.outbox
+        self._counters = context.counters
+        self._options = options
+        self._intake = StoreIntake(
+            routing.stamping, options.extents, options.units_max, context.counters
+        )
+        self._telling = StoreTelling(context)
+        self.session = Session(
+            STORE,
+            STORE,
+            SlowPolicy.SLOW_POLICY_DROP_NEWEST,
+            context.settings,
+            connection=ConnectionId(STORE),
+        )
+        self.session.is_internal = True
+        self.session.speaks_bundles = True
+        # What the log has been given, and what is had once it is there.
+        self._given: dict[int, tuple[AppendToLog, Sequence[Had]]] = {}
+        self._numbers = 0
+        # What was refused, and is offered again then.
+        self._refused: dict[int, float] = {}
+        self.failure = ""
+
+    @property
+    def filters(self) -> Sequence[Filter]:
+        return self._options.filters
+
+    @property
+    def unready(self) -> str:
+        """Why it may lack what is published now; empty if it does not."""
+        if self.failure:
+            return f"the disk of the store here has failed: {self.failure}"
+        return "" if self._intake.is_in_place else "the store here has not been subscribed yet"
+
+    def start(self, now_s: float) -> None:
+        """Read on from where the log stands; of what is not there, all that is retained. In a tree
+        nobody can say from where on that is all: there a store that has nothing begins now."""
+        stamping, extents = self._routing.stamping, self._options.extents
+        reached = {unit: e.upto for unit, e in extents.items() if not is_side_unit(unit)}
+        cursors: list[Cursor] | None = stamping.cursors_of(reached)
+        if stamping.shares_numbers:
+            cursors = cursors if reached else None
+            if reached:
+                self._intake.goes_on_with(_REQUEST)
+        self._routing.subscriptions.subscribe(
+            self.session, _REQUEST, self._options.filters, [], cursors, now_s
+        )
+
+    def settle(self) -> None:
+        """After an input: is there anything for the log?"""
+        if self._outbox.touched.pop(self.session, True) is None:
+            self._outbox.do(StoreNow())
+
+    def take(self, bytes_max: int, now_us: int, now_s: float) -> AppendToLog | None:
+        """Rows for the log, about so much of them; None if there is nothing, or it is over."""
+        again = next((n for n, due_s in self._refused.items() if due_s <= now_s), None)
+        if again is not None:
+            del self._refused[again]
+            return self._given[again][0]
+        # What was refused comes first: the log is to have things in their order.
+        while not (self._refused or self.failure) and self.session.has_output:
+            contents = self.session.take_output(bytes_max, now_s)
+            rows, had = self._intake.rows_of(contents, now_us)
+            if rows:
+                self._numbers += 1
+                append = AppendToLog(self._numbers, rows)
+                self._given[self._numbers] = append, had
+                return append
+        return None
+
+    def on_outcome(self, outcome: LogOutcome, now_s: float) -> list[StoreMark]:
+        """What is to be told to those who stamp."""
+        if isinstance(outcome, AppendStored):
+            given = self._given.pop(outcome.number, None)
+            if given is None:
+                return []
+            append, had = given
+            self._counters.stored_events += sum(row.events for row in append.rows)
+            return self._telling.news(had, now_s)
+        if outcome.refusal is AppendRefusal.FAILED:
+            self._fail(outcome.reason, now_s)
+        elif outcome.number in self._given:
+            self._counters.store_refusals += 1
+            self._refused[outcome.number] = now_s + _AGAIN_S
+        return []
+
+    def _fail(self, reason: str, now_s: float) -> None:
+        """Nothing more is stored in this life."""
+        if not self.failure:
+            self.failure = reason
+            self._given.clear()
+            self._refused.clear()
+            self._routing.subscriptions.end(self.session, now_s)
+
+    def tick(self, now_s: float) -> list[StoreMark]:
+        """What is to be told again."""
+        if any(due_s <= now_s for due_s in self._refused.values()):
+            self._outbox.do(StoreNow())
+        return self._telling.due(now_s)

@@ -1,0 +1,89 @@
+"""What a broker does about stores, wherever events travel: the part that `Broker` knows.
+
+    publishing --what is to be stored--> StoredPublications --asks--> who stamps it: MarkBoard
+                                                   ^-----------marks of stores---------'
+
+A store here tells its marks the same way.
+"""
+
+from __future__ import annotations
+
+from broker_agent.core.base.context import BrokerContext
+from broker_agent.core.routing.routing import Routing
+from broker_agent.core.stores.log.log_requests import LogOutcome
+from broker_agent.core.stores.mark_board import MarkBoard
+from broker_agent.core.stores.store_client import StoreClient
+from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.stored_publications import StoredPublications
+from dynatops.v1.overlay_pb2 import (
+    FromStamper,
+    NodeRef,
+    PeerFrame,
+    PeerMessage,
+    StoreMark,
+    ToStamper,
+)
+from overlay.soundness import is_sound
+
+
+class Storing:
+    def __init__(
+        self, context: BrokerContext, routing: Routing, store: StoreOptions | None
+    ) -> None:
+        self._identity = context.identity
+        self._outbox = context.outbox
+        self._routing = routing
+        self._board = MarkBoard(context)
+        self.publications = StoredPublications(context, routing.publishing)
+        self.store = StoreClient(context, routing, store) if store is not None else None
+        routing.stamping.heed(self.on_to_stamper)
+
+    def start(self, now_s: float) -> None:
+        if self.store is not None:
+            self.store.start(now_s)
+
+    def on_to_stamper(self, message: ToStamper, now_s: float) -> None:
+        """A store, or a publisher's broker, takes this one for who stamps these topics."""
+        if not is_sound(message):
+            return
+        me = self._routing.brokers.me
+        for address, answer in self._board.on_message(message, now_s).items():
+            if address == self._identity.address:
+                self.on_from_stamper(me, answer, now_s)
+            else:
+                frame = PeerFrame(sender=me, messages=[PeerMessage(from_stamper=answer)])
+                self._outbox.send(address, frame)
+
+    def on_from_stamper(self, sender: NodeRef, message: FromStamper, now_s: float) -> None:
+        if is_sound(message):
+            self._routing.stamping.found(message.found, sender)
+            self.publications.on_marks(message, now_s)
+
+    @property
+    def unready(self) -> str:
+        """Why no client should be sent here because of the store; empty if one may."""
+        return self.store.unready if self.store is not None else ""
+
+    def on_log_outcome(self, outcome: LogOutcome, now_s: float) -> None:
+        assert self.store is not None
+        self._tell(self.store.on_outcome(outcome, now_s), now_s)
+
+    def tick(self, now_s: float) -> None:
+        self._ask(self.publications.tick(now_s), now_s)
+        if self.store is not None:
+            self._tell(self.store.tick(now_s), now_s)
+
+    def settle(self, now_s: float) -> None:
+        """After an input, before what it has caused goes out."""
+        self._ask(self.publications.take_in(now_s), now_s)
+        self._routing.publishing.tell_stored()
+        if self.store is not None:
+            self.store.settle()
+
+    def _tell(self, marks: list[StoreMark], now_s: float) -> None:
+        if marks:
+            self._routing.stamping.send(marks, (), now_s)
+
+    def _ask(self, topics: list[str], now_s: float) -> None:
+        if topics:
+            self._routing.stamping.send((), topics, now_s)
