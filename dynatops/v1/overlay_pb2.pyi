@@ -62,7 +62,7 @@ class _PastErrorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PastError.V
     PAST_ERROR_NOT_STORED: _PastError.ValueType  # 1
     """No store keeps any of it."""
     PAST_ERROR_FUTURE: _PastError.ValueType  # 2
-    """The places are beyond all that the store has."""
+    """There is nothing beyond the places, and they are beyond what the store has."""
     PAST_ERROR_EXPIRED: _PastError.ValueType  # 3
     """What is next to the places is not kept any more."""
     PAST_ERROR_FORBIDDEN: _PastError.ValueType  # 4
@@ -83,7 +83,7 @@ PAST_ERROR_UNSPECIFIED: PastError.ValueType  # 0
 PAST_ERROR_NOT_STORED: PastError.ValueType  # 1
 """No store keeps any of it."""
 PAST_ERROR_FUTURE: PastError.ValueType  # 2
-"""The places are beyond all that the store has."""
+"""There is nothing beyond the places, and they are beyond what the store has."""
 PAST_ERROR_EXPIRED: PastError.ValueType  # 3
 """What is next to the places is not kept any more."""
 PAST_ERROR_FORBIDDEN: PastError.ValueType  # 4
@@ -3241,46 +3241,44 @@ Global___WantStoreAdvertisement: _TypeAlias = WantStoreAdvertisement  # noqa: Y0
 
 @_typing.final
 class PastRange(_message.Message):
-    """What is asked for of a unit's past."""
+    """What is asked for of a unit's past: what is beyond these places, not older, and of that the newest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
     SINCE_US_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
-    AFTER_FIELD_NUMBER: _builtins.int
     WITH_LOSS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     since_us: _builtins.int
-    """What was published at this time or later, microseconds since 1970."""
+    """Microseconds since 1970."""
     last: _builtins.int
-    """Or the newest so many events of the unit."""
+    """So many events of the unit; 0: all."""
     with_loss: _builtins.bool
-    """If what lies next to these places is not kept any more: what is left of it."""
+    """If what lies next to the places is not kept any more: what is left of it."""
     store: _builtins.str
-    """Where `store` said that it has come to: it goes on from there."""
+    """Where this store said that it has come to: it goes on from there, to the end."""
     place: _builtins.bytes
     @_builtins.property
     def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastPlace]:
-        """Or what is beyond these places. Topics that are not named are wanted from their beginning."""
+        """Topics that are not named are wanted from their beginning."""
 
     def __init__(
         self,
         *,
-        since_us: _builtins.int | None = ...,
-        last: _builtins.int = ...,
         after: _abc.Iterable[Global___PastPlace] | None = ...,
+        since_us: _builtins.int = ...,
+        last: _builtins.int = ...,
         with_loss: _builtins.bool = ...,
         store: _builtins.str = ...,
         place: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_since_us", b"_since_us", "since_us", b"since_us"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_us", b"_since_us", "after", b"after", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "with_loss", b"with_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "with_loss", b"with_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__since_us: _TypeAlias = _typing.Literal["since_us"]  # noqa: Y015
-    _WhichOneofArgType__since_us: _TypeAlias = _typing.Literal["_since_us", b"_since_us"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_us) -> _WhichOneofReturnType__since_us | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PastRange: _TypeAlias = PastRange  # noqa: Y015
 
@@ -3376,6 +3374,7 @@ class PastResponse(_message.Message):
     LOSSY_FIELD_NUMBER: _builtins.int
     ROUTE_FIELD_NUMBER: _builtins.int
     SPENT_BYTES_FIELD_NUMBER: _builtins.int
+    EVENTS_READ_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     number: _builtins.int
     """1, 2, 3, …"""
@@ -3389,6 +3388,8 @@ class PastResponse(_message.Message):
     """Something is not kept any more of what was asked for (with_loss)."""
     spent_bytes: _builtins.int
     """Of the credit, with this one."""
+    events_read: _builtins.int
+    """Events of the unit that were read for it, whether the filter matches them or not."""
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
         """As the request had it; each broker takes its own off the end, and gives it to the one that is last
@@ -3418,10 +3419,11 @@ class PastResponse(_message.Message):
         lossy: _builtins.bool = ...,
         route: _abc.Iterable[Global___NodeRef] | None = ...,
         spent_bytes: _builtins.int = ...,
+        events_read: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "lossy", b"lossy", "message", b"message", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spent_bytes", b"spent_bytes", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "events_read", b"events_read", "lossy", b"lossy", "message", b"message", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spent_bytes", b"spent_bytes", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3436,7 +3438,7 @@ class PastCredit(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
-    ORIGIN_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
     ROUTE_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
     CANCEL_FIELD_NUMBER: _builtins.int
@@ -3445,21 +3447,23 @@ class PastCredit(_message.Message):
     """In all, with what was given before."""
     cancel: _builtins.bool
     @_builtins.property
-    def origin(self) -> Global___NodeRef: ...
+    def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
+        """The brokers that it has come by; the one that asks first."""
+
     @_builtins.property
     def route(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]: ...
     def __init__(
         self,
         *,
         request: _builtins.int = ...,
-        origin: Global___NodeRef | None = ...,
+        path: _abc.Iterable[Global___NodeRef] | None = ...,
         route: _abc.Iterable[Global___NodeRef] | None = ...,
         credit_bytes: _builtins.int = ...,
         cancel: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit_bytes", b"credit_bytes", "origin", b"origin", "request", b"request", "route", b"route"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit_bytes", b"credit_bytes", "path", b"path", "request", b"request", "route", b"route"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,8 +17,10 @@ is closer is withdrawn or lost, the nearest of them is the entry, and goes on fr
 takes an offer whose way leads through itself, and nobody is told of a way that leads through it:
 that is why distances do not count up without end when a store is gone.
 
-What is told is one of the nearest ways, the same for as long as it is one of them. Messages,
-sessions with neighbours, and time are the business of `advertising.py`.
+What is told is one of the nearest ways, the same for as long as it is one of them. Whoever is on
+that way itself is told of the nearest that it is not on, later, and always finds it farther: so
+the broker of a store that can not answer knows where another one is. Messages, sessions with
+neighbours, and time are the business of `advertising.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.filters import (
@@ -61,12 +64,11 @@ class StoreEntry:
     aside: Mapping[BrokerId, Way]
 
 
-@dataclass(frozen=True, slots=True)
-class WayChange:
-    """What is told of a unit has changed; None: nothing was, or is, to be told."""
-
-    former: Way | None
-    present: Way | None
+class NextHop(NamedTuple):
+    # HERE: the store of this broker.
+    broker: BrokerId
+    # Where the way leads that this broker offers; it may send a request elsewhere.
+    store: BrokerId
 
 
 class _UnitOffers:
@@ -100,8 +102,8 @@ class AdvertisementTable:
             settings.units_max, counters, "units_refused", past=Past.NEWEST
         )
         self._patterns: PatternTree[str] = PatternTree()
-        # What was told of units that have changed since that was asked for.
-        self._former: dict[str, Way | None] = {}
+        # Units of which any offer has changed since that was asked for.
+        self._stirred: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -198,33 +200,41 @@ class AdvertisementTable:
         return True
 
     def _review(self, unit: str, entry: _UnitOffers) -> None:
-        former = entry.way
         entry.choose()
-        if entry.way != former:
-            self._former.setdefault(unit, former)
+        self._stirred[unit] = None
 
     # ---- what is to be told ---------------------------------------------------------------------
 
-    def take_changes(self) -> dict[str, WayChange]:
-        """Units of which something else is to be told than when this was last asked."""
-        former, self._former = self._former, {}
-        changes: dict[str, WayChange] = {}
-        for unit, before in former.items():
-            entry = self._entries.get(unit)
-            change = WayChange(before, entry.way if entry is not None else None)
-            if change.former != change.present:
-                changes[unit] = change
-        return changes
+    def take_stirred(self) -> list[str]:
+        """Units of which something else may be to be told than when this was last asked."""
+        stirred, self._stirred = list(self._stirred), {}
+        return stirred
 
-    def told_ways(self) -> Iterator[tuple[str, Way]]:
-        """All that is to be told, by unit."""
-        for unit, entry in self._entries.items():
-            if entry.way is not None:
-                yield unit, entry.way
+    def units(self) -> list[str]:
+        return list(self._entries)
 
-    def may_tell(self, neighbour: BrokerId, way: Way | None) -> bool:
-        """Not whoever is on the way itself, nor anybody of what is too far away."""
-        return way is not None and neighbour not in way and len(way) < self._hops_max
+    def way_for(self, neighbour: BrokerId, unit: str) -> Way | None:
+        """What the neighbour is to be told of it; None: nothing."""
+        entry = self._entries.get(unit)
+        way = entry.way if entry is not None else None
+        return None if way is None or not self._may_tell(neighbour, way) else way
+
+    def other_way_for(self, neighbour: BrokerId, unit: str) -> Way | None:
+        """What a neighbour that is on the way itself is to be told later: the nearest that it is
+        not on."""
+        entry = self._entries.get(unit)
+        if entry is None or entry.way is None or neighbour not in entry.way:
+            return None
+        others = [way for way in entry.offers.values() if self._may_tell(neighbour, way)]
+        return min(others, key=lambda way: (len(way), way)) if others else None
+
+    def still_leads(self, unit: str, way: Way) -> bool:
+        """Whether somebody offers this way to it."""
+        entry = self._entries.get(unit)
+        return entry is not None and way in entry.offers.values()
+
+    def _may_tell(self, neighbour: BrokerId, way: Way) -> bool:
+        return neighbour not in way and len(way) < self._hops_max
 
     # ---- requests -------------------------------------------------------------------------------
 
@@ -252,25 +262,25 @@ class AdvertisementTable:
 
     def next_hop(
         self, unit: str, passed: Collection[BrokerId], avoided: Collection[BrokerId]
-    ) -> BrokerId | None:
+    ) -> NextHop | None:
         """Where a request for it goes: to a nearest store, each of several in its turn. Never back
         to a broker that it has passed; and where `avoided` stores are only if there is no other
         way, as whoever is there may know of another store."""
         entry = self._entries.get(unit)
         if entry is None:
             return None
-        ranks: dict[BrokerId, tuple[bool, int]] = {}
+        ranks: dict[NextHop, tuple[bool, int]] = {}
         for holder, way in entry.offers.items():
-            if holder == HERE and self._me in avoided:
+            store = way[-1] if way else self._me
+            if holder == HERE and store in avoided:
                 continue
             if holder not in passed:
-                store = way[-1] if way else self._me
                 leads_back = store in avoided or any(broker in passed for broker in way)
-                ranks[holder] = leads_back, len(way)
+                ranks[NextHop(holder, store)] = leads_back, len(way)
         if not ranks:
             return None
         best = min(ranks.values())
-        nearest = sorted(holder for holder, rank in ranks.items() if rank == best)
+        nearest = sorted(hop for hop, rank in ranks.items() if rank == best)
         entry.turn += 1
         return nearest[entry.turn % len(nearest)]
 

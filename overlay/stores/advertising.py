@@ -1,11 +1,12 @@
 """What neighbours tell each other of stores, and when that does not hold any more.
 
-    keep, give_up    --> table --changes--> StoreAdvertisement --> neighbours
-    neighbours --StoreAdvertisement--> table --changes--> ... to the others
+    keep, give_up    --> table --news--> StoreAdvertisement --> neighbours
+    neighbours --StoreAdvertisement--> table --news--> ... to the others
 
 Messages may be lost, doubled, or overtaken. Each with something new has the next number, and all is
 renewed now and then by a message that says the last one: whoever misses something asks for all of
 it (`WantStoreAdvertisement`). What is not renewed expires. Who has nothing to tell says nothing.
+Other ways, for those who are on the nearest themselves, are told when it is time to renew.
 
 Whom this broker tells need not be whoever tells it: a neighbour that offers a store has said where
 it is itself, and that is where requests are sent. So links that lead one way only, such as fingers
@@ -14,7 +15,7 @@ on a ring, are as good as others; distances are those along them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynatops.kit.bounded import BoundedTable
@@ -26,7 +27,7 @@ from dynatops.v1.overlay_pb2 import (
     WantStoreAdvertisement,
 )
 from overlay.forwarding.tables.held_filters import BrokerId
-from overlay.stores.advertisement_table import AdvertisementTable, Way, WayChange
+from overlay.stores.advertisement_table import AdvertisementTable, Way
 from overlay.stores.past_counters import PastCounters
 from overlay.stores.past_settings import PastSettings
 
@@ -38,8 +39,9 @@ class _ToldNeighbour:
     address: str
     session: int
     version: int = 0
-    # That it has been told of, and are not withdrawn.
-    units: int = 0
+    # What it has been told of units, and those of which there is more to tell with the renewal.
+    ways: dict[str, Way] = field(default_factory=dict)
+    postponed: dict[str, None] = field(default_factory=dict)
     # Whether it is to be told everything from the beginning; and though that be nothing.
     is_new: bool = True
     is_wanted: bool = False
@@ -163,7 +165,7 @@ class StoreAdvertising:
 
     def take_said(self, now_s: float) -> list[Said]:
         """After each input, and each change of the table: what is to be said because of it."""
-        self._tell(self.table.take_changes(), now_s)
+        self._tell(self.table.take_stirred(), now_s)
         said, self._said = self._said, []
         return said
 
@@ -173,53 +175,74 @@ class StoreAdvertising:
 
     def _part(self, told: _ToldNeighbour) -> None:
         """It is no neighbour any more: what it was told does not hold."""
-        if told.units:
+        if told.ways:
             self._sessions += 1
             empty = StoreAdvertisement(session=self._sessions, version=1)
             self._said.append((told.address, PeerMessage(store_advertisement=empty)))
 
-    def _tell(self, changes: Mapping[str, WayChange], now_s: float) -> None:
-        settings = self._settings
+    def _tell(self, stirred: Sequence[str], now_s: float) -> None:
         for name, told in self._told.items():
+            units = self.table.units() if told.is_new else stirred
             if told.is_new:
-                self._tell_all(name, told, now_s)
-            elif changes:
-                self._tell_changes(name, told, changes, now_s)
-            # Whoever was told that there is nothing left may have missed that.
-            matters = told.units or now_s - told.said_s < settings.expiry_s
-            if told.version and matters and now_s >= told.renew_due_s:
-                told.renew_due_s = now_s + settings.renew_s
-                self._counters.advertisements_renewed += 1
-                self._say(told, StoreAdvertisement(renewal=True))
+                told.is_new = False
+                told.renew_due_s = now_s + self._settings.renew_s
+            self._say_ways(told, self._news(name, told, units), now_s)
+            if told.is_wanted and not told.version:
+                self._say_news(told, StoreAdvertisement(), now_s)
+            if now_s >= told.renew_due_s:
+                self._renew(name, told, now_s)
 
-    def _tell_all(self, name: BrokerId, told: _ToldNeighbour, now_s: float) -> None:
+    def _news(
+        self, name: BrokerId, told: _ToldNeighbour, units: Iterable[str]
+    ) -> dict[str, Way | None]:
+        """What is to be said at once. Another way, for a neighbour that is on the nearest itself,
+        waits for the next renewal, unless what it was told does not lead there any more."""
         table = self.table
-        ways = [(unit, way) for unit, way in table.told_ways() if table.may_tell(name, way)]
-        parts = list(self._parts(ways, ()))
-        if told.is_wanted and not parts:
-            parts.append(StoreAdvertisement())
-        told.is_new = False
-        told.units = len(ways)
-        for place, part in enumerate(parts):
-            part.more = place + 1 < len(parts)
-            self._say_news(told, part, now_s)
+        news: dict[str, Way | None] = {}
+        for unit in units:
+            way = table.way_for(name, unit)
+            if way is None:
+                way = table.other_way_for(name, unit)
+                former = told.ways.get(unit)
+                if way is not None and (former is None or table.still_leads(unit, former)):
+                    told.postponed[unit] = None
+                    continue
+            news[unit] = way
+        return news
 
-    def _tell_changes(
-        self, name: BrokerId, told: _ToldNeighbour, changes: Mapping[str, WayChange], now_s: float
-    ) -> None:
-        table = self.table
+    def _renew(self, name: BrokerId, told: _ToldNeighbour, now_s: float) -> None:
+        postponed, told.postponed = told.postponed, {}
+        ways = {unit: self._any_way_for(name, unit) for unit in postponed}
+        told.renew_due_s = now_s + self._settings.renew_s
+        # Whoever was told that there is nothing left may have missed that.
+        matters = told.ways or now_s - told.said_s < self._settings.expiry_s
+        if not self._say_ways(told, ways, now_s) and told.version and matters:
+            self._counters.advertisements_renewed += 1
+            self._say(told, StoreAdvertisement(renewal=True))
+
+    def _any_way_for(self, name: BrokerId, unit: str) -> Way | None:
+        way = self.table.way_for(name, unit)
+        return way if way is not None else self.table.other_way_for(name, unit)
+
+    def _say_ways(self, told: _ToldNeighbour, ways: Mapping[str, Way | None], now_s: float) -> bool:
+        """Whether any of it was new."""
         offered: list[tuple[str, Way]] = []
         withdrawn: list[str] = []
-        for unit, change in changes.items():
-            was_told = table.may_tell(name, change.former)
-            if change.present is not None and table.may_tell(name, change.present):
-                offered.append((unit, change.present))
-                told.units += not was_told
-            elif was_told:
+        for unit, way in ways.items():
+            if told.ways.get(unit) == way:
+                continue
+            if way is None:
                 withdrawn.append(unit)
-                told.units -= 1
-        for part in self._parts(offered, withdrawn):
+                del told.ways[unit]
+            else:
+                offered.append((unit, way))
+                told.ways[unit] = way
+        parts = list(self._parts(offered, withdrawn))
+        is_beginning = not told.version
+        for place, part in enumerate(parts):
+            part.more = is_beginning and place + 1 < len(parts)
             self._say_news(told, part, now_s)
+        return bool(parts)
 
     def _parts(
         self, offered: Iterable[tuple[str, Way]], withdrawn: Iterable[str]
@@ -248,7 +271,6 @@ class StoreAdvertising:
     def _say_news(self, told: _ToldNeighbour, message: StoreAdvertisement, now_s: float) -> None:
         told.version += 1
         told.said_s = now_s
-        told.renew_due_s = now_s + self._settings.renew_s
         self._counters.advertisements_sent += 1
         self._say(told, message)
 

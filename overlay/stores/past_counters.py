@@ -34,6 +34,32 @@ class PastCounters:
     advertising_brokers_dropped: int = counter(
         "Brokers that had told of stores, forgotten with that for others."
     )
+    requests_forwarded: int = counter("Requests for the past sent on towards a store.")
+    requests_unanswerable: int = counter(
+        "Requests for the past that came here and could not go on: no store, or too many hops."
+    )
+    responses_forwarded: int = counter("Answers of stores sent back along the way of a request.")
+    past_messages_strange: int = counter(
+        "Requests, answers and credits that are not for this broker, or that nobody waits for."
+    )
+    asks: int = counter("Requests for the past made for clients of this broker.")
+    asks_refused: int = counter("Of these, refused because too many were open.")
+    asks_failed: int = counter("Of these, that ended with an error.")
+    asks_moved: int = counter("Times a request went on at another store.")
+    asks_retried: int = counter("Times a request was made anew for want of an answer.")
+    ask_places_dropped: int = counter(
+        "Topics of a request of which it was forgotten how far it has come."
+    )
+    ask_responses_early: int = counter("Answers that overtook others and could not be kept.")
+    past_events_received: int = counter("Events of the past that came for clients of this broker.")
+    serves: int = counter("Requests for the past that the store here took on.")
+    serves_refused: int = counter("Of these, refused: too many, or something wrong with them.")
+    serves_closed: int = counter("Of these, closed because nobody took anything any more.")
+    serves_forgotten: int = counter(
+        "Times more was granted for a request that the store here does not know any more."
+    )
+    past_events_read: int = counter("Events that the store here has read for requests.")
+    past_events_served: int = counter("Of these, events that matched, and were sent.")
 
     def as_dict(self) -> dict[str, int]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -14,7 +14,7 @@ class PastSettings:
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
     units_max: int = setting(
-        100_000, "Topics and patterns that stores are known for; further ones are not noted."
+        50_000, "Topics and patterns that stores are known for; further ones are not noted."
     )
     advertising_brokers_max: int = setting(
         1_000, "Brokers that have told of stores; for a further one the longest unheard-of goes."
@@ -33,6 +33,55 @@ class PastSettings:
     )
     units_per_message: int = setting(
         2_000, "Topics and patterns in one advertisement; more follow in further ones."
+    )
+    asks_max: int = setting(
+        1_000, "Requests for the past open at one broker, of its clients; more are refused."
+    )
+    units_per_ask_max: int = setting(
+        1_000, "Topics and patterns that one filter may be about; one that is wider is refused."
+    )
+    places_max: int = setting(
+        100_000,
+        "Topics of which it is known how far a request has come, should another store have to go "
+        "on; of those forgotten it sends events again, which clients drop.",
+    )
+    response_patience_s: float = setting(
+        4.0, "A store that does not answer for so long is given up for the next nearest."
+    )
+    credit_again_s: float = setting(
+        1.0, "A store that may send more, and does not, is told so again after this."
+    )
+    retry_pause_s: float = setting(
+        0.5, "A request that found no store although there may be one is made again after this."
+    )
+    attempts_max: int = setting(
+        8, "Times that a request is made anew without any progress; then it is given up."
+    )
+    early_responses_max: int = setting(
+        256, "Responses kept that overtook others; if one is dropped the request is made anew."
+    )
+    serves_max: int = setting(
+        1_000, "Requests that a store has open at a time; to further ones it says that it cannot."
+    )
+    reads_at_once: int = setting(
+        4, "Portions that a store reads from its disk at a time; others wait for their turn."
+    )
+    portion_bytes: int = setting(
+        256 << 10, "A portion that a store reads, and sends as one response, has about so much."
+    )
+    serve_idle_s: float = setting(
+        60.0, "A request whose asker has not taken anything for so long is closed by the store."
+    )
+    catch_up_bytes: int = setting(
+        4 << 20, "Events on their way to a store that catches up, and not on its disk yet."
+    )
+    first_patience_s: float = setting(
+        6.0,
+        "A store that knows of no other store of a unit believes that it is the first after this; "
+        "whatever others there are is known to all by then.",
+    )
+    catch_up_again_s: float = setting(
+        2.0, "A store that could not get what it lacks asks again after this."
     )
 
     def __post_init__(self) -> None:

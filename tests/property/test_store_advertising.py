@@ -111,3 +111,40 @@ def test_distances_do_not_count_up_when_the_only_store_goes(seed: int) -> None:
     before = net.messages
     net.pass_time(10.0)
     assert net.messages == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_in_a_tree_each_broker_knows_the_nearest_store_on_each_side(seed: int) -> None:
+    """Whichever store cannot answer, the next nearest is known wherever a request may have come."""
+    rng = Random(seed)
+    brokers = rng.randint(2, 9)
+    edges = [(str(rng.randrange(place)), str(place)) for place in range(1, brokers)]
+    net = StoreNet([*edges, *((b, a) for a, b in edges)])
+    happenings = _Happenings(rng, net)
+    for _ in range(rng.randint(1, 12)):
+        happenings.happen()
+    net.settle()
+    for name, broker in net.brokers.items():
+        for unit in UNITS:
+            entry = broker.table.entry(unit)
+            ways = {**entry.nearest, **entry.aside} if entry is not None else {}
+            found = {holder: len(way) for holder, way in ways.items() if holder}
+            assert found == _nearest_by_side(net, name, unit)
+
+
+def _nearest_by_side(net: StoreNet, name: str, unit: str) -> dict[str, int]:
+    """By a search over links backwards, from each neighbour on, and never through the broker."""
+    found: dict[str, int] = {}
+    for first in [one for one, other in net.links if other == name and one in net.brokers]:
+        seen, waiting = {name, first}, [(first, 1)]
+        while waiting:
+            broker, distance = waiting.pop(0)
+            if unit in net.kept[broker]:
+                found[first] = distance
+                break
+            for one, other in net.links:
+                if other == broker and one not in seen and one in net.brokers:
+                    seen.add(one)
+                    waiting.append((one, distance + 1))
+    return found

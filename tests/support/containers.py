@@ -34,7 +34,14 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tree_context.TreeContext.effects
         overlay.forwarding.links.link.Link._frames
         overlay.forwarding.keeping.copies.CopyKeeping._grown
-        overlay.stores.advertisement_table.AdvertisementTable._former
+        broker_agent.core.stores.past_requests.PastRequests._news
+        broker_agent.core.stores.readiness.StoreReadiness.to_append
+        broker_agent.core.stores.readiness.StoreReadiness.to_subscribe
+        overlay.stores.advertisement_table.AdvertisementTable._stirred
+        overlay.stores.past_ways.PastWays._said
+        overlay.stores.past_ways.PastWays.credits
+        overlay.stores.past_ways.PastWays.requests
+        overlay.stores.past_ways.PastWays.responses
         overlay.stores.advertising.StoreAdvertising._said
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
@@ -414,8 +421,21 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.runtime.manager.uplink.Uplink._frames
     """,
     "Units of stores, and who has told of them: past.units_max, past.advertising_brokers_max.": """
+        broker_agent.core.stores.past_requests._PastAsk.avoid
+        broker_agent.core.stores.past_requests._PastAsk.done
+        overlay.stores.advertising._ToldNeighbour.postponed
+        overlay.stores.advertising._ToldNeighbour.ways
         overlay.stores.advertisement_table._UnitOffers.offers
         overlay.stores.advertising._TellingBroker.naming
+    """,
+    "Requests for the past: past.asks_max, past.serves_max.": """
+        broker_agent.core.stores.past_requests.PastRequests._by_request
+        broker_agent.core.stores.past_serving.PastServing._reading
+        broker_agent.core.stores.past_serving.PastServing._waiting
+    """,
+    "What a store keeps is assigned to it: by its settings, or by the manager.": """
+        broker_agent.core.stores.readiness.StoreReadiness._asks
+        broker_agent.core.stores.readiness.StoreReadiness._units
     """,
     "Neighbours, as routing says.": """
         overlay.stores.advertising.StoreAdvertising._told

@@ -99,10 +99,13 @@ class StoreNet:
         end_s = self.now_s + seconds
         while self.now_s < end_s:
             self.now_s += TICK_S
-            for name, broker in self.brokers.items():
-                broker.tick(partial(self._is_gone, name), self.now_s)
-                self.on_change(name)
+            self.tick_all()
             self.run()
+
+    def tick_all(self) -> None:
+        for name, broker in self.brokers.items():
+            broker.tick(partial(self._is_gone, name), self.now_s)
+            self.on_change(name)
 
     def settle(self) -> None:
         """Until all that is to be noticed has been."""

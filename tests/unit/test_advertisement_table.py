@@ -6,7 +6,7 @@ import pytest
 
 from dynatops.kit.filters import FilterError
 from overlay.forwarding.tables.held_filters import HERE
-from overlay.stores.advertisement_table import AdvertisementTable, OfferStanding, WayChange
+from overlay.stores.advertisement_table import AdvertisementTable, OfferStanding
 from overlay.stores.past_counters import PastCounters
 from overlay.stores.past_settings import PastSettings
 
@@ -23,6 +23,11 @@ def _nearest(table: AdvertisementTable, unit: str = A) -> tuple[int, list[str]]:
     return entry.distance, sorted(entry.nearest)
 
 
+def _told(table: AdvertisementTable, unit: str = A) -> tuple[str, ...] | None:
+    """What a neighbour hears that is on no way."""
+    return table.way_for("a stranger", unit)
+
+
 # ---- equal, closer, farther ----------------------------------------------------------------------
 
 
@@ -30,69 +35,68 @@ def test_the_first_offer_is_noted_and_goes_on() -> None:
     table = _table()
     assert table.offer("2", A, ("2", "7")) is OfferStanding.CLOSER
     assert _nearest(table) == (2, ["2"])
-    assert table.take_changes() == {A: WayChange(None, ("2", "7"))}
+    assert _told(table) == ("2", "7")
+    assert table.take_stirred() == [A]
 
 
 def test_an_equal_offer_is_noted_beside_the_first_and_goes_no_further() -> None:
     table = _table()
     table.offer("5", A, ("5",))
-    table.take_changes()
     assert table.offer("2", A, ("2",)) is OfferStanding.EQUAL
     assert _nearest(table) == (1, ["2", "5"])
-    assert table.take_changes() == {}
+    assert _told(table) == ("5",)
 
 
 def test_a_closer_offer_takes_the_place_of_others_and_goes_on() -> None:
     table = _table()
     table.offer("2", A, ("2", "7"))
     table.offer("3", A, ("3", "8"))
-    table.take_changes()
+    assert _told(table) == ("2", "7")
     assert table.offer("5", A, ("5",)) is OfferStanding.CLOSER
     assert _nearest(table) == (1, ["5"])
-    assert table.take_changes() == {A: WayChange(("2", "7"), ("5",))}
+    assert _told(table) == ("5",)
 
 
 def test_a_farther_offer_changes_nothing_and_is_set_aside() -> None:
     table = _table()
     table.offer("2", A, ("2",))
-    table.take_changes()
     assert table.offer("5", A, ("5", "6")) is OfferStanding.FARTHER
     entry = table.entry(A)
     assert entry is not None
     assert (dict(entry.nearest), dict(entry.aside)) == ({"2": ("2",)}, {"5": ("5", "6")})
-    assert table.take_changes() == {}
+    assert _told(table) == ("2",)
 
 
 def test_units_of_one_advertisement_go_on_or_stop_each_by_itself() -> None:
     """The trap: an advertisement of several topics may go on for some and stop for others."""
     table = _table()
     table.offer("2", A, ("2",))
-    table.take_changes()
+    before = _told(table)
     table.offer("5", A, ("5",))
     table.offer("5", "top_b", ("5",))
-    assert list(table.take_changes()) == ["top_b"]
+    assert _told(table) == before
+    assert _told(table, "top_b") == ("5",)
 
 
 def test_once_the_nearest_goes_what_was_set_aside_goes_on() -> None:
     table = _table()
     table.offer("2", A, ("2",))
     table.offer("5", A, ("5", "6"))
-    table.take_changes()
     table.withdraw("2", A)
     assert _nearest(table) == (2, ["5"])
-    assert table.take_changes() == {A: WayChange(("2",), ("5", "6"))}
+    assert _told(table) == ("5", "6")
 
 
 def test_of_equal_ones_another_is_told_only_when_the_told_one_goes() -> None:
     table = _table()
     table.offer("5", A, ("5",))
     table.offer("2", A, ("2",))
-    table.take_changes()
     table.lose("2")
-    assert table.take_changes() == {}
+    assert _told(table) == ("5",)
     table.offer("2", A, ("2",))
+    assert _told(table) == ("5",)
     table.lose("5")
-    assert table.take_changes() == {A: WayChange(("5",), ("2",))}
+    assert _told(table) == ("2",)
 
 
 def test_a_store_here_is_the_nearest() -> None:
@@ -151,14 +155,34 @@ def test_a_store_keeps_no_unit_that_is_none() -> None:
 
 def test_nobody_is_told_of_a_way_that_leads_through_it() -> None:
     table = _table(hops_max=3)
-    assert not table.may_tell("2", ("2", "7"))
-    assert not table.may_tell("7", ("2", "7"))
-    assert table.may_tell("3", ("2", "7"))
-    assert not table.may_tell("3", ("2", "7", "8"))
-    assert not table.may_tell("3", None)
+    table.offer("2", A, ("2", "7"))
+    assert table.way_for("3", A) == ("2", "7")
+    assert table.way_for("2", A) is table.way_for("7", A) is None
+    table.offer("2", "far", ("2", "7", "8"))
+    assert table.way_for("3", "far") is None
+    assert table.way_for("3", "unknown") is None
+
+
+def test_whoever_is_on_the_way_hears_of_the_nearest_that_it_is_not_on() -> None:
+    table = _table()
+    table.offer("2", A, ("2", "7"))
+    assert table.other_way_for("2", A) is None
+    table.offer("5", A, ("5", "6", "7"))
+    table.offer("4", A, ("4", "8", "9"))
+    assert table.other_way_for("2", A) == ("4", "8", "9")
+    assert table.other_way_for("7", A) == ("4", "8", "9")
+    assert table.other_way_for("3", A) is None
+    assert table.other_way_for("3", "unknown") is None
 
 
 # ---- requests ------------------------------------------------------------------------------------
+
+
+def _hop(
+    table: AdvertisementTable, passed: tuple[str, ...] = (), avoided: tuple[str, ...] = ()
+) -> str | None:
+    hop = table.next_hop(A, passed, avoided)
+    return hop.broker if hop is not None else None
 
 
 def test_requests_go_to_all_nearest_stores_in_turn() -> None:
@@ -166,7 +190,7 @@ def test_requests_go_to_all_nearest_stores_in_turn() -> None:
     for name in ("2", "5", "6"):
         table.offer(name, A, (name,))
     table.offer("9", A, ("9", "8"))
-    hops = [table.next_hop(A, (), ()) for _ in range(6)]
+    hops = [_hop(table) for _ in range(6)]
     assert sorted(map(str, hops)) == ["2", "2", "5", "5", "6", "6"]
 
 
@@ -174,16 +198,16 @@ def test_a_request_does_not_go_back() -> None:
     table = _table()
     table.offer("2", A, ("2",))
     table.offer("5", A, ("5", "6"))
-    assert table.next_hop(A, ("2",), ()) == "5"
-    assert table.next_hop(A, ("2", "5"), ()) is None
+    assert _hop(table, ("2",), ()) == "5"
+    assert _hop(table, ("2", "5"), ()) is None
 
 
 def test_a_way_through_a_broker_that_a_request_has_passed_is_the_last_to_be_tried() -> None:
     table = _table()
     table.offer("2", A, ("2", "1"))
     table.offer("5", A, ("5", "6", "7"))
-    assert table.next_hop(A, ("1",), ()) == "5"
-    assert table.next_hop(A, ("1", "5"), ()) == "2"
+    assert _hop(table, ("1",), ()) == "5"
+    assert _hop(table, ("1", "5"), ()) == "2"
 
 
 def test_stores_that_could_not_answer_are_avoided_and_the_next_nearest_is_asked() -> None:
@@ -191,15 +215,15 @@ def test_stores_that_could_not_answer_are_avoided_and_the_next_nearest_is_asked(
     table.keep(A)
     table.offer("2", A, ("2",))
     table.offer("5", A, ("5", "6"))
-    assert table.next_hop(A, (), ()) == HERE
-    assert table.next_hop(A, (), ("me",)) == "2"
-    assert table.next_hop(A, (), ("me", "2")) == "5"
+    assert _hop(table) == HERE
+    assert _hop(table, (), ("me",)) == "2"
+    assert _hop(table, (), ("me", "2")) == "5"
     # Whoever is at 2 may know of yet another one.
-    assert table.next_hop(A, (), ("me", "2", "6")) == "2"
+    assert _hop(table, (), ("me", "2", "6")) == "2"
 
 
 def test_nothing_is_known_of_a_unit_that_nobody_offers() -> None:
-    assert _table().next_hop(A, (), ()) is None
+    assert _hop(_table()) is None
 
 
 def _of(*units: str) -> AdvertisementTable:

@@ -134,7 +134,8 @@ def test_what_is_told_is_renewed_for_as_long_as_it_holds() -> None:
     assert len(_said(advertising, SETTINGS.renew_s)) == 1
     assert counters.advertisements_renewed == 1
     advertising.table.give_up("a")
-    assert len(_said(advertising, 10.0)) == 1
+    # That, and a renewal that is due.
+    assert len(_said(advertising, 10.0)) == 2
     assert len(_said(advertising, 12.0)) == 1
     assert _said(advertising, 10.0 + SETTINGS.expiry_s) == []
 
@@ -150,6 +151,28 @@ def test_a_neighbour_that_is_none_any_more_is_told_so() -> None:
     assert [address for address, _ in said] == ["at 2", "at 3"]
     assert not said[0][1].store_advertisement.offers
     assert list(said[1][1].store_advertisement.offers[0].units) == ["a"]
+
+
+def test_whoever_is_on_the_way_is_told_of_another_with_the_renewal() -> None:
+    """As in the papers an equal or farther offer stops; where it came to is told later."""
+    advertising, _ = _advertising()
+    advertising.meet({"2": "at 2", "3": "at 3"}, 0.0)
+    advertising.on_advertisement(OTHER, _offer("a"), 0.0)
+    assert [to for to, _ in _said(advertising)] == ["at 3"]
+    offer = StoreOffer(way=["3", "7"], units=["a"])
+    other = NodeRef(broker_id="3", address="at 3")
+    told = StoreAdvertisement(session=1, version=1, offers=[offer])
+    advertising.on_advertisement(other, told, 0.1)
+    assert _said(advertising, 0.1) == []
+    said = dict(advertising.take_said(SETTINGS.renew_s))
+    assert list(said["at 2"].store_advertisement.offers[0].way) == ["me", "3", "7"]
+    assert said["at 3"].store_advertisement.renewal
+    # Once it leads there no more it is withdrawn at once.
+    gone = StoreAdvertisement(session=1, version=2, withdrawn=["a"])
+    advertising.on_advertisement(other, gone, 2.0)
+    ((address, message),) = advertising.take_said(2.0)
+    assert address == "at 2"
+    assert list(message.store_advertisement.withdrawn) == ["a"]
 
 
 def test_whoever_asks_is_told_all_though_that_be_nothing() -> None:
