@@ -208,6 +208,22 @@ def test_the_past_before_a_beginning_is_filled_in_later() -> None:
         log = open_log(files, life=2)
 
 
+def test_a_portion_that_ends_with_a_range_goes_on_with_the_next_wherever_that_is() -> None:
+    files = disk()
+    log = open_log(files)
+    store(log, row("a", 1, 5), row("a", 21, 5))
+    for number in range(30):
+        store(log, row("b", 1 + 5 * number, 5))
+    # In a later segment than what follows it.
+    store(log, row("a", 6, 5))
+    store(log, row("a", 11, 5))
+    store(log, row("a", 16, 5), row("b", 151))
+    for bytes_max in range(1, 2_000, 50):
+        contents = UnitContents(log, "a", after=(1, 0), bytes_max=bytes_max)
+        assert (contents.seqs, contents.missing) == (list(range(1, 26)), [])
+    assert log.take_notices() == []
+
+
 def test_repeats_are_stored_and_written_once() -> None:
     log = open_log(disk())
     store(log, row("a", 1, 5))

@@ -103,6 +103,27 @@ def test_as_many_events_stay_as_are_to_stay() -> None:
     assert UnitContents(log, "b", after=(1, 0)).seqs == list(range(1, 501))
 
 
+def test_what_filled_a_hole_does_not_count_as_the_newest() -> None:
+    log = log_with(RetentionRule(pattern="a", events_max=50))
+    store(log, row("a", 1001, 50))
+    for number in range(60):
+        store(log, row("a", 1 + 5 * number, 5))
+    log.close()
+    tend(log)
+    assert set(range(1001, 1051)) <= set(UnitContents(log, "a").seqs)
+
+
+def test_the_last_of_a_key_is_not_displaced_by_what_filled_a_hole() -> None:
+    log = log_with(RetentionRule(pattern="a", is_compacted=True))
+    store(log, row("a", 1001, 50))
+    for number in range(60):
+        store(log, row("a", 1 + 5 * number, 5))
+    log.close()
+    tend(log)
+    tend(log)
+    assert UnitContents(log, "a").seqs[-1] == 1050
+
+
 def test_as_many_bytes_stay_as_are_to_stay() -> None:
     log = log_with(RetentionRule(pattern="a", bytes_max=2_000))
     fill(log)

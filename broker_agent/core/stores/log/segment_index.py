@@ -88,7 +88,8 @@ class GrowingIndex:
         """The next frame; `sizes`: of the data of its rows."""
         frame = len(self)
         values = (offset, header.nbytes, header.number, header.first_us, header.last_us)
-        _append(self._frames, values)
+        for column, value in zip(self._frames, values, strict=True):
+            column.append(value)
         for row, size in zip(rows, sizes, strict=True):
             self._add_unit(frame, row)
             self._add_topic(frame, row, size)
@@ -97,11 +98,15 @@ class GrowingIndex:
         columns = self._units.get(row.unit)
         if columns is None:
             columns = self._units[row.unit] = _columns(_UNIT_CODES)
-        frames, _, _, terms, lasts = columns
+        frames, after_terms, after_seqs, terms, lasts = columns
         if frames and frames[-1] == frame and (terms[-1], lasts[-1]) == row.after:
             terms[-1], lasts[-1] = row.upto
-        else:
-            _append(columns, (frame, *row.after, *row.upto))
+            return
+        frames.append(frame)
+        after_terms.append(row.after_term)
+        after_seqs.append(row.after_seq)
+        terms.append(row.term)
+        lasts.append(row.last)
 
     def _add_topic(self, frame: int, row: LogRow, size: int) -> None:
         columns = self._topics.get(row.topic)
@@ -109,7 +114,9 @@ class GrowingIndex:
             columns = self._topics[row.topic] = _columns(_TOPIC_CODES)
         frames, events, nbytes, late_bytes = columns
         if not frames or frames[-1] != frame:
-            _append(columns, (frame, 0, 0, 0))
+            frames.append(frame)
+            for column in (events, nbytes, late_bytes):
+                column.append(0)
         if row.is_late:
             late_bytes[-1] += size
         else:
@@ -219,11 +226,6 @@ def _sections(raw: bytes) -> Iterator[bytes]:
 
 def _columns(codes: str) -> list[array[int]]:
     return [array(code) for code in codes]
-
-
-def _append(columns: Iterable[array[int]], values: Iterable[int]) -> None:
-    for column, value in zip(columns, values, strict=True):
-        column.append(value)
 
 
 def _raw(column: array[int]) -> bytes:
