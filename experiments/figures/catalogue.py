@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from experiments.figures import location, mobility, placements, poisson
+from experiments.figures import location, mobility, placements, poisson, storing
 from experiments.figures.figure import Claim, Figure, Parameter, Plot, RunSpec
 from experiments.figures.judging import changed, less_than, refine_claim
 from overlay.forwarding.tree.topology import TreeMode
@@ -25,6 +25,9 @@ _OF_10 = partial(
     notes=location.NOTES,
 )
 _POISSON = partial(Figure, notes=poisson.NOTES)
+_STORES = partial(
+    Figure, scale_min=0.1, scale_min_reason="there would be fewer than two trees a seed"
+)
 _PLACEMENTS = partial(Figure, scale_min_reason="sizes up to 100 are the least there are")
 
 _X_LABELS = {
@@ -32,6 +35,14 @@ _X_LABELS = {
     "rate": "changes of a user in an hour",
     "t_free": "T_free, hours",
     "users": "users",
+    "brokers": "brokers",
+    "capacity": "topics a store can keep (L, SC)",
+    "replicas": "stores a topic (k)",
+    "min_k": "least stores a topic (min_k)",
+    "s_p": "exponent of popularity (s_p)",
+    "s_l": "exponent of locality (s_l)",
+    "failed": "stores that failed, of 20",
+    "exponent": "exponent now; planned at -1",
 }
 
 
@@ -142,6 +153,38 @@ def _by_free_period(name: str, only: tuple[str, Parameter]) -> tuple[Plot, ...]:
         )
     )
 
+
+def _hops(x: str, *, only: tuple[str, Parameter] | None = None, title: str = "") -> Plot:
+    of = f" ({title})" if title else ""
+    return _plot("hops", f"Mean distance of requests for the past{of}", "hops", x, only=only)
+
+
+def _traffic(x: str) -> Plot:
+    return _plot("traffic", "Overall network traffic", "requests x hops a second", x)
+
+
+def _alike_plots(metric: str, title: str, label: str) -> tuple[Plot, ...]:
+    """Of each parameter, where the other two are as usual."""
+    return tuple(
+        Plot(
+            metric=metric,
+            title=f"{title}, by {x}",
+            label=label,
+            x=x,
+            x_label=_X_LABELS[x],
+            only=tuple(fixed.items()),
+        )
+        for x, fixed in storing.ALIKE
+    )
+
+
+def _of_each_number(x: str) -> tuple[Plot, ...]:
+    return tuple(
+        _hops(x, only=("stores", stores), title=f"M = {stores}") for stores in storing.STORES
+    )
+
+
+_STORE_METRICS = ("hops", "traffic", "stores_used", "missing")
 
 _FIGURES = (
     Figure(
@@ -481,6 +524,116 @@ _FIGURES = (
         scale_min=0.05,
         scale_min_reason="there would be fewer than ten users",
         notes=mobility.NOTES,
+    ),
+    Figure(
+        name="worked-example",
+        title="The example of six brokers and three topics",
+        paper="Storing section IV, Planning sections 5.3 and 5.5",
+        runs=storing.example_runs,
+        claims=storing.example_claims(),
+        metrics=storing.EXAMPLE_METRICS,
+        plots=(),
+        notes=(storing.EXAMPLE_NOTE,),
+    ),
+    _STORES(
+        name="storing-fig4",
+        title="Distance of requests where all topics are alike",
+        paper="Storing fig. 4",
+        runs=storing.alike_runs,
+        claims=storing.alike_claims(),
+        metrics=_STORE_METRICS,
+        plots=_alike_plots("hops", "Mean distance of requests for the past", "hops"),
+        notes=storing.STORING_NOTES,
+    ),
+    _STORES(
+        name="storing-fig5",
+        title="Stores used where all topics are alike",
+        paper="Storing fig. 5",
+        runs=storing.alike_runs,
+        claims=storing.used_claims(),
+        metrics=("stores_used",),
+        plots=_alike_plots("stores_used", "Stores used", "stores"),
+        notes=storing.STORING_NOTES,
+    ),
+    _STORES(
+        name="planning-fig4",
+        title="Distance and traffic of requests, and the number of brokers",
+        paper="Planning fig. 4",
+        runs=storing.by_brokers_runs,
+        claims=storing.by_brokers_claims(),
+        metrics=_STORE_METRICS,
+        plots=(_hops("brokers"), _traffic("brokers")),
+        notes=storing.MINIMUM_NOTES,
+    ),
+    _STORES(
+        name="planning-fig5",
+        title="Distance and traffic of requests, and the capacity of stores",
+        paper="Planning fig. 5",
+        runs=storing.by_capacity_runs,
+        claims=storing.falling_claims("capacity", "hops fall with the capacity of stores"),
+        metrics=_STORE_METRICS,
+        plots=(_hops("capacity"), _traffic("capacity")),
+        notes=storing.MINIMUM_NOTES,
+    ),
+    _STORES(
+        name="planning-fig6",
+        title="Distance and traffic of requests, and the least number of replicas",
+        paper="Planning fig. 6",
+        runs=storing.by_minimum_runs,
+        claims=storing.falling_claims("min_k", "hops fall with the number of replicas"),
+        metrics=_STORE_METRICS,
+        plots=(_hops("min_k"), _traffic("min_k")),
+        notes=storing.MINIMUM_NOTES,
+    ),
+    _STORES(
+        name="planning-fig7",
+        title="Distance of requests, and popularity",
+        paper="Planning fig. 7",
+        runs=storing.popularity_runs,
+        claims=storing.places_claims("s_p"),
+        metrics=_STORE_METRICS,
+        plots=_of_each_number("s_p"),
+        notes=storing.PLACES_NOTES,
+    ),
+    _STORES(
+        name="planning-fig8",
+        title="Distance of requests, and locality",
+        paper="Planning fig. 8",
+        runs=storing.locality_runs,
+        claims=storing.places_claims("s_l"),
+        metrics=_STORE_METRICS,
+        plots=_of_each_number("s_l"),
+        notes=(*storing.PLACES_NOTES, storing.LOCALITY_NOTE),
+    ),
+    _STORES(
+        name="planning-fig9",
+        title="Distance of requests while stores have failed",
+        paper="Planning fig. 9",
+        runs=storing.failure_runs,
+        claims=storing.failure_claims(),
+        metrics=("hops", "unserved"),
+        plots=(_hops("failed"),),
+        notes=(*storing.PLACES_NOTES, storing.FAILURE_NOTE),
+    ),
+    _STORES(
+        name="planning-fig10",
+        title="Assigning topics anew as popularity drifts",
+        paper="Planning fig. 10",
+        runs=lambda scale: storing.drift_runs("popularity"),
+        claims=storing.drift_claims("popularity"),
+        metrics=("hops",),
+        plots=(_hops("exponent"),),
+        notes=storing.PLACES_NOTES,
+    ),
+    _STORES(
+        name="planning-fig11",
+        title="Assigning topics anew as locality drifts",
+        paper="Planning fig. 11",
+        runs=lambda scale: storing.drift_runs("locality"),
+        claims=storing.drift_claims("locality"),
+        metrics=("hops",),
+        plots=(_hops("exponent"),),
+        notes=(*storing.PLACES_NOTES, storing.LOCALITY_NOTE),
     ),
 )
 FIGURES: Mapping[str, Figure] = MappingProxyType({figure.name: figure for figure in _FIGURES})

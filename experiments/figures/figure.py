@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 Parameter = str | int | float
 
 # What only ablations vary: rows with these are found by naming them.
-ABLATED = frozenset({"friends", "update_h", "itself", "rtt", "mode_changes", "w_l"})
+ABLATED = frozenset(
+    {"friends", "update_h", "itself", "rtt", "mode_changes", "w_l"}
+    | {"tree", "use", "rounded_up", "again", "asked"}
+)
 
 
 class JudgedAs(enum.StrEnum):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from experiments.figures.figure import RunSpec
 from experiments.figures.mobility import HOURS, TABLES
+from experiments.figures.storing import DRIFT
+from experiments.metrics import storing
 from experiments.metrics.mobility import measure_city
 from experiments.metrics.protocol import measure_protocol
 from experiments.metrics.run import Measuring, Metrics, run
@@ -138,6 +141,71 @@ def _mobility_tables(spec: RunSpec, scale: float, seed: int) -> Metrics:
     return measure_city(RandomScenario(users, HOURS, seed), rules)
 
 
+# ---- stores --------------------------------------------------------------------------------------
+
+
+def _storing_example(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    return storing.measure_example()
+
+
+def _storing_alike(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    names = ("brokers", "capacity", "replicas")
+    brokers, capacity, replicas = (int(spec[name]) for name in names)
+    asked_by = float(dict(spec.parameters).get("asked", 1.0))
+    system = str(spec["system"])
+    return storing.measure_alike(
+        scale, seed, system, brokers, capacity, replicas, asked_by=asked_by
+    )
+
+
+def _storing_minimum(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    parameters = dict(spec.parameters)
+    return storing.measure_minimum(
+        scale,
+        seed,
+        str(spec["system"]),
+        *(int(spec[name]) for name in ("brokers", "capacity", "min_k")),
+        tree=str(parameters.get("tree", "grown")),
+        use=str(parameters.get("use", "")),
+        rounded_up=bool(parameters.get("rounded_up", 0)),
+    )
+
+
+def _storing_places(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    return storing.measure_places(
+        scale, seed, _store_network(spec), float(spec["s_p"]), float(spec["s_l"])
+    )
+
+
+def _storing_failures(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    return storing.measure_failures(
+        scale,
+        seed,
+        _store_network(spec),
+        float(spec["s_p"]),
+        int(spec["failed"]),
+        again=bool(dict(spec.parameters).get("again", 0)),
+    )
+
+
+def _storing_drift(spec: RunSpec, scale: float, seed: int) -> Metrics:
+    """The system's name has what is done about the drift behind it."""
+    network = _store_network(spec)
+    system, mode = network.system.split(" ")
+    of_popularity = spec["drifting"] == "popularity"
+    before, after = (
+        (value, 0.0) if of_popularity else (0.0, value)
+        for value in (DRIFT[0], float(spec["exponent"]))
+    )
+    planned = replace(network, system=system)
+    return storing.measure_drift(scale, seed, planned, before, after, mode)
+
+
+def _store_network(spec: RunSpec) -> storing.PlannedNetwork:
+    sizes = (int(spec[name]) for name in ("brokers", "stores", "capacity"))
+    return storing.PlannedNetwork(str(spec["system"]), *sizes)
+
+
 MEASUREMENTS: Mapping[str, Callable[[RunSpec, float, int], Metrics]] = MappingProxyType(
     {
         "visits": _visits,
@@ -147,6 +215,12 @@ MEASUREMENTS: Mapping[str, Callable[[RunSpec, float, int], Metrics]] = MappingPr
         "greedy-time": _greedy_time,
         "protocol": _protocol,
         "mobility-tables": _mobility_tables,
+        "storing-example": _storing_example,
+        "storing-alike": _storing_alike,
+        "storing-minimum": _storing_minimum,
+        "storing-places": _storing_places,
+        "storing-failures": _storing_failures,
+        "storing-drift": _storing_drift,
     }
 )
 
