@@ -11,7 +11,6 @@ from dynatops.kit.filters import Filter, Value, covers
 from overlay.forwarding.base.forwarding_counters import ForwardingCounters
 from overlay.forwarding.tables.held_filters import HERE, BrokerId
 from overlay.forwarding.tables.subscription_tables import (
-    PassageVerdict,
     SubscriptionTables,
     TableRules,
 )
@@ -209,7 +208,7 @@ def displaced_by_none(wanted: Filter) -> bool:
     return covers(Filter.parse("c", "x < 1 and x > 1"), wanted)
 
 
-def test_why_a_filter_is_told_or_not() -> None:
+def test_which_filters_are_told() -> None:
     tables = SubscriptionTables(TableRules())
     a, b = broker(0), broker(1)
     for name in (a, b):
@@ -217,14 +216,11 @@ def test_why_a_filter_is_told_or_not() -> None:
     wide, narrow = Filter.parse("t/#"), Filter.parse("t/x", "x < 1")
     tables.want(a, wide)
     tables.want(b, narrow)
-    assert tables.passage(wide, b).verdict is PassageVerdict.TOLD
-    assert tables.passage(wide, a).verdict is PassageVerdict.UNWANTED
-    # What only the neighbour itself wants does not cover what it is to be told.
-    assert tables.passage(narrow, a).verdict is PassageVerdict.TOLD
+    # What only the neighbour itself wants it is not told, and does not cover what it is told.
+    assert tables.told(b) == [wide]
+    assert tables.told(a) == [narrow]
     tables.want(HERE, narrow)
-    assert tables.passage(narrow, b).verdict is PassageVerdict.COVERED
-    assert tables.passage(narrow, b).by == wide
-    assert tables.passage(Filter.parse("other"), b).verdict is PassageVerdict.UNWANTED
+    assert tables.told(b) == [wide]
     assert tables.status().covered == 1
     assert tables.status().filters == 2
 

@@ -89,12 +89,20 @@ class TableNet:
     def crash(self, name: BrokerId) -> None:
         """It comes back with nothing, and is told everything by its neighbours."""
         self._start(name)
+        self._add_neighbours(name)
+        self._begin_sessions(name)
+        self.run()
+
+    def _add_neighbours(self, name: BrokerId) -> None:
         for parent, child in self.edges:
             if name in (parent, child):
                 other = child if name == parent else parent
                 self.tables[name].add_neighbour(other, is_parent=other == parent)
+
+    def _begin_sessions(self, name: BrokerId) -> None:
+        for parent, child in self.edges:
+            if name in (parent, child):
                 self._begin_session(parent, child)
-        self.run()
 
     def cut_link(self, a: BrokerId, b: BrokerId) -> None:
         self.cut.add(frozenset((a, b)))
@@ -105,11 +113,17 @@ class TableNet:
         self.run()
 
     def remove_edge(self, edge: Edge) -> None:
-        """The topology has changed: they are no neighbours any more."""
+        """They are no neighbours any more, and make their tables anew, of what clients hold."""
         self.edges.remove(edge)
-        parent, child = edge
-        self.tables[parent].remove_neighbour(child)
-        self.tables[child].remove_neighbour(parent)
+        for name in edge:
+            self.tables[name] = tables = SubscriptionTables(self.rules)
+            self._add_neighbours(name)
+            for wanted in self.wanted[name]:
+                tables.want(HERE, wanted)
+            for advertised in self.advertised[name]:
+                tables.advertise(HERE, advertised)
+        for name in edge:
+            self._begin_sessions(name)
         self.run()
 
     def add_edge(self, edge: Edge) -> None:

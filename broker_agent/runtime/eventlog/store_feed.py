@@ -92,6 +92,8 @@ class StoreFeed:
         supervisor: Supervisor,
     ) -> None:
         self._core, self._now, self._perform = core, now, perform
+        # What was found when it was opened.
+        self._on_outputs(self._log.take_notices())
         self._driver.start(supervisor)
 
     def feed(self) -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from enum import Enum
 
 from dynatops.kit.filters import (
     Attributes,
@@ -56,23 +55,6 @@ class TableChange:
     withdraw: tuple[Filter, ...] = ()
 
 
-class PassageVerdict(Enum):
-    """Whether a filter is passed on to a neighbour, and if not, why."""
-
-    TOLD = "it is told"
-    UNWANTED = "nobody but that neighbour wants it"
-    COVERED = "another filter covers it"
-    UNADVERTISED = "nothing that the neighbour advertised intersects it"
-    DOWNWARDS = "without advertisements nothing is passed on to children"
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    verdict: PassageVerdict
-    # The one that covers it.
-    by: Filter | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class TablesStatus:
     filters: int
@@ -84,7 +66,6 @@ class TablesStatus:
 
 
 EVERYTHING = Filter.parse("#")
-_PASSAGES = {verdict: Passage(verdict) for verdict in PassageVerdict}
 
 
 class SubscriptionTables:
@@ -110,17 +91,6 @@ class SubscriptionTables:
         if is_parent:
             self._parent = neighbour
         self._tell_all(neighbour)
-
-    def remove_neighbour(self, neighbour: BrokerId) -> None:
-        """It is no neighbour any more: what it held goes with it."""
-        del self._neighbours[neighbour]
-        if self._parent == neighbour:
-            self._parent = None
-        for wanted in self._wants.of(neighbour):
-            self._wants.remove(neighbour, wanted)
-        for advertised in self._advertised.of(neighbour):
-            self._advertised.remove(neighbour, advertised)
-        self._settle()
 
     def replace(
         self, neighbour: BrokerId, filters: Iterable[Filter], advertisements: Iterable[Filter]
@@ -198,30 +168,16 @@ class SubscriptionTables:
         toward.advertisements.take_unsaid()
         return TableChange(add=toward.filters.sorted(), advertise=toward.advertisements.sorted())
 
-    def passage(self, wanted: Filter, neighbour: BrokerId) -> Passage:
-        """Whether the neighbour is told of this filter, and if not, why."""
-        held = self._wants.get(wanted)
-        if held is None:
-            return _PASSAGES[PassageVerdict.UNWANTED]
-        return self._passage(held, neighbour)
-
-    def _passage(self, held: HeldFilter, neighbour: BrokerId) -> Passage:
-        is_down = self._rules.mode is TreeMode.HIERARCHICAL and neighbour != self._parent
-        if self.sends_all(neighbour):
-            return _PASSAGES[PassageVerdict.DOWNWARDS]
-        if not held.counts_towards(neighbour):
-            return _PASSAGES[PassageVerdict.UNWANTED]
-        coverer = held.coverer_towards(neighbour)
-        if coverer is not None:
-            return Passage(PassageVerdict.COVERED, coverer.filter)
-        is_for_publishers = self._rules.advertisements and (
-            is_down or self._rules.mode is TreeMode.PEER
-        )
-        if is_for_publishers:
-            advertised = self._neighbours[neighbour].advertised
-            if not advertised.intersects(held.filter):
-                return _PASSAGES[PassageVerdict.UNADVERTISED]
-        return _PASSAGES[PassageVerdict.TOLD]
+    def _is_told(self, held: HeldFilter, neighbour: BrokerId) -> bool:
+        """Whether the neighbour is told of this filter."""
+        if self.sends_all(neighbour) or not held.counts_towards(neighbour):
+            return False
+        if held.coverer_towards(neighbour) is not None:
+            return False
+        is_up = self._rules.mode is TreeMode.HIERARCHICAL and neighbour == self._parent
+        if is_up or not self._rules.advertisements:
+            return True
+        return self._neighbours[neighbour].advertised.intersects(held.filter)
 
     def _is_advertised_to(self, held: HeldFilter, neighbour: BrokerId) -> bool:
         if not self._rules.advertisements:
@@ -240,7 +196,7 @@ class SubscriptionTables:
                 self._tell_advertisement(held, neighbour)
 
     def _tell(self, held: HeldFilter, neighbour: BrokerId) -> None:
-        is_told = self._passage(held, neighbour).verdict is PassageVerdict.TOLD
+        is_told = self._is_told(held, neighbour)
         self._neighbours[neighbour].filters.put(held.filter, is_told=is_told)
 
     def _tell_advertisement(self, held: HeldFilter, neighbour: BrokerId) -> None:
