@@ -35,6 +35,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.links.link.Link._frames
         overlay.forwarding.keeping.copies.CopyKeeping._grown
         broker_agent.core.stores.past_requests.PastRequests._news
+        broker_agent.core.stores.log_portions._GatheredRuns.runs
+        broker_agent.core.stores.log_portions._PortionReading._seen
         broker_agent.core.stores.readiness.StoreReadiness.to_append
         broker_agent.core.stores.readiness.StoreReadiness.to_subscribe
         overlay.stores.advertisement_table.AdvertisementTable._stirred

@@ -2,6 +2,7 @@
 
     AppendToLog  --> wait, bounded --> a group --> written, synced --> AppendStored, AppendRefused
     ReadUnit ... --> wait, bounded --> between groups ---------------> UnitAnswer ...
+    ReadPast ...                                                       PortionRead
                                        what is not retained is dropped, a segment at a time
 
 While one group is being synced, the next gathers: under load groups are as large as they may be,
@@ -15,8 +16,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from broker_agent.core.base.effects import ReadPast
 from broker_agent.core.stores.log.event_log import EventLog
 from broker_agent.core.stores.log.log_files import LogFilesError
 from broker_agent.core.stores.log.log_notices import LogNotice
@@ -30,13 +33,25 @@ from broker_agent.core.stores.log.log_requests import (
     NotRead,
 )
 from broker_agent.core.stores.log.log_settings import LogSettings
+from broker_agent.core.stores.log_portions import read_portion
+from broker_agent.core.stores.store_reader import ServedKey, StorePortion
 from dynatops.kit.background import Supervisor
 from dynatops.kit.bounded import BoundedQueue, Past
+from dynatops.v1.overlay_pb2 import PastError
 
 # Answers between two groups, so that appends do not wait for many readers.
 _READS_TOGETHER = 4
 
-LogOutput = LogOutcome | LogAnswer | NotRead | LogNotice
+
+@dataclass(frozen=True, slots=True)
+class PortionRead:
+    """For a request that the store has open."""
+
+    key: ServedKey
+    portion: StorePortion
+
+
+LogOutput = LogOutcome | LogAnswer | NotRead | PortionRead | LogNotice
 
 
 class _WaitingAppend(NamedTuple):
@@ -62,7 +77,7 @@ class LogDriver:
             settings.appends_max, counters, "log_appends_refused", past=Past.NEWEST,
             weigh=lambda waiting: waiting.nbytes, weight_max=settings.waiting_bytes_max,
         )  # fmt: skip
-        self._reads: BoundedQueue[LogRead] = BoundedQueue(
+        self._reads: BoundedQueue[LogRead | ReadPast] = BoundedQueue(
             settings.reads_max, counters, "log_reads_refused", past=Past.NEWEST
         )
         self._wanted = asyncio.Event()
@@ -83,6 +98,16 @@ class LogDriver:
     def read(self, read: LogRead) -> None:
         if not self._reads.put(read):
             self._deliver([NotRead(read.number, "too many read from the log at a time")])
+        self._wanted.set()
+
+    def read_portion(self, wanted: ReadPast) -> None:
+        """Of what somebody asks of the past."""
+        if not self._reads.put(wanted):
+            problem = StorePortion(
+                error=PastError.PAST_ERROR_OVERLOADED,
+                message="too many read from the log of the store at a time",
+            )
+            self._deliver([PortionRead(wanted.order.key, problem)])
         self._wanted.set()
 
     async def _work_forever(self) -> None:
@@ -114,24 +139,39 @@ class LogDriver:
             nbytes += waiting.nbytes
         return group
 
-    def _next_reads(self) -> list[LogRead]:
+    def _next_reads(self) -> list[LogRead | ReadPast]:
         return [self._reads.take() for _ in range(min(_READS_TOGETHER, len(self._reads)))]
 
     def _work(
-        self, appends: Sequence[AppendToLog], reads: Sequence[LogRead], is_due: bool
+        self,
+        appends: Sequence[AppendToLog],
+        reads: Sequence[LogRead | ReadPast],
+        is_due: bool,
     ) -> tuple[list[LogOutput], bool]:
         """In the log's thread. The second: whether there is more to be tended."""
         outputs: list[LogOutput] = []
         if appends:
             outputs += self._log.commit(appends)
-        for read in reads:
-            try:
-                outputs.append(self._log.read(read))
-            except LogFilesError as error:
-                outputs.append(NotRead(read.number, str(error)))
+        outputs += [self._read(read) for read in reads]
         has_more = is_due and self._log.tend(self._clock_us())
         outputs += self._log.take_notices()
         return outputs, has_more
+
+    def _read(self, read: LogRead | ReadPast) -> LogOutput:
+        if isinstance(read, ReadPast):
+            return self._read_portion(read)
+        try:
+            return self._log.read(read)
+        except LogFilesError as error:
+            return NotRead(read.number, str(error))
+
+    def _read_portion(self, wanted: ReadPast) -> PortionRead:
+        order = wanted.order
+        try:
+            portion = read_portion(self._log, order, shares_numbers=wanted.shares_numbers)
+        except LogFilesError as error:
+            portion = StorePortion(error=PastError.PAST_ERROR_DAMAGED, message=str(error))
+        return PortionRead(order.key, portion)
 
     async def stop(self) -> None:
         """What waits is written first. Raises LogFilesError, if the log could not be closed in

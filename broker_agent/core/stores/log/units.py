@@ -14,3 +14,8 @@ def side_unit(unit: str, term: int) -> str:
 
 def is_side_unit(unit: str) -> bool:
     return _SIDE in unit
+
+
+def base_unit(unit: str) -> str:
+    """The unit that it is beside, or itself."""
+    return unit.partition(_SIDE)[0]
