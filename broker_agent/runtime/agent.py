@@ -28,6 +28,7 @@ from broker_agent.core.base.effects import (
     ConnectionId,
     NodeReady,
     PauseReading,
+    ReadPast,
     ReplyToManager,
     ResumeReading,
     SaveNow,
@@ -42,6 +43,7 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
+from broker_agent.core.stores.store_reader import ReadOrder, StorePortion
 from broker_agent.doors.door import Door
 from broker_agent.process_settings import BrokerSettings, default_broker_id
 from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
@@ -78,7 +80,7 @@ from dynatops.kit.serving.first_reads import FirstReads
 from dynatops.kit.serving.start_errors import JoinError, StartError
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
-from dynatops.v1.overlay_pb2 import PeerFrame
+from dynatops.v1.overlay_pb2 import PastError, PeerFrame
 from overlay.forwarding.tree.topology import Topology
 
 if TYPE_CHECKING:
@@ -215,6 +217,7 @@ class Agent:
             counters=self.counters,
             doors=self.listeners.advertised(settings.advertised),
             store=self._store.options if self._store is not None else None,
+            past=settings.past,
         )
 
     def _link_host(self) -> LinkHost:
@@ -554,6 +557,8 @@ class Agent:
                         connection.perform(effect)
                 case SaveNow() | StoreNow():
                     self._write(effect)
+                case ReadPast(order=order):
+                    self._refuse_read(order)
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
                         self.uplink.reply(reply)
@@ -565,6 +570,12 @@ class Agent:
                     self._narrator.on_notice(effect)
                     if isinstance(effect, TopologyChanged | PlaceGone):
                         self._heed_topology(effect)
+
+    def _refuse_read(self, order: ReadOrder) -> None:
+        """Logs are not read for others yet, and stores not advertised (`StoreOptions.serves`)."""
+        error = PastError.PAST_ERROR_UNAVAILABLE
+        answer = StorePortion(error=error, message="this broker does not read its log for others")
+        self._perform(self.core.past_read(order.key, answer, self._now()))
 
     def _write(self, effect: SaveNow | StoreNow) -> None:
         if isinstance(effect, SaveNow) and self._saving is not None:

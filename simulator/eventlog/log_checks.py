@@ -17,7 +17,13 @@ from random import Random
 from broker_agent.core.stores.log.event_log import EventLog
 from broker_agent.core.stores.log.log_context import LogHealth
 from broker_agent.core.stores.log.log_files import LogFiles
-from broker_agent.core.stores.log.log_notices import LogCut, LogDamaged, LogNotice, LogRebuilt
+from broker_agent.core.stores.log.log_notices import (
+    LogCut,
+    LogDamaged,
+    LogFailed,
+    LogNotice,
+    LogRebuilt,
+)
 from broker_agent.core.stores.log.log_requests import (
     AppendRefusal,
     AppendStored,
@@ -161,6 +167,9 @@ class SimulatedLog:
         for _ in range(3):
             self._append()
         self._tend()
+        if self._rng.random() < 0.5:
+            self._kill()
+            self._append()
         self.disk.capacity_bytes += free
         self._look()
 
@@ -211,10 +220,11 @@ class SimulatedLog:
     def _hear(self) -> None:
         notices = self._log.take_notices()
         self.notices += notices
-        if not self._betrays:
-            for notice in notices:
-                if isinstance(notice, LogDamaged):
-                    raise LogViolationError(f"damage on an honest disk: {notice}")
+        for notice in notices:
+            if isinstance(notice, LogFailed) and "synced" not in notice.reason:
+                raise LogViolationError(f"no sync has failed: {notice}")
+            if not self._betrays and isinstance(notice, LogDamaged):
+                raise LogViolationError(f"damage on an honest disk: {notice}")
 
     def _check_unit(self, unit: str) -> None:
         rows, missing, upto = _read_all(self._log, unit, self._rng.choice([1, 200, 5_000]))

@@ -172,12 +172,7 @@ class WiredBrokers:
             self._make_routing,
             self._settings,
             Random(self._lives),
-            BrokerOptions(
-                selection=self._selection,
-                saving=True,
-                logged_rows_max=self._logged_rows_max,
-                store=self._open_log(name) if name in self.stores else None,
-            ),
+            self._options(name),
         )
         core.restore(self._disks[name].read(), self.now_s)
         seeds = [other for other in self.cores if other != name]
@@ -189,6 +184,14 @@ class WiredBrokers:
         self.logs[name] = log
         filters = [WantedFilter.parse(pattern) for pattern in self.stores[name]]
         return StoreOptions(filters, log.extents())
+
+    def _options(self, name: str) -> BrokerOptions:
+        return BrokerOptions(
+            selection=self._selection,
+            saving=True,
+            logged_rows_max=self._logged_rows_max,
+            store=self._open_log(name) if name in self.stores else None,
+        )
 
     # ---- driving --------------------------------------------------------------------------------
 

@@ -442,6 +442,20 @@ def test_a_full_disk_refuses_and_resumes() -> None:
     assert UnitContents(log, "a", after=(1, 500)).seqs == list(range(501, 521))
 
 
+def test_on_a_full_disk_a_log_opens_and_serves() -> None:
+    files = disk()
+    filled(files)
+    files.capacity_bytes -= files.free_bytes()
+    for life in (2, 3):
+        files.crash()
+        log = open_log(files, life=life)
+        assert UnitContents(log, "a", after=(1, 0)).seqs == list(range(1, 501))
+        assert isinstance(log.commit([AppendToLog(1, [row("a", 501)])])[0], AppendRefused)
+    files.capacity_bytes += 10_000
+    store(log, row("a", 501))
+    assert [type(notice) for notice in log.take_notices()] == [LogDiskIsFull, LogResumed]
+
+
 def test_events_are_refused_before_the_disk_is_full() -> None:
     files = SimulatedLogDisk(disk()._rng, capacity_bytes=10_000)
     settings = LogSettings(refuse_below_free_bytes=5_000, resume_above_free_bytes=7_000)

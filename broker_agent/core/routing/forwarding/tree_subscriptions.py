@@ -180,13 +180,14 @@ class TreeSubscriptions:
         """What it has asked for since, in order, until it catches up again. What a connection asked
         for that is gone, its client asks for again; but a new process of it knows nothing of that,
         and what the session has goes on from where the former one stood."""
-        behind = self._behind.get(session, [])
-        gone = [each for each, _ in behind if each.connection not in (session.connection, None)]
-        for request in gone:
-            self._confirming.withdraw(request)
-        behind[:] = [each for each in behind if each[0] not in gone]
+        behind = self._behind.setdefault(session, [])
+        for request, _ in behind:
+            if request.connection not in (session.connection, None):
+                self._confirming.withdraw(request)
+        behind[:] = [each for each in behind if each[0].connection in (session.connection, None)]
         stands_at = self._catching_up.get(session)
-        if stands_at is not None and any(request.group is stands_at for request in gone):
+        has_begun = stands_at is None or stands_at in self._groups
+        if not has_begun and all(request.group is not stands_at for request, _ in behind):
             going_on = FiltersRequest(session, 0, [], None, goes_on=True, group=stands_at)
             own = [wanted for filters in session.filters.values() for wanted in filters]
             behind.insert(0, (going_on, own))

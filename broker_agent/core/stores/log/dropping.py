@@ -121,11 +121,13 @@ def _rewrite(context: LogContext, verdict: SegmentVerdict) -> bool:
         # What is covered is not what it was.
         files.remove(name)
         return True
+    # The index of before is of other places, and must be gone first.
+    files.remove(index_name(number))
     files.rename(name, segment_name(number))
-    replace_file(files, index_name(number), written.index.encode())
     context.segments.forget_index(number)
     context.segments.sealed[number] = written.info()
     context.forget_damaged(number)
+    replace_file(files, index_name(number), written.index.encode())
     context.save_checkpoint()
     context.counters.log_segments_rewritten += 1
     context.counters.log_events_expired += dropped.expired

@@ -225,6 +225,8 @@ class EventLog:
                 return True
         except SegmentUnprovenError as unproven:
             self._rebuild(unproven)
+        except LogDiskFullError as error:
+            self._become_full(str(error))
         except LogFilesError as error:
             context.fail(str(error))
         self._pass = None

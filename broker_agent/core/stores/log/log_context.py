@@ -10,7 +10,12 @@ from typing import TypeVar
 from broker_agent.core.stores.log.checkpoint import LogCheckpoint, encode_checkpoint
 from broker_agent.core.stores.log.coverage import Coverage
 from broker_agent.core.stores.log.log_counters import LogCounters
-from broker_agent.core.stores.log.log_files import LogFiles, LogFilesError, replace_file
+from broker_agent.core.stores.log.log_files import (
+    LogDiskFullError,
+    LogFiles,
+    LogFilesError,
+    replace_file,
+)
 from broker_agent.core.stores.log.log_notices import (
     LogDamaged,
     LogFailed,
@@ -169,6 +174,9 @@ class LogContext:
             return
         try:
             self.save_checkpoint()
+        except LogDiskFullError:
+            # Another time: until then it is found again after a restart.
+            return
         except LogFilesError as error:
             self.fail(f"damage could not be noted: {error}")
 

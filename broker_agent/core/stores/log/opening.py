@@ -11,6 +11,8 @@ before it counts.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from broker_agent.core.stores.log.checkpoint import (
     CheckpointError,
     LogCheckpoint,
@@ -18,7 +20,12 @@ from broker_agent.core.stores.log.checkpoint import (
 )
 from broker_agent.core.stores.log.coverage import Coverage
 from broker_agent.core.stores.log.log_context import LogContext
-from broker_agent.core.stores.log.log_files import LogFiles, LogFilesError, replace_file
+from broker_agent.core.stores.log.log_files import (
+    LogDiskFullError,
+    LogFiles,
+    LogFilesError,
+    replace_file,
+)
 from broker_agent.core.stores.log.log_notices import LogCut, LogRebuilt
 from broker_agent.core.stores.log.log_rows import LogRow, StampRange
 from broker_agent.core.stores.log.recovery import (
@@ -56,15 +63,27 @@ def recover(context: LogContext) -> None:
         except CheckpointError as error:
             context.notices.put(LogRebuilt(len(numbers), str(error)))
     marked, durable = read_mark(files)
-    if durable and marked > max(context.newest_sealed, *numbers, 0):
-        gone = DamagedStretch(0, durable, None, "the segment is gone")
-        _tell(context, marked, gone)
+    for number in _gone(context, numbers, marked if durable else 0):
+        nbytes = durable if number == marked else 0
+        _tell(context, number, DamagedStretch(0, nbytes, None, "the segment is gone"))
     context.newest_segment = max(context.newest_sealed, marked, *numbers)
     unknown = [number for number in numbers if number not in context.segments.sealed]
     for number in unknown:
         _recover_segment(context, number)
-    if unknown:
-        context.save_checkpoint()
+    if unknown and _note(context):
+        for number in unknown:
+            if number not in context.segments.sealed:
+                # Nothing is in it, and nobody will ask where it is.
+                files.remove(segment_name(number))
+
+
+def _gone(context: LogContext, numbers: list[int], marked: int) -> list[int]:
+    """Segments that there were: of those after the checkpoint none was dropped."""
+    newest = max(context.newest_sealed, *numbers, 0)
+    gone = [marked] if marked > newest else []
+    if context.newest_sealed:
+        gone += sorted({*range(context.newest_sealed + 1, newest)}.difference(numbers))
+    return gone
 
 
 def rebuild(context: LogContext, reason: str) -> None:
@@ -79,7 +98,16 @@ def rebuild(context: LogContext, reason: str) -> None:
     context.coverage = {}
     for number in numbers:
         _recover_segment(context, number)
-    context.save_checkpoint()
+    _note(context)
+
+
+def _note(context: LogContext) -> bool:
+    """So that the segments need not be read again. On a full disk they will be."""
+    context.newest_sealed = context.newest_segment
+    with suppress(LogDiskFullError):
+        context.save_checkpoint()
+        return True
+    return False
 
 
 def _read_checkpoint(files: LogFiles) -> LogCheckpoint:
@@ -145,9 +173,10 @@ def _take_in(context: LogContext, number: int, scan: SegmentScan) -> None:
     active.nbytes = scan.end
     context.coverage.update(covered)
     if not scan.end and not scan.damaged:
-        context.files.remove(segment_name(number))
         return
-    replace_file(context.files, index_name(number), active.index.encode())
+    with suppress(LogDiskFullError):
+        # Without it, it is made when somebody looks for something there.
+        replace_file(context.files, index_name(number), active.index.encode())
     context.segments.sealed[number] = active.info()
     for damaged in scan.damaged:
         _tell(context, number, damaged)

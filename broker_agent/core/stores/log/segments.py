@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from zlib import crc32
 
 from broker_agent.core.stores.log.checkpoint import SegmentInfo
@@ -27,7 +28,12 @@ from broker_agent.core.stores.log.frames import (
     decode_rows,
 )
 from broker_agent.core.stores.log.log_counters import LogCounters
-from broker_agent.core.stores.log.log_files import LogFiles, LogFilesError, replace_file
+from broker_agent.core.stores.log.log_files import (
+    LogDiskFullError,
+    LogFiles,
+    LogFilesError,
+    replace_file,
+)
 from broker_agent.core.stores.log.log_rows import LogRow
 from broker_agent.core.stores.log.recovery import scan_segment, segment_name
 from broker_agent.core.stores.log.segment_index import (
@@ -160,7 +166,9 @@ class Segments:
             growing.add(found.offset, found.header, rows, sizes)
         raw = growing.encode()
         self.sealed[number] = info._replace(frames=len(growing))
-        replace_file(self.files, index_name(number), raw)
+        with suppress(LogDiskFullError):
+            # Without it, it is made anew again.
+            replace_file(self.files, index_name(number), raw)
         return SealedIndex(raw)
 
     def forget_index(self, number: int) -> None:
