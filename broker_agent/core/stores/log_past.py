@@ -36,7 +36,7 @@ _PLACE = struct.Struct("<QIQQ")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _LogPlace:
     frame: int = 0
     skip: int = 0
     unit: str = ""
@@ -46,7 +46,7 @@ class _Place:
         return _PLACE.pack(self.frame, self.skip, *self.stamp) + self.unit.encode()
 
     @classmethod
-    def from_wire(cls, raw: bytes) -> _Place:
+    def from_wire(cls, raw: bytes) -> _LogPlace:
         """Raises ValueError."""
         if len(raw) < _PLACE.size:
             raise ValueError("too short")
@@ -54,7 +54,7 @@ class _Place:
         return cls(frame, skip, raw[_PLACE.size :].decode(), (term, seq))
 
 
-class _RefusedError(Exception):
+class _PastRefusedError(Exception):
     def __init__(self, error: PastError.ValueType, message: str) -> None:
         super().__init__(message)
         self.error = error
@@ -62,15 +62,15 @@ class _RefusedError(Exception):
 
 def read_past(log: EventLog, order: ReadOrder) -> StorePortion:
     """Raises LogFilesError, if the disk does not work."""
-    reading = _Reading(log, order)
+    reading = _PastReading(log, order)
     try:
         return reading.portion()
-    except _RefusedError as refused:
+    except _PastRefusedError as refused:
         return StorePortion(error=refused.error, message=str(refused))
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _WantedPast:
     """What of the topics is asked for."""
 
     since_us: int
@@ -78,7 +78,7 @@ class _Wanted:
     seen: dict[str, dict[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: PastRange) -> _Wanted:
+    def of(cls, wanted: PastRange) -> _WantedPast:
         seen = {place.topic: {s.term: s.seq for s in place.seen} for place in wanted.after}
         return cls(wanted.since_us, seen)
 
@@ -100,11 +100,11 @@ class _Wanted:
         return part_of_run(run, skip, run.count - skip) if skip and not run.partial else run
 
 
-class _Reading:
+class _PastReading:
     def __init__(self, log: EventLog, order: ReadOrder) -> None:
         self._log = log
         self._order = order
-        self._wanted = _Wanted.of(order.wanted)
+        self._wanted = _WantedPast.of(order.wanted)
         self._events: list[Run] = []
         self._nbytes = 0
 
@@ -113,14 +113,14 @@ class _Reading:
         is_lossy = False
         if order.place:
             try:
-                place = _Place.from_wire(order.place)
+                place = _LogPlace.from_wire(order.place)
             except ValueError as error:
                 message = "the place to go on from is none of this store's"
-                raise _RefusedError(PastError.PAST_ERROR_INVALID, message) from error
+                raise _PastRefusedError(PastError.PAST_ERROR_INVALID, message) from error
         else:
             is_lossy = self._check_what_is_left()
             place = self._beginning()
-        following: _Place | None = place
+        following: _LogPlace | None = place
         while following is not None and self._nbytes < order.bytes_max:
             place = following
             following = self._read(place)
@@ -149,7 +149,7 @@ class _Reading:
             return False
         if self._order.wanted.with_loss:
             return True
-        raise _RefusedError(PastError.PAST_ERROR_EXPIRED, lost)
+        raise _PastRefusedError(PastError.PAST_ERROR_EXPIRED, lost)
 
     def _losses(self) -> Iterator[str]:
         """What should follow on what is there already, and does not, in sentences."""
@@ -180,14 +180,16 @@ class _Reading:
                 if extent is not None and extent.upto < stamp:
                     newest = f"{extent.upto[0]}/{extent.upto[1]}"
                     message = f"the place {stamp[0]}/{stamp[1]} of {topic} is beyond {newest}"
-                    raise _RefusedError(PastError.PAST_ERROR_FUTURE, f"{message}, the newest here")
+                    raise _PastRefusedError(
+                        PastError.PAST_ERROR_FUTURE, f"{message}, the newest here"
+                    )
 
-    def _beginning(self) -> _Place:
+    def _beginning(self) -> _LogPlace:
         wanted, log, unit = self._order.wanted, self._log, self._order.unit
         if wanted.last:
             last = log.frame_of_last(unit, wanted.last)
-            return _Place(last.after_frame, last.others)
-        return _Place(self._frame_before_news())
+            return _LogPlace(last.after_frame, last.others)
+        return _LogPlace(self._frame_before_news())
 
     def _frame_before_news(self) -> int:
         """Behind which frame all is that is not there already. Of topics that are not named all is
@@ -207,7 +209,7 @@ class _Reading:
 
     # ---- portions -------------------------------------------------------------------------------
 
-    def _read(self, place: _Place) -> _Place | None:
+    def _read(self, place: _LogPlace) -> _LogPlace | None:
         """Read on from there; where it goes on after that."""
         if place.unit:
             return self._read_unit(place)
@@ -218,14 +220,14 @@ class _Reading:
         apart = set(self._apart())
         skipped = self._take((row for row in answer.rows if row.unit not in apart), place.skip)
         if answer.following is not None:
-            return _Place(answer.following.after_frame, place.skip - skipped)
-        return next((_Place(unit=unit) for unit in sorted(apart)), None)
+            return _LogPlace(answer.following.after_frame, place.skip - skipped)
+        return next((_LogPlace(unit=unit) for unit in sorted(apart)), None)
 
     def _apart(self) -> list[str]:
         """Units that are read by themselves."""
         return [u for u in self._units() if not (self._log.is_ordered(u) or is_side_unit(u))]
 
-    def _read_unit(self, place: _Place) -> _Place | None:
+    def _read_unit(self, place: _LogPlace) -> _LogPlace | None:
         room = max(self._order.bytes_max - self._nbytes, 1)
         pattern = self._order.unit if stream_of_unit(place.unit) is not None else ""
         request = ReadUnit(0, place.unit, place.stamp, pattern, self._wanted.since_us, room)
@@ -233,9 +235,9 @@ class _Reading:
         assert isinstance(answer, UnitAnswer)
         self._take(answer.rows, 0)
         if answer.following is not None:
-            return _Place(unit=place.unit, stamp=answer.upto)
+            return _LogPlace(unit=place.unit, stamp=answer.upto)
         further = (unit for unit in sorted(self._apart()) if unit > place.unit)
-        return next((_Place(unit=unit) for unit in further), None)
+        return next((_LogPlace(unit=unit) for unit in further), None)
 
     def _take(self, rows: Sequence[LogRow] | Iterator[LogRow], skip: int) -> int:
         """The events of these rows, but for so many; how many of those there were."""

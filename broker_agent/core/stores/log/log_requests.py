@@ -104,15 +104,6 @@ class UnitExtent:
     holes: Sequence[StampRange]
 
 
-@dataclass(frozen=True, slots=True)
-class NotRead:
-    """It could not be, for now: what is damaged is told in an answer."""
-
-    number: int
-    # For people.
-    reason: str
-
-
 LogOutcome = AppendStored | AppendRefused
 LogRead = ReadUnit | ReadTopics
 LogAnswer = UnitAnswer | TopicsAnswer
