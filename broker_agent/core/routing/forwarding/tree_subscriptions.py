@@ -433,10 +433,9 @@ class TreeSubscriptions:
         self._fetches_begun += 1
         self._fetches[self._fetches_begun] = group
         filters = group.filters()
-        for session in group.members:
-            for pattern in session.filters:
-                self._logbook.requested(pattern)
-        self.measures.requested(dict.fromkeys(f.pattern for f in filters))
+        if not group.is_counted:
+            group.is_counted = True
+            self._count_requests(group.members)
         self._tree.from_forwarder(
             self._forwarder.fetch(self._fetches_begun, filters, group.reached, now_s)
         )
@@ -468,6 +467,14 @@ class TreeSubscriptions:
     def _is_over(self, loss: LossRange) -> bool:
         """Whether it is of a life that is over: of all of these is told at once, at the end."""
         return loss.upto is None and self._forwarder.has_ended(loss.stream)
+
+    def _count_requests(self, sessions: Iterable[Session]) -> None:
+        """Each for each of its patterns, however often what it missed is fetched; the lake's count
+        and the manager's are the same."""
+        for session in sessions:
+            for pattern in session.filters:
+                self._logbook.requested(pattern)
+            self.measures.requested(session.filters)
 
     def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:
