@@ -25,6 +25,7 @@ from dynatops.kit.filters import Filter
 from dynatops.lake.lake_settings import LakeSettings
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.stores.past_settings import PastSettings
 
 DEFAULT_PORT = 7400
 _SUM = re.compile(r"(.+:)(\d+)\+(\d+)")
@@ -310,6 +311,7 @@ class BrokerSettings(BaseModel):
     record: RecordSettings = Field(default_factory=RecordSettings)
     store: KeepingSettings = Field(default_factory=KeepingSettings)
     eventlog: LogSettings = Field(default_factory=LogSettings)
+    past: PastSettings = Field(default_factory=PastSettings)
     doors: dict[str, str] = Field(
         default_factory=dict,
         description="Further ways in for clients, by name, and the address that each listens on.",
@@ -444,6 +446,7 @@ _DESCRIBED: Final[Mapping[str, type]] = MappingProxyType(
         "manager": ManagerLinkSettings,
         "store": KeepingSettings,
         "eventlog": LogSettings,
+        "past": PastSettings,
         "lake": LakeSettings,
         "http": HttpSettings,
         "record": RecordSettings,

@@ -58,6 +58,7 @@ from broker_agent.core.sessions.unsaved import Unsaved
 from broker_agent.core.status.broker_status import BrokerStatus
 from broker_agent.core.status.session_reports import SessionReports
 from broker_agent.core.stores.log.log_requests import AppendToLog, LogOutcome
+from broker_agent.core.stores.store_reader import ServedKey, StorePortion
 from broker_agent.core.stores.storing import Storing
 from dynatops.v1.client_pb2 import ClientFrame
 from dynatops.v1.inspection_pb2 import (
@@ -65,9 +66,11 @@ from dynatops.v1.inspection_pb2 import (
     DescribeSessionRequest,
     DescribeTreeRequest,
     ListSessionsRequest,
+    ListStoresRequest,
     ListTopicsRequest,
     SessionDetails,
     SessionsReport,
+    StoresReport,
     TopicsReport,
     TopologyReport,
     TreeReport,
@@ -148,7 +151,7 @@ class Broker:
             client_handlers(flow, publications, self._subscribing),
         )
         self._session_reports = SessionReports(self.registry, routing.subscriptions)
-        self.storing = Storing(context, routing, options.store)
+        self.storing = Storing(context, routing, options.store, options.past)
         routing.heed_also(peer_handlers(self.reception, self.storing))
 
     @property
@@ -273,6 +276,14 @@ class Broker:
         self.storing.on_log_outcome(outcome, now_s)
         return self._settle(now_s)
 
+    def past_read(
+        self, key: ServedKey, portion: StorePortion, reading_s: float
+    ) -> list[BrokerEffect]:
+        """What `ReadPast` came to."""
+        now_s = self._clock.at(reading_s)
+        self.storing.past.on_read(key, portion, now_s)
+        return self._settle(now_s)
+
     # ---- connections and sessions ---------------------------------------------------------------
 
     def open_connection(
@@ -367,6 +378,7 @@ class Broker:
         """What it is and has now, but for what there may be too much of to look at."""
         selection, plans = self.cluster.selection, self._plans
         local, timings = self._context.local, self._context.timings
+        past = self.storing.past
         return BrokerStatus(
             identity=self.identity,
             node=self.routing.node_status(),
@@ -387,6 +399,10 @@ class Broker:
             counters=self.counters,
             tree=self.routing.tree_status(),
             selection_counters=selection.counters,
+            known_units=len(past.table),
+            past_asks=len(past.requests),
+            past_serves=past.open_serves,
+            past_counters=past.counters,
             acknowledged_s=timings.acknowledged_s,
             queued_s=timings.queued_s,
         )
@@ -447,6 +463,10 @@ class Broker:
     def table_entries(self) -> TableEntries | None:
         """Subscription tables, as they are now; nothing changes what was given. None on a ring."""
         return self.routing.table_entries()
+
+    def list_stores(self, request: ListStoresRequest) -> StoresReport:
+        """What is known of stores here. Raises FilterError."""
+        return self.storing.past.list_stores(request)
 
     def topology_problem(self, topology: Topology) -> str:
         """Why this broker cannot use it in place of what it has; empty if it can."""

@@ -32,4 +32,5 @@ def peer_handlers(reception: Reception, storing: Storing) -> Mapping[str, PeerHa
     return {
         "session_moved": reception.on_session_moved,
         "from_stamper": storing.on_from_stamper,
+        **storing.past.handlers(),
     }

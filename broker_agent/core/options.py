@@ -9,6 +9,7 @@ from broker_agent.core.base.counters import BrokerCounters
 from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.selection_settings import SelectionSettings
 from broker_agent.core.stores.store_options import StoreOptions
+from overlay.stores.past_settings import PastSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,5 +28,7 @@ class BrokerOptions:
     counters: BrokerCounters | None = None
     # What makes it a store; None: it is none.
     store: StoreOptions | None = None
+    # How the past is found in the network.
+    past: PastSettings = field(default_factory=PastSettings)
     # Where clients that come by a further door reach this broker, by the door's name.
     doors: Mapping[str, str] = field(default_factory=dict)

@@ -28,6 +28,7 @@ from broker_agent.core.rights.access import Access
 from broker_agent.core.selection.advice import SelectionAdvice
 from broker_agent.core.sessions.content import Content
 from broker_agent.core.stores.log.log_requests import AppendToLog, LogOutcome
+from broker_agent.core.stores.store_reader import ServedKey, StorePortion
 from broker_agent.recording.effects_digest import EffectsDigest
 from broker_agent.recording.keyed_random import KeyedRandom
 from broker_agent.recording.records import (
@@ -37,6 +38,7 @@ from broker_agent.recording.records import (
     beginning_of,
     blotted_frame,
     outcome_record,
+    past_read_record,
     stored_record,
 )
 from dynatops.v1.client_pb2 import ClientFrame
@@ -181,6 +183,13 @@ class RecordedBroker(Broker):
         deal = super().log_answered
         record = Stimulus(log_answered=outcome_record(outcome))
         return self._take_in(record, reading_s, lambda s: deal(outcome, s))
+
+    def past_read(
+        self, key: ServedKey, portion: StorePortion, reading_s: float
+    ) -> list[BrokerEffect]:
+        deal = super().past_read
+        record = Stimulus(past_read=past_read_record(key, portion))
+        return self._take_in(record, reading_s, lambda s: deal(key, portion, s))
 
     # ---- connections and sessions ---------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from broker_agent.core.stores.log.log_requests import (
     UnitExtent,
 )
 from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_reader import ServedKey, StorePortion
 from broker_agent.doors.frames import FRAMES
 from dynatops.kit.filters import Filter
 from dynatops.kit.security.token_rights import TokenRules
@@ -41,7 +42,9 @@ from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
 from dynatops.version import VERSION
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.forwarding.base.forwarding_settings import ForwardingSettings
+from overlay.forwarding.streams.portions import portions_of, put_portion
 from overlay.forwarding.tree.topology import Topology, TopologyError
+from overlay.stores.past_settings import PastSettings
 
 FORMAT = 1
 
@@ -57,14 +60,16 @@ class RecordedStore:
     patterns: Sequence[str]
     extents: Mapping[str, UnitExtent]
     units_max: int
+    serves: bool = False
 
     @classmethod
     def of(cls, store: StoreOptions) -> RecordedStore:
-        return cls([each.pattern for each in store.filters], dict(store.extents), store.units_max)
+        patterns = [each.pattern for each in store.filters]
+        return cls(patterns, dict(store.extents), store.units_max, store.serves)
 
     def options(self) -> StoreOptions:
         filters = [Filter.parse(pattern) for pattern in self.patterns]
-        return StoreOptions(filters, self.extents, self.units_max)
+        return StoreOptions(filters, self.extents, self.units_max, self.serves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class RecordedOptions:
     forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
     # Of a store: what it keeps, and what its log had. None of any other.
     store: RecordedStore | None = None
+    past: PastSettings = field(default_factory=PastSettings)
 
     @classmethod
     def of(
@@ -107,6 +113,7 @@ class RecordedOptions:
             blotted_rules(options.access),
             dict(options.doors),
             store=RecordedStore.of(options.store) if options.store is not None else None,
+            past=options.past,
         )
 
     def within(self, topology: Topology, forwarding: ForwardingSettings) -> RecordedOptions:
@@ -133,6 +140,7 @@ class RecordedOptions:
             self.saving,
             doors=self.doors,
             store=self.store.options() if self.store is not None else None,
+            past=self.past,
         )
 
 
@@ -223,6 +231,31 @@ def stored_record(stored: Stored) -> Stimulus.StoredSessions:
     for (origin_id, topic), cursor in stored.own_cursors.items():
         record.cursors.add(origin_id=origin_id, topic=topic, cursor=cursor)
     return record
+
+
+def past_read_record(key: ServedKey, portion: StorePortion) -> Stimulus.PastRead:
+    record = Stimulus.PastRead(
+        broker_id=key.broker_id,
+        incarnation=key.incarnation,
+        request=key.request,
+        place=portion.place,
+        is_end=portion.is_end,
+        is_lossy=portion.is_lossy,
+        error=portion.error,
+        message=portion.message,
+    )
+    for events in portion.events:
+        put_portion(record.events.add(), events)
+    return record
+
+
+def past_read_in(record: Stimulus.PastRead) -> tuple[ServedKey, StorePortion]:
+    key = ServedKey(record.broker_id, record.incarnation, record.request)
+    events = [portion for runs in record.events for portion in portions_of(runs)]
+    portion = StorePortion(
+        events, record.place, record.is_end, record.is_lossy, record.error, record.message
+    )
+    return key, portion
 
 
 def outcome_record(outcome: LogOutcome) -> Stimulus.LogAnswered:

@@ -30,6 +30,7 @@ from broker_agent.recording.records import (
     advice_in,
     options_in,
     outcome_in,
+    past_read_in,
     stored_in,
 )
 from dynatops.v1.stimulus_pb2 import LogBeginning, Stimulus
@@ -330,6 +331,7 @@ INPUTS: Mapping[str, _Input] = MappingProxyType(
         "logbook_taken": _logbook_taken,
         "topology_given": _topology_given,
         "unstored_taken": _unstored_taken,
+        "past_read": lambda b, s, t: b.past_read(*past_read_in(s.past_read), t),
         "log_answered": lambda b, s, t: b.log_answered(outcome_in(s.log_answered), t),
     }
 )

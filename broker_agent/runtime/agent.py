@@ -28,6 +28,7 @@ from broker_agent.core.base.effects import (
     ConnectionId,
     NodeReady,
     PauseReading,
+    ReadPast,
     ReplyToManager,
     ResumeReading,
     SaveNow,
@@ -215,6 +216,7 @@ class Agent:
             counters=self.counters,
             doors=self.listeners.advertised(settings.advertised),
             store=self._store.options if self._store is not None else None,
+            past=settings.past,
         )
 
     def _link_host(self) -> LinkHost:
@@ -552,8 +554,8 @@ class Agent:
                     connection = self._connections.get(effect.connection)
                     if connection is not None:
                         connection.perform(effect)
-                case SaveNow() | StoreNow():
-                    self._write(effect)
+                case SaveNow() | StoreNow() | ReadPast():
+                    self._turn_to_disk(effect)
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
                         self.uplink.reply(reply)
@@ -566,8 +568,10 @@ class Agent:
                     if isinstance(effect, TopologyChanged | PlaceGone):
                         self._heed_topology(effect)
 
-    def _write(self, effect: SaveNow | StoreNow) -> None:
+    def _turn_to_disk(self, effect: SaveNow | StoreNow | ReadPast) -> None:
         if isinstance(effect, SaveNow) and self._saving is not None:
             self._saving.hurry()
         elif isinstance(effect, StoreNow) and self._store is not None:
             self._store.feed()
+        elif isinstance(effect, ReadPast) and self._store is not None:
+            self._store.read(effect.order)

@@ -476,9 +476,55 @@ class Stimulus(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
-    class UnstoredTaken(_message.Message):
-        """For the log of a store."""
+    class PastRead(_message.Message):
+        """For the log of a store.
+        Read from the log of the store here for a request, or why nothing was.
+        """
 
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BROKER_ID_FIELD_NUMBER: _builtins.int
+        INCARNATION_FIELD_NUMBER: _builtins.int
+        REQUEST_FIELD_NUMBER: _builtins.int
+        EVENTS_FIELD_NUMBER: _builtins.int
+        PLACE_FIELD_NUMBER: _builtins.int
+        IS_END_FIELD_NUMBER: _builtins.int
+        IS_LOSSY_FIELD_NUMBER: _builtins.int
+        ERROR_FIELD_NUMBER: _builtins.int
+        MESSAGE_FIELD_NUMBER: _builtins.int
+        broker_id: _builtins.str
+        incarnation: _builtins.int
+        request: _builtins.int
+        place: _builtins.bytes
+        is_end: _builtins.bool
+        is_lossy: _builtins.bool
+        error: _overlay_pb2.PastError.ValueType
+        message: _builtins.str
+        @_builtins.property
+        def events(self) -> _containers.RepeatedCompositeFieldContainer[_overlay_pb2.Runs]:
+            """Each is a run, or a bundle."""
+
+        def __init__(
+            self,
+            *,
+            broker_id: _builtins.str = ...,
+            incarnation: _builtins.int = ...,
+            request: _builtins.int = ...,
+            events: _abc.Iterable[_overlay_pb2.Runs] | None = ...,
+            place: _builtins.bytes = ...,
+            is_end: _builtins.bool = ...,
+            is_lossy: _builtins.bool = ...,
+            error: _overlay_pb2.PastError.ValueType = ...,
+            message: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "error", b"error", "events", b"events", "incarnation", b"incarnation", "is_end", b"is_end", "is_lossy", b"is_lossy", "message", b"message", "place", b"place", "request", b"request"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class UnstoredTaken(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         BYTES_MAX_FIELD_NUMBER: _builtins.int
@@ -583,6 +629,7 @@ class Stimulus(_message.Message):
     TOPOLOGY_GIVEN_FIELD_NUMBER: _builtins.int
     UNSTORED_TAKEN_FIELD_NUMBER: _builtins.int
     LOG_ANSWERED_FIELD_NUMBER: _builtins.int
+    PAST_READ_FIELD_NUMBER: _builtins.int
     RAISED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     after_us: _builtins.int
@@ -634,6 +681,8 @@ class Stimulus(_message.Message):
     @_builtins.property
     def log_answered(self) -> Global___Stimulus.LogAnswered: ...
     @_builtins.property
+    def past_read(self) -> Global___Stimulus.PastRead: ...
+    @_builtins.property
     def raised(self) -> Global___Stimulus.InputRaised:
         """These are no inputs."""
 
@@ -666,16 +715,17 @@ class Stimulus(_message.Message):
         topology_given: Global___Stimulus.TopologyGiven | None = ...,
         unstored_taken: Global___Stimulus.UnstoredTaken | None = ...,
         log_answered: Global___Stimulus.LogAnswered | None = ...,
+        past_read: Global___Stimulus.PastRead | None = ...,
         raised: Global___Stimulus.InputRaised | None = ...,
         ended: Global___Stimulus.LogEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "past_read", b"past_read", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "past_read", b"past_read", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__digest: _TypeAlias = _typing.Literal["digest"]  # noqa: Y015
     _WhichOneofArgType__digest: _TypeAlias = _typing.Literal["_digest", b"_digest"]  # noqa: Y015
-    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "topology_given", "unstored_taken", "log_answered", "raised", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "topology_given", "unstored_taken", "log_answered", "past_read", "raised", "ended"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__digest) -> _WhichOneofReturnType__digest | None: ...

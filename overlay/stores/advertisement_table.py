@@ -205,6 +205,10 @@ class AdvertisementTable:
 
     # ---- what is to be told ---------------------------------------------------------------------
 
+    @property
+    def is_stirred(self) -> bool:
+        return bool(self._stirred)
+
     def take_stirred(self) -> list[str]:
         """Units of which something else may be to be told than when this was last asked."""
         stirred, self._stirred = list(self._stirred), {}

@@ -137,7 +137,7 @@ class StoreAdvertising:
         if told is not None and not told.is_new:
             self._begin(sender.broker_id, told.address, is_wanted=True)
 
-    def meet(self, neighbours: Mapping[BrokerId, str], now_s: float) -> None:
+    def meet(self, neighbours: Mapping[BrokerId, str]) -> None:
         """These are told from now on, each at its address, and no others."""
         told = self._told
         for name in [name for name in told if name not in neighbours]:
@@ -163,8 +163,13 @@ class StoreAdvertising:
 
     # ---- what is said ----------------------------------------------------------------------------
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something is to be said before the next tick."""
+        return bool(self._said) or self.table.is_stirred
+
     def take_said(self, now_s: float) -> list[Said]:
-        """After each input, and each change of the table: what is to be said because of it."""
+        """What is to be said because of the input, or the time."""
         self._tell(self.table.take_stirred(), now_s)
         said, self._said = self._said, []
         return said

@@ -15,7 +15,7 @@ the way: what is lost is asked for again by the broker that asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dynatops.v1.overlay_pb2 import (
     NodeRef,
@@ -34,7 +34,7 @@ from overlay.stores.past_settings import PastSettings
 class PastWays:
     def __init__(
         self,
-        me: Callable[[], NodeRef],
+        me: NodeRef,
         advertising: StoreAdvertising,
         settings: PastSettings,
         counters: PastCounters,
@@ -44,25 +44,38 @@ class PastWays:
         self._hops_max = settings.hops_max
         self._counters = counters
         self._said: list[Said] = []
-        # What has come to its end here: for the store of this broker, and for those who asked here.
-        self.requests: list[PastRequest] = []
-        self.responses: list[PastResponse] = []
-        self.credits: list[PastCredit] = []
+        # What has come to its end here.
+        self._requests: list[PastRequest] = []
+        self._responses: list[PastResponse] = []
+        self._credits: list[PastCredit] = []
 
     def take_said(self) -> list[Said]:
         said, self._said = self._said, []
         return said
+
+    @property
+    def has_arrived(self) -> bool:
+        return bool(self._requests or self._responses or self._credits)
+
+    def take_arrived(
+        self,
+    ) -> tuple[list[PastRequest], list[PastResponse], list[PastCredit]]:
+        """What has come to its end here: requests and credits for the store of this broker, and
+        responses for those who asked here."""
+        arrived = self._requests, self._responses, self._credits
+        self._requests, self._responses, self._credits = [], [], []
+        return arrived
 
     # ---- requests --------------------------------------------------------------------------------
 
     def send_request(self, request: PastRequest) -> str:
         """One that is asked here, or has come here. Which store it is sent towards, as far as is
         known here; empty if it goes nowhere."""
-        me = self._me()
+        me = self._me
         passed = {stop.broker_id for stop in request.path} | {me.broker_id}
         hop = self._advertising.table.next_hop(request.unit, passed, request.avoid)
         if hop is not None and hop.broker == HERE:
-            self.requests.append(request)
+            self._requests.append(request)
             return hop.store
         address = self._advertising.address_of(hop.broker) if hop is not None else ""
         if hop is None or not address or len(request.path) >= self._hops_max:
@@ -78,7 +91,7 @@ class PastWays:
         return hop.store
 
     def on_request(self, request: PastRequest) -> None:
-        me = self._me().broker_id
+        me = self._me.broker_id
         if not request.path or any(stop.broker_id == me for stop in request.path):
             self._counters.past_messages_strange += 1
             return
@@ -100,13 +113,13 @@ class PastWays:
     def send_response(self, response: PastResponse) -> None:
         """To the broker that is last in its path; if there is none, it was asked here."""
         if not response.path:
-            self.responses.append(response)
+            self._responses.append(response)
             return
         address = response.path[-1].address
         self._said.append((address, PeerMessage(past_response=response)))
 
     def on_response(self, response: PastResponse) -> None:
-        if not response.path or response.path[-1].broker_id != self._me().broker_id:
+        if not response.path or response.path[-1].broker_id != self._me.broker_id:
             self._counters.past_messages_strange += 1
             return
         del response.path[-1]
@@ -119,17 +132,17 @@ class PastWays:
     def send_credit(self, credit: PastCredit, route: Sequence[NodeRef]) -> None:
         """Along the route, to the store at its end; if there is none, it is here."""
         if not route:
-            self.credits.append(credit)
+            self._credits.append(credit)
             return
         onward = PastCredit()
         onward.CopyFrom(credit)
         del onward.route[:]
         onward.route.extend(route)
-        onward.path.append(self._me())
+        onward.path.append(self._me)
         self._said.append((route[0].address, PeerMessage(past_credit=onward)))
 
     def on_credit(self, credit: PastCredit) -> None:
-        if not credit.path or not credit.route or credit.route[0].broker_id != self._me().broker_id:
+        if not credit.path or not credit.route or credit.route[0].broker_id != self._me.broker_id:
             self._counters.past_messages_strange += 1
             return
         self.send_credit(credit, credit.route[1:])

@@ -39,9 +39,9 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.stores.readiness.StoreReadiness.to_subscribe
         overlay.stores.advertisement_table.AdvertisementTable._stirred
         overlay.stores.past_ways.PastWays._said
-        overlay.stores.past_ways.PastWays.credits
-        overlay.stores.past_ways.PastWays.requests
-        overlay.stores.past_ways.PastWays.responses
+        overlay.stores.past_ways.PastWays._credits
+        overlay.stores.past_ways.PastWays._requests
+        overlay.stores.past_ways.PastWays._responses
         overlay.stores.advertising.StoreAdvertising._said
     """,
     "It is as large as the message, run, file, setting or code that it is made from.": """
@@ -73,6 +73,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.advice.SelectionAdvice.topics
         broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
+        broker_agent.core.stores.log_past._PastReading._events
+        broker_agent.core.stores.log_past._WantedPast.seen
         broker_agent.core.keeping.journal.Stored.cursors
         broker_agent.core.keeping.journal.Stored.own_cursors
         broker_agent.core.keeping.journal.Stored.pieces

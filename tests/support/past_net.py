@@ -43,7 +43,7 @@ class PastBroker:
     def __init__(self, net: PastNet, name: str, life: int) -> None:
         self.me = NodeRef(broker_id=name, address=name, incarnation=life)
         advertising, counters = net.brokers[name], net.counters[name]
-        self.ways = PastWays(lambda: self.me, advertising, net.settings, counters)
+        self.ways = PastWays(self.me, advertising, net.settings, counters)
         self.serving = PastServing(self.me, self.ways, net.settings, counters)
         self.requests = PastRequests(advertising.table, self.ways, net.settings, counters)
         self.store = MemoryStore()
@@ -56,9 +56,8 @@ class PastBroker:
 
     def settle(self, now_s: float) -> list[tuple[str, PeerMessage]]:
         ways = self.ways
-        while ways.requests or ways.responses or ways.credits:
-            requests, responses, granted = ways.requests, ways.responses, ways.credits
-            ways.requests, ways.responses, ways.credits = [], [], []
+        while ways.has_arrived:
+            requests, responses, granted = ways.take_arrived()
             for request in requests:
                 self.serving.on_request(request, now_s)
             for credit in granted:

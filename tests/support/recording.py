@@ -18,6 +18,7 @@ from broker_agent.core.stores.log.log_requests import (
     UnitExtent,
 )
 from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_reader import ServedKey, StorePortion
 from broker_agent.recording.log_format import StimulusLog, framed
 from broker_agent.recording.replaying import ReplayReport, replay
 from dynatops.kit.bundles import Bundle
@@ -31,6 +32,7 @@ from dynatops.v1.stimulus_pb2 import Stimulus
 from overlay.forwarding.tree.topology import Topology
 from simulator.disk import SimulatedDisk
 from tests.support.brokers import LoneBroker
+from tests.support.memory_store import event_run
 from tests.support.nodes import publication
 from tests.support.routings import chain
 
@@ -107,6 +109,8 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     full = AppendRefused(unstored.number, AppendRefusal.FULL, "no room")
     for outcome in (full, AppendStored(unstored.number)):
         broker.keep(core.log_answered(outcome, broker.now_s))
+    read = StorePortion([event_run(TOPIC, 1, b"x", 1)], b"at", is_end=True)
+    broker.keep(core.past_read(ServedKey("b9", 1, 1), read, broker.now_s))
     broker.say("ann", received=Received(serial=2))
     broker.flush(fails=True)
     broker.run(0.5)

@@ -122,7 +122,7 @@ class StoreNet:
             ends = [other for one, other in self.links if one == name]
             if self.notices_breaks:
                 ends = [other for other in ends if other in self.brokers]
-            broker.meet({other: other for other in ends}, self.now_s)
+            broker.meet({other: other for other in ends})
             me = NodeRef(broker_id=name, address=name, incarnation=self._lives[name])
             for address, message in broker.take_said(self.now_s):
                 self._send(me, address, message)

@@ -172,12 +172,7 @@ class WiredBrokers:
             self._make_routing,
             self._settings,
             Random(self._lives),
-            BrokerOptions(
-                selection=self._selection,
-                saving=True,
-                logged_rows_max=self._logged_rows_max,
-                store=self._open_log(name) if name in self.stores else None,
-            ),
+            self._options(name),
         )
         core.restore(self._disks[name].read(), self.now_s)
         seeds = [other for other in self.cores if other != name]
@@ -189,6 +184,14 @@ class WiredBrokers:
         self.logs[name] = log
         filters = [WantedFilter.parse(pattern) for pattern in self.stores[name]]
         return StoreOptions(filters, log.extents())
+
+    def _options(self, name: str) -> BrokerOptions:
+        return BrokerOptions(
+            selection=self._selection,
+            saving=True,
+            logged_rows_max=self._logged_rows_max,
+            store=self._open_log(name) if name in self.stores else None,
+        )
 
     # ---- driving --------------------------------------------------------------------------------
 
@@ -216,7 +219,7 @@ class WiredBrokers:
 
     def stored(self, name: str, topic: str) -> list[bytes]:
         """Payloads of a topic in the log of this store, in its order."""
-        request: ReadTopics | None = ReadTopics(1, frozenset([topic]))
+        request: ReadTopics | None = ReadTopics(1, topic)
         runs: list[Run] = []
         while request is not None:
             answer = self.logs[name].read(request)

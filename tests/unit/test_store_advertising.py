@@ -119,7 +119,7 @@ def test_a_broker_that_says_it_is_this_one_is_not_believed() -> None:
 
 def test_who_has_nothing_to_tell_says_nothing() -> None:
     advertising, _ = _advertising()
-    advertising.meet({"2": "at 2", "3": "at 3"}, 0.0)
+    advertising.meet({"2": "at 2", "3": "at 3"})
     assert _said(advertising) == []
     advertising.tick(lambda _: False, 10.0)
     assert _said(advertising, 10.0) == []
@@ -127,7 +127,7 @@ def test_who_has_nothing_to_tell_says_nothing() -> None:
 
 def test_what_is_told_is_renewed_for_as_long_as_it_holds() -> None:
     advertising, counters = _advertising()
-    advertising.meet({"2": "at 2"}, 0.0)
+    advertising.meet({"2": "at 2"})
     advertising.table.keep("a")
     assert len(_said(advertising)) == 1
     assert _said(advertising, SETTINGS.renew_s - 0.1) == []
@@ -143,10 +143,10 @@ def test_what_is_told_is_renewed_for_as_long_as_it_holds() -> None:
 def test_a_neighbour_that_is_none_any_more_is_told_so() -> None:
     """ATs after a reconfiguration: brokers have moved, and others are next to each other."""
     advertising, _ = _advertising()
-    advertising.meet({"2": "at 2"}, 0.0)
+    advertising.meet({"2": "at 2"})
     advertising.table.keep("a")
     advertising.take_said(0.0)
-    advertising.meet({"3": "at 3"}, 1.0)
+    advertising.meet({"3": "at 3"})
     said = advertising.take_said(1.0)
     assert [address for address, _ in said] == ["at 2", "at 3"]
     assert not said[0][1].store_advertisement.offers
@@ -156,7 +156,7 @@ def test_a_neighbour_that_is_none_any_more_is_told_so() -> None:
 def test_whoever_is_on_the_way_is_told_of_another_with_the_renewal() -> None:
     """As in the papers an equal or farther offer stops; where it came to is told later."""
     advertising, _ = _advertising()
-    advertising.meet({"2": "at 2", "3": "at 3"}, 0.0)
+    advertising.meet({"2": "at 2", "3": "at 3"})
     advertising.on_advertisement(OTHER, _offer("a"), 0.0)
     assert [to for to, _ in _said(advertising)] == ["at 3"]
     offer = StoreOffer(way=["3", "7"], units=["a"])
@@ -177,7 +177,7 @@ def test_whoever_is_on_the_way_is_told_of_another_with_the_renewal() -> None:
 
 def test_whoever_asks_is_told_all_though_that_be_nothing() -> None:
     advertising, _ = _advertising()
-    advertising.meet({"2": "at 2"}, 0.0)
+    advertising.meet({"2": "at 2"})
     advertising.take_said(0.0)
     advertising.on_want(OTHER, WantStoreAdvertisement(), 0.1)
     ((address, message),) = advertising.take_said(0.1)

@@ -109,6 +109,29 @@ def test_it_does_not_help_to_come_anew() -> None:
     assert net.cores["b1"].counters.catch_ups_put_off == 1
 
 
+def test_a_request_for_the_past_is_counted_once_though_the_fetch_begins_again() -> None:
+    """By the manager as by the lake."""
+    net = tree()
+    reader = reader_that_has_read(net, 3)
+    net.connect("ann", "b1")
+    # What it misses cannot be had: that takes a while.
+    net.crash("b2")
+    net.run(5.0)
+    reader.seen[STREAMS] = {7: 1}
+    at_b1 = forwarding(net, "b1")
+    at_b1.measures.begin_tally("manager")
+    reader.requests += 1
+    net._say("ann", subscribe=_resuming(reader, "quake/#"))
+    net.run(2.0)
+    (group,) = at_b1.subscriptions._groups
+    fetches = at_b1.subscriptions._fetches_begun
+    # As if more had come meanwhile than could be held.
+    group.is_incomplete = True
+    at_b1.subscriptions._fetched(group, net.now_s)
+    assert at_b1.subscriptions._fetches_begun == fetches + 1
+    assert at_b1.measures.take_tally("manager")["quake/#"].requests == 1
+
+
 def test_what_is_asked_for_meanwhile_begins_afterwards() -> None:
     """Its place is one for all of its filters."""
     net = tree()

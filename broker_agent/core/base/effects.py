@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from broker_agent.core.base.notices import BrokerNotice
 from dynatops.v1.manager_pb2 import StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
+
+if TYPE_CHECKING:
+    from broker_agent.core.stores.store_reader import ReadOrder
 
 # A client's connection, as its driver calls it. A session may outlive several.
 ConnectionId = NewType("ConnectionId", str)
@@ -58,6 +61,13 @@ class StoreNow:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPast:
+    """Read this from the log of the store here; `Broker.past_read` is to be told of it."""
+
+    order: ReadOrder
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReady:
     """The broker takes part: others know it, and events reach it."""
 
@@ -80,6 +90,7 @@ BrokerEffect = (
     | ConnectionEffect
     | SaveNow
     | StoreNow
+    | ReadPast
     | NodeReady
     | Stopped
     | ReplyToManager

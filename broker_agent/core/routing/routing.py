@@ -214,6 +214,13 @@ class KnownBrokers(Protocol):
     def namesakes(self, broker_id: str) -> list[str]:
         """Addresses where a broker of this name was seen."""
 
+    def neighbours(self) -> Mapping[str, str]:
+        """Brokers one hop away that this one tells what goes from broker to broker, and their
+        addresses. Along such links every broker is reached. They need not lead both ways."""
+
+    def is_gone(self, broker_id: str) -> bool:
+        """Whether a broker that has told this one something is known not to be there."""
+
 
 class RoutingPlans(Protocol):
     """What a manager plans for this broker. A routing that nothing can be planned for refuses

@@ -14,6 +14,7 @@ from broker_agent.core.selection.selection_counters import SelectionCounters
 from dynatops.kit.observing.metrics import Histogram
 from overlay.forwarding.tree_status import TreeStatus
 from overlay.status.node_status import NodeStatus
+from overlay.stores.past_counters import PastCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,12 @@ class BrokerStatus:
     # Of a broker in a tree.
     tree: TreeStatus | None
     selection_counters: SelectionCounters
+    # Topics and patterns that stores are known for; requests for the past made for clients here,
+    # and those that the store here has open.
+    known_units: int
+    past_asks: int
+    past_serves: int
+    past_counters: PastCounters
     # From a publication's arrival to its acknowledgement; of the oldest event in what a client is
     # sent, since it was queued.
     acknowledged_s: Histogram

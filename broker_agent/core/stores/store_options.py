@@ -17,3 +17,5 @@ class StoreOptions:
     extents: Mapping[str, UnitExtent]
     # For how many units the log has room: topics on a ring, streams in a tree.
     units_max: int = 200_000
+    # Whether the driver reads the log for others (`ReadPast`): only then it is advertised.
+    serves: bool = False

@@ -3,13 +3,15 @@
     publishing --what is to be stored--> StoredPublications --asks--> who stamps it: MarkBoard
                                                    ^-----------marks of stores---------'
 
-A store here tells its marks the same way.
+A store here tells its marks the same way. What it keeps is advertised once it is subscribed, for
+requests for the past to find it (`finding_past.py`), if its driver reads its log for them.
 """
 
 from __future__ import annotations
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.routing import Routing
+from broker_agent.core.stores.finding_past import FindingPast
 from broker_agent.core.stores.log.log_requests import LogOutcome
 from broker_agent.core.stores.mark_board import MarkBoard
 from broker_agent.core.stores.store_client import StoreClient
@@ -24,11 +26,16 @@ from dynatops.v1.overlay_pb2 import (
     ToStamper,
 )
 from overlay.soundness import is_sound
+from overlay.stores.past_settings import PastSettings
 
 
 class Storing:
     def __init__(
-        self, context: BrokerContext, routing: Routing, store: StoreOptions | None
+        self,
+        context: BrokerContext,
+        routing: Routing,
+        store: StoreOptions | None,
+        past: PastSettings,
     ) -> None:
         self._identity = context.identity
         self._outbox = context.outbox
@@ -36,6 +43,9 @@ class Storing:
         self._board = MarkBoard(context)
         self.publications = StoredPublications(context, routing.publishing)
         self.store = StoreClient(context, routing, store) if store is not None else None
+        self.past = FindingPast(context, routing, past)
+        self._serves = store is not None and store.serves
+        self._is_advertised = False
         routing.stamping.heed(self.on_to_stamper)
 
     def start(self, now_s: float) -> None:
@@ -72,6 +82,20 @@ class Storing:
         self._ask(self.publications.tick(now_s), now_s)
         if self.store is not None:
             self._tell(self.store.tick(now_s), now_s)
+            self._advertise(self.store)
+        self.past.tick(now_s)
+
+    def _advertise(self, store: StoreClient) -> None:
+        """Not before it is subscribed, nor once its disk has failed."""
+        is_fit = self._serves and not store.unready
+        if is_fit == self._is_advertised:
+            return
+        self._is_advertised = is_fit
+        units = list(dict.fromkeys(wanted.pattern for wanted in store.filters))
+        if is_fit:
+            self.past.keep(units)
+        else:
+            self.past.give_up(units)
 
     def settle(self, now_s: float) -> None:
         """After an input, before what it has caused goes out."""
@@ -79,6 +103,7 @@ class Storing:
         self._routing.publishing.tell_stored()
         if self.store is not None:
             self.store.settle()
+        self.past.settle(now_s)
 
     def _tell(self, marks: list[StoreMark], now_s: float) -> None:
         if marks:

@@ -34,6 +34,7 @@ from dynatops.version import VERSION, build_kind
 from overlay.base.counters import OverlayCounters
 from overlay.base.membership import Status
 from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.stores.past_counters import PastCounters
 
 Figures = list[Metric[BrokerReadings]]
 
@@ -382,6 +383,25 @@ TREE: Figures = [
     *metrics_of(ForwardingCounters),
 ]
 
+PAST: Figures = [
+    _g(
+        "past_units",
+        "Topics and patterns of topics that this broker knows stores of.",
+        lambda r: r.status.known_units,
+    ),
+    _g(
+        "past_asks_open",
+        "Requests for the past that are open here, of clients of this broker and its store.",
+        lambda r: r.status.past_asks,
+    ),
+    _g(
+        "past_serves_open",
+        "Requests for the past that the store here has open.",
+        lambda r: r.status.past_serves,
+    ),
+    *metrics_of(PastCounters),
+]
+
 # As they are documented.
 SECTIONS: tuple[tuple[str, Figures], ...] = (
     ("Traffic, sessions and subscriptions", CLIENTS),
@@ -389,6 +409,7 @@ SECTIONS: tuple[tuple[str, Figures], ...] = (
     ("Queues, acknowledgements and links", QUEUES),
     ("Ring and trees", NODE),
     ("Forwarding in a tree of brokers", TREE),
+    ("Finding the past", PAST),
     ("Broker selection", SELECTION),
     ("Reconfiguration, as the broker sees it", RECONFIGURATION),
     ("Sessions on disk, lake", DISK),

@@ -19,6 +19,7 @@ from dynatops.kit.observing.metrics import Metric, counters_of
 from dynatops.lake.counters import LakeCounters
 from overlay.base.counters import OverlayCounters
 from overlay.forwarding.base.forwarding_counters import ForwardingCounters
+from overlay.stores.past_counters import PastCounters
 
 _BROKER = "dynatops_broker_"
 
@@ -65,6 +66,9 @@ COUNTER_SETS = (
         ForwardingCounters,
         lambda r: r.status.tree.counters if r.status.tree is not None else None,
         "dynatops_forwarding_",
+    ),
+    CounterSet(
+        "Finding the past", PastCounters, lambda r: r.status.past_counters, "dynatops_past_"
     ),
     CounterSet("Links", LinkCounters, lambda r: r.agent.links.counters),
     CounterSet(

@@ -46,6 +46,8 @@ class CatchUpGroup:
     _held_bytes: int = 0
     # Whether some could not be held: they are to be fetched, too.
     is_incomplete: bool = False
+    # Whether its requests for the past have been counted: a fetch may begin again.
+    is_counted: bool = False
 
     def filters(self) -> list[Filter]:
         """All that its members want."""

@@ -123,11 +123,23 @@ class Forwarding:
 
     def on_frame(self, frame: PeerFrame, now_s: float) -> None:
         others = self._others
-        for message in frame.messages:
-            kind = message.WhichOneof("body")
-            if kind is not None and kind in others:
-                others[kind](frame.sender, getattr(message, kind), now_s)
+        if any(message.WhichOneof("body") in others for message in frame.messages):
+            frame = self._heed(frame, now_s)
+            if not frame.messages:
+                return
         self._tree.from_forwarder(self.forwarder.handle(frame, now_s))
+
+    def _heed(self, frame: PeerFrame, now_s: float) -> PeerFrame:
+        """What is not the forwarder's to deal with; what is left is."""
+        left = PeerFrame(sender=frame.sender)
+        for message in frame.messages:
+            kind = message.WhichOneof("body") or ""
+            handler = self._others.get(kind)
+            if handler is not None:
+                handler(frame.sender, getattr(message, kind), now_s)
+            else:
+                left.messages.append(message)
+        return left
 
     def tick(self, now_s: float) -> None:
         self._tree.from_forwarder(self.forwarder.tick(now_s))

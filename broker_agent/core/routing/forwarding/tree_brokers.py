@@ -49,3 +49,18 @@ class TreeBrokers:
         """A name stands once in a topology."""
         address = self.address_of(broker_id)
         return [address] if address else []
+
+    def neighbours(self) -> dict[str, str]:
+        """Those whose links are up."""
+        addresses = self._forwarder.topology.addresses
+        states = self._forwarder.neighbour_states()
+        return {
+            name: addresses[name]
+            for name, state in states.items()
+            if state is not ServingState.CLOSED
+        }
+
+    def is_gone(self, broker_id: str) -> bool:
+        """It is no neighbour, or its link is down."""
+        states = self._forwarder.neighbour_states()
+        return states.get(broker_id, ServingState.CLOSED) is ServingState.CLOSED

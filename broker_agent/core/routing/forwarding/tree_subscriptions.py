@@ -180,13 +180,14 @@ class TreeSubscriptions:
         """What it has asked for since, in order, until it catches up again. What a connection asked
         for that is gone, its client asks for again; but a new process of it knows nothing of that,
         and what the session has goes on from where the former one stood."""
-        behind = self._behind.get(session, [])
-        gone = [each for each, _ in behind if each.connection not in (session.connection, None)]
-        for request in gone:
-            self._confirming.withdraw(request)
-        behind[:] = [each for each in behind if each[0] not in gone]
+        behind = self._behind.setdefault(session, [])
+        for request, _ in behind:
+            if request.connection not in (session.connection, None):
+                self._confirming.withdraw(request)
+        behind[:] = [each for each in behind if each[0].connection in (session.connection, None)]
         stands_at = self._catching_up.get(session)
-        if stands_at is not None and any(request.group is stands_at for request in gone):
+        has_begun = stands_at is None or stands_at in self._groups
+        if not has_begun and all(request.group is not stands_at for request, _ in behind):
             going_on = FiltersRequest(session, 0, [], None, goes_on=True, group=stands_at)
             own = [wanted for filters in session.filters.values() for wanted in filters]
             behind.insert(0, (going_on, own))
@@ -432,10 +433,9 @@ class TreeSubscriptions:
         self._fetches_begun += 1
         self._fetches[self._fetches_begun] = group
         filters = group.filters()
-        for session in group.members:
-            for pattern in session.filters:
-                self._logbook.requested(pattern)
-        self.measures.requested(dict.fromkeys(f.pattern for f in filters))
+        if not group.is_counted:
+            group.is_counted = True
+            self._count_requests(group.members)
         self._tree.from_forwarder(
             self._forwarder.fetch(self._fetches_begun, filters, group.reached, now_s)
         )
@@ -467,6 +467,14 @@ class TreeSubscriptions:
     def _is_over(self, loss: LossRange) -> bool:
         """Whether it is of a life that is over: of all of these is told at once, at the end."""
         return loss.upto is None and self._forwarder.has_ended(loss.stream)
+
+    def _count_requests(self, sessions: Iterable[Session]) -> None:
+        """Each for each of its patterns, however often what it missed is fetched; the lake's count
+        and the manager's are the same."""
+        for session in sessions:
+            for pattern in session.filters:
+                self._logbook.requested(pattern)
+            self.measures.requested(session.filters)
 
     def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:

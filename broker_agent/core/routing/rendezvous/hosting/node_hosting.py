@@ -32,6 +32,7 @@ from dynatops.v1.overlay_pb2 import (
 )
 from overlay.base.catalogue import Entered, is_system
 from overlay.base.identifiers import NodeId, first_node_id
+from overlay.base.membership import Status
 from overlay.base.overlay_settings import OverlaySettings
 from overlay.base.peers import Peer
 from overlay.handover import restore
@@ -125,6 +126,29 @@ class NodeHosting:
     def namesakes(self, broker_id: str) -> list[str]:
         """Addresses where a broker of this name was seen."""
         return [peer.address for peer in self.node.directory if peer.broker_id == broker_id]
+
+    def neighbours(self) -> dict[str, str]:
+        """The links of the overlay: to the nodes before and behind this one, and along fingers, by
+        the brokers that host them. A finger leads one way; from each broker these links lead to
+        every other one, in about log2 of their number."""
+        node = self.node
+        if node.ring.status is not Status.MEMBER:
+            return {}
+        before = [node.ring.predecessor] if node.ring.predecessor is not None else []
+        linked = [*before, *node.ring.successors[:1], *node.ring.fingers.routes.targets]
+        newest = [node.directory.get(peer.node_id) or peer for peer in linked]
+        addresses = {peer.broker_id: peer.address for peer in newest if peer.broker_id}
+        addresses.pop(self.broker_id, None)
+        return addresses
+
+    def is_gone(self, broker_id: str) -> bool:
+        """All nodes that it is known to host are taken for dead."""
+        node = self.node
+        condemned = {p.node_id for p in node.condemned_peers() if p.broker_id == broker_id}
+        if not condemned:
+            return False
+        nodes = {peer.node_id for peer in node.directory if peer.broker_id == broker_id}
+        return nodes <= condemned
 
     # ---- asking the node ------------------------------------------------------------------------
 
