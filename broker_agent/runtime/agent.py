@@ -555,7 +555,7 @@ class Agent:
                     if connection is not None:
                         connection.perform(effect)
                 case SaveNow() | StoreNow() | ReadPast():
-                    self._use_disk(effect)
+                    self._turn_to_disk(effect)
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
                         self.uplink.reply(reply)
@@ -568,10 +568,10 @@ class Agent:
                     if isinstance(effect, TopologyChanged | PlaceGone):
                         self._heed_topology(effect)
 
-    def _use_disk(self, effect: SaveNow | StoreNow | ReadPast) -> None:
+    def _turn_to_disk(self, effect: SaveNow | StoreNow | ReadPast) -> None:
         if isinstance(effect, SaveNow) and self._saving is not None:
             self._saving.hurry()
         elif isinstance(effect, StoreNow) and self._store is not None:
             self._store.feed()
         elif isinstance(effect, ReadPast) and self._store is not None:
-            self._store.read(effect)
+            self._store.read(effect.order)

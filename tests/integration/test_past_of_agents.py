@@ -49,9 +49,9 @@ def test_what_was_stored_is_had_from_other_brokers(tmp_path: Path) -> None:
 
 
 async def _ask_everywhere(tree: Tree, tmp_path: Path) -> None:
-    kept = {"store": {"keep": ["quake/#"], "dir": str(tmp_path / "store")}}
+    kept = {"keep": ["quake/#"], "dir": str(tmp_path / "store")}
     await tree.start("hub")
-    await tree.start("leaf2", **kept)
+    await tree.start("leaf2", store=kept)
     await tree.start("leaf1")
     leaf1 = tree.running["leaf1"]
     await until(lambda: leaf1.core.status().known_units == 1)

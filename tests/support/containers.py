@@ -35,8 +35,6 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.links.link.Link._frames
         overlay.forwarding.keeping.copies.CopyKeeping._grown
         broker_agent.core.stores.past_requests.PastRequests._news
-        broker_agent.core.stores.log_portions._GatheredRuns.runs
-        broker_agent.core.stores.log_portions._PortionReading._seen
         broker_agent.core.stores.readiness.StoreReadiness.to_append
         broker_agent.core.stores.readiness.StoreReadiness.to_subscribe
         overlay.stores.advertisement_table.AdvertisementTable._stirred
@@ -75,6 +73,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.advice.SelectionAdvice.topics
         broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
+        broker_agent.core.stores.log_past._PastReading._events
+        broker_agent.core.stores.log_past._WantedPast.seen
         broker_agent.core.keeping.journal.Stored.cursors
         broker_agent.core.keeping.journal.Stored.own_cursors
         broker_agent.core.keeping.journal.Stored.pieces

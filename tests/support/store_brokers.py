@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from broker_agent.core.base.effects import BrokerEffect, ReadPast
 from broker_agent.core.options import BrokerOptions
-from broker_agent.core.stores.log_portions import read_portion
+from broker_agent.core.stores.log_past import read_past
 from broker_agent.core.stores.past_requests import PastArrived, PastEnded
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter
@@ -66,8 +66,7 @@ class StoreBrokers(WiredBrokers):
         for name, wanted in orders:
             core, order = self.cores.get(name), wanted.order
             if core is not None:
-                shared = wanted.shares_numbers
-                portion = read_portion(self.logs[name], order, shares_numbers=shared)
+                portion = read_past(self.logs[name], order)
                 self._perform(name, core.past_read(order.key, portion, self.now_s))
 
     # ---- asking ----------------------------------------------------------------------------------

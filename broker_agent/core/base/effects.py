@@ -65,8 +65,6 @@ class ReadPast:
     """Read this from the log of the store here; `Broker.past_read` is to be told of it."""
 
     order: ReadOrder
-    # Whether what its stamps are counted in has events of many topics.
-    shares_numbers: bool
 
 
 @dataclass(frozen=True, slots=True)

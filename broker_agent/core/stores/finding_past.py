@@ -41,7 +41,6 @@ class FindingPast:
         self.counters = counters = PastCounters()
         self._me = identity.broker_id
         self._brokers = routing.brokers
-        self._stamping = routing.stamping
         self._outbox = context.outbox
         self._advertising = StoreAdvertising(identity.broker_id, settings, counters)
         self._ways = PastWays(me, self._advertising, settings, counters)
@@ -91,7 +90,7 @@ class FindingPast:
         self._serving.on_portion(key, portion, now_s)
 
     def begin_read(self, order: ReadOrder) -> None:
-        self._outbox.do(ReadPast(order, self._stamping.shares_numbers))
+        self._outbox.do(ReadPast(order))
 
     # ---- time, and after each input --------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """A store's log in a broker that runs: what its core wants of the log, and what it is told.
 
     AppendToLog  --> wait, bounded --> a group --> written, synced --> AppendStored, AppendRefused
-    ReadUnit ... --> wait, bounded --> between groups ---------------> UnitAnswer ...
-    ReadPast ...                                                       PortionRead
+    ReadOrder    --> wait, bounded --> between groups ---------------> PastOutput
                                        what is not retained is dropped, a segment at a time
 
 While one group is being synced, the next gathers: under load groups are as large as they may be,
@@ -16,10 +15,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker_agent.core.base.effects import ReadPast
 from broker_agent.core.stores.log.event_log import EventLog
 from broker_agent.core.stores.log.log_files import LogFilesError
 from broker_agent.core.stores.log.log_notices import LogNotice
@@ -27,14 +24,11 @@ from broker_agent.core.stores.log.log_requests import (
     AppendRefusal,
     AppendRefused,
     AppendToLog,
-    LogAnswer,
     LogOutcome,
-    LogRead,
-    NotRead,
 )
 from broker_agent.core.stores.log.log_settings import LogSettings
-from broker_agent.core.stores.log_portions import read_portion
-from broker_agent.core.stores.store_reader import ServedKey, StorePortion
+from broker_agent.core.stores.log_past import read_past
+from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion
 from dynatops.kit.background import Supervisor
 from dynatops.kit.bounded import BoundedQueue, Past
 from dynatops.v1.overlay_pb2 import PastError
@@ -43,15 +37,14 @@ from dynatops.v1.overlay_pb2 import PastError
 _READS_TOGETHER = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PortionRead:
-    """For a request that the store has open."""
+class PastOutput(NamedTuple):
+    """What was read for somebody, or why nothing was."""
 
     key: ServedKey
     portion: StorePortion
 
 
-LogOutput = LogOutcome | LogAnswer | NotRead | PortionRead | LogNotice
+LogOutput = LogOutcome | PastOutput | LogNotice
 
 
 class _WaitingAppend(NamedTuple):
@@ -77,7 +70,7 @@ class LogDriver:
             settings.appends_max, counters, "log_appends_refused", past=Past.NEWEST,
             weigh=lambda waiting: waiting.nbytes, weight_max=settings.waiting_bytes_max,
         )  # fmt: skip
-        self._reads: BoundedQueue[LogRead | ReadPast] = BoundedQueue(
+        self._reads: BoundedQueue[ReadOrder] = BoundedQueue(
             settings.reads_max, counters, "log_reads_refused", past=Past.NEWEST
         )
         self._wanted = asyncio.Event()
@@ -95,19 +88,11 @@ class LogDriver:
             self._deliver([AppendRefused(append.number, AppendRefusal.BUSY, reason)])
         self._wanted.set()
 
-    def read(self, read: LogRead) -> None:
-        if not self._reads.put(read):
-            self._deliver([NotRead(read.number, "too many read from the log at a time")])
-        self._wanted.set()
-
-    def read_portion(self, wanted: ReadPast) -> None:
-        """Of what somebody asks of the past."""
-        if not self._reads.put(wanted):
-            problem = StorePortion(
-                error=PastError.PAST_ERROR_OVERLOADED,
-                message="too many read from the log of the store at a time",
-            )
-            self._deliver([PortionRead(wanted.order.key, problem)])
+    def read(self, order: ReadOrder) -> None:
+        if not self._reads.put(order):
+            message = "too many read from this store's log at a time"
+            refusal = StorePortion(error=PastError.PAST_ERROR_OVERLOADED, message=message)
+            self._deliver([PastOutput(order.key, refusal)])
         self._wanted.set()
 
     async def _work_forever(self) -> None:
@@ -139,39 +124,26 @@ class LogDriver:
             nbytes += waiting.nbytes
         return group
 
-    def _next_reads(self) -> list[LogRead | ReadPast]:
+    def _next_reads(self) -> list[ReadOrder]:
         return [self._reads.take() for _ in range(min(_READS_TOGETHER, len(self._reads)))]
 
     def _work(
-        self,
-        appends: Sequence[AppendToLog],
-        reads: Sequence[LogRead | ReadPast],
-        is_due: bool,
+        self, appends: Sequence[AppendToLog], reads: Sequence[ReadOrder], is_due: bool
     ) -> tuple[list[LogOutput], bool]:
         """In the log's thread. The second: whether there is more to be tended."""
         outputs: list[LogOutput] = []
         if appends:
             outputs += self._log.commit(appends)
-        outputs += [self._read(read) for read in reads]
+        outputs += [PastOutput(order.key, self._portion(order)) for order in reads]
         has_more = is_due and self._log.tend(self._clock_us())
         outputs += self._log.take_notices()
         return outputs, has_more
 
-    def _read(self, read: LogRead | ReadPast) -> LogOutput:
-        if isinstance(read, ReadPast):
-            return self._read_portion(read)
+    def _portion(self, order: ReadOrder) -> StorePortion:
         try:
-            return self._log.read(read)
+            return read_past(self._log, order)
         except LogFilesError as error:
-            return NotRead(read.number, str(error))
-
-    def _read_portion(self, wanted: ReadPast) -> PortionRead:
-        order = wanted.order
-        try:
-            portion = read_portion(self._log, order, shares_numbers=wanted.shares_numbers)
-        except LogFilesError as error:
-            portion = StorePortion(error=PastError.PAST_ERROR_DAMAGED, message=str(error))
-        return PortionRead(order.key, portion)
+            return StorePortion(error=PastError.PAST_ERROR_DAMAGED, message=str(error))
 
     async def stop(self) -> None:
         """What waits is written first. Raises LogFilesError, if the log could not be closed in

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from broker_agent.core.base.effects import BrokerEffect, ReadPast
+from broker_agent.core.base.effects import BrokerEffect
 from broker_agent.core.broker import Broker
 from broker_agent.core.stores.log.event_log import EventLog
 from broker_agent.core.stores.log.log_counters import LogCounters
@@ -22,15 +22,13 @@ from broker_agent.core.stores.log.log_files import LogFilesError
 from broker_agent.core.stores.log.log_requests import (
     AppendRefused,
     AppendStored,
-    NotRead,
-    TopicsAnswer,
-    UnitAnswer,
 )
 from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_reader import ReadOrder
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.retention_text import retention_rules
 from broker_agent.runtime.eventlog.disk_files import DiskLogFiles
-from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput, PortionRead
+from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput, PastOutput
 from dynatops.kit.background import Supervisor
 from dynatops.kit.filters import Filter
 from dynatops.kit.observing.log_lines import log_notice
@@ -105,18 +103,18 @@ class StoreFeed:
             self._under_way[append.number] = sum(len(row.data) for row in append.rows)
             self._driver.append(append)
 
-    def read(self, wanted: ReadPast) -> None:
-        """For a request; the core is told what came of it."""
-        self._driver.read_portion(wanted)
+    def read(self, order: ReadOrder) -> None:
+        self._driver.read(order)
 
     def _on_outputs(self, outputs: Sequence[LogOutput]) -> None:
         for output in outputs:
             if isinstance(output, AppendStored | AppendRefused):
                 self._under_way.pop(output.number, None)
                 self._perform(self._core.log_answered(output, self._now()))
-            elif isinstance(output, PortionRead):
-                self._perform(self._core.past_read(output.key, output.portion, self._now()))
-            elif not isinstance(output, UnitAnswer | TopicsAnswer | NotRead):
+            elif isinstance(output, PastOutput):
+                key, portion = output
+                self._perform(self._core.past_read(key, portion, self._now()))
+            else:
                 log_notice(log, output, broker=self._core.identity.broker_id)
         self.feed()
 
