@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+import grpc
 
 import dynatops
-from broker_agent.core.stores.past_requests import PastArrived, PastEnded
-from broker_agent.runtime.agent import Agent
-from dynatops.kit.filters import Filter
 from dynatops.kit.run_events import events_of
-from dynatops.v1.overlay_pb2 import PastRange, Run
-from tests.support.agent_trees import Tree
+from dynatops.v1.client_pb2 import ClientFrame, ClientMessage, Filter, Hello, History, ServerFrame
+from tests.support.agent_trees import TIMEOUT_S, Tree
 from tests.support.waiting import until
 
 
-async def _past(agent: Agent, pattern: str, wanted: PastRange) -> list[bytes]:
-    """As a client of this broker would be told of it."""
-    past = agent.core.storing.past
-    now_s = asyncio.get_running_loop().time()
-    past.requests.ask(Filter.parse(pattern), wanted, 1 << 20, now_s)
+async def _past(address: str, pattern: str, **wanted: Any) -> list[bytes]:
+    """As a client of this broker is told of it."""
+    history = History(request=1, filter=Filter(pattern=pattern), credit_bytes=1 << 20, **wanted)
+    said = [ClientMessage(hello=Hello(protocol=1)), ClientMessage(history=history)]
     payloads: list[bytes] = []
-    ended: list[PastEnded] = []
-
-    def is_done() -> bool:
-        for news in past.take_news():
-            if isinstance(news, PastArrived):
-                runs = [run for run in news.portions if isinstance(run, Run)]
-                payloads.extend(e.payload for run in runs for e in events_of(run) or ())
-            else:
-                ended.append(news)
-        return bool(ended)
-
-    await until(is_done)
-    assert not ended[0].error, ended
-    return payloads
+    async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(TIMEOUT_S):
+        call: Any = channel.stream_stream("/dynatops.v1.PubSub/Connect")()
+        await call.write(ClientFrame(messages=said).SerializeToString())
+        while True:
+            for message in ServerFrame.FromString(await call.read()).messages:
+                if message.HasField("history_end"):
+                    assert not message.history_end.error, message.history_end
+                    return payloads
+                for run in message.history_part.events.runs:
+                    payloads += [event.payload for event in events_of(run) or ()]
 
 
 def test_what_was_stored_is_had_from_other_brokers(tmp_path: Path) -> None:
@@ -53,14 +48,13 @@ async def _ask_everywhere(tree: Tree, tmp_path: Path) -> None:
     await tree.start("hub")
     await tree.start("leaf2", store=kept)
     await tree.start("leaf1")
-    leaf1 = tree.running["leaf1"]
-    await until(lambda: leaf1.core.status().known_units == 1)
+    await until(lambda: tree.running["leaf1"].core.status().known_units == 1)
     async with dynatops.connect(tree.addresses["leaf1"], stay=True) as client:
         for number in range(20):
             await client.publish("quake/ca", b"%d" % number)
-    store = tree.running["leaf2"].counters
-    await until(lambda: store.stored_events == 20)
+    counters = tree.running["leaf2"].counters
+    await until(lambda: counters.stored_events == 20)
     expected = [b"%d" % number for number in range(20)]
-    assert await _past(leaf1, "quake/ca", PastRange()) == expected
-    assert await _past(leaf1, "quake/+", PastRange(last=5)) == expected[15:]
-    assert await _past(tree.running["leaf2"], "quake/ca", PastRange()) == expected
+    for address in tree.addresses.values():
+        assert await _past(address, "quake/ca") == expected
+    assert await _past(tree.addresses["leaf1"], "quake/+", last=5) == expected[15:]

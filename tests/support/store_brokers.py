@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from broker_agent.core.base.effects import BrokerEffect, ReadPast
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.stores.log_past import read_past
-from broker_agent.core.stores.past_requests import PastArrived, PastEnded
-from dynatops.kit.bundles import Bundle
-from dynatops.kit.filters import Filter
 from dynatops.kit.run_events import events_of
-from dynatops.v1.overlay_pb2 import PastError, PastRange
+from dynatops.v1.client_pb2 import Filter as WireFilter
+from dynatops.v1.client_pb2 import History, HistoryCredit, HistoryEnd
+from dynatops.v1.overlay_pb2 import PastError, Runs
 from tests.support.routings import MakeRouting
 from tests.support.wired_brokers import WiredBrokers
 
@@ -26,7 +26,8 @@ class Asked:
 
     payloads: list[bytes] = field(default_factory=list)
     lossy: int = 0
-    ended: PastEnded | None = None
+    spent_bytes: int = 0
+    ended: HistoryEnd | None = None
 
     @property
     def error(self) -> PastError.ValueType:
@@ -40,7 +41,7 @@ class StoreBrokers(WiredBrokers):
     ) -> None:
         """`stores`: by broker, what its store keeps."""
         self._orders: list[tuple[str, ReadPast]] = []
-        self._asked: dict[tuple[str, int], Asked] = {}
+        self._requests = 0
         super().__init__(routing, names, stores=stores)
 
     def _options(self, name: str) -> BrokerOptions:
@@ -59,7 +60,7 @@ class StoreBrokers(WiredBrokers):
         while self._orders:
             self._read_disks()
             self._deliver()
-        self._hear_answers()
+        self._hear()
 
     def _read_disks(self) -> None:
         orders, self._orders = self._orders, []
@@ -72,32 +73,57 @@ class StoreBrokers(WiredBrokers):
     # ---- asking ----------------------------------------------------------------------------------
 
     def ask(
-        self, name: str, pattern: str, wanted: PastRange | None = None, where: str = ""
+        self,
+        broker: str,
+        pattern: str,
+        where: str = "",
+        credit_bytes: int = _PLENTY_BYTES,
+        **wanted: Any,
     ) -> Asked:
-        past = self.cores[name].storing.past
-        number = past.requests.ask(
-            Filter.parse(pattern, where), wanted or PastRange(), _PLENTY_BYTES, self.now_s
+        """As a client of that broker, until there is an answer, or no more comes."""
+        client = f"asks-{broker}"
+        if client not in self.clients:
+            self.connect(client, broker)
+        self._requests += 1
+        history = History(
+            request=self._requests,
+            filter=WireFilter(pattern=pattern, where=where),
+            credit_bytes=credit_bytes,
+            **wanted,
         )
-        asked = self._asked[name, number] = Asked()
+        self._say(client, history=history)
         end_s = self.now_s + 60.0
+        asked, had = self.asked(client, self._requests), -1
         while asked.ended is None and self.now_s < end_s:
-            self.run(0.5)
+            if credit_bytes < _PLENTY_BYTES and len(asked.payloads) == had:
+                break
+            had = len(asked.payloads)
+            self.run(2.0)
+            asked = self.asked(client, self._requests)
         return asked
 
-    def _hear_answers(self) -> None:
-        for name, core in self.cores.items():
-            for news in core.storing.past.take_news():
-                asked = self._asked[name, news.ask]
-                if isinstance(news, PastEnded):
-                    asked.ended = news
-                else:
-                    asked.payloads += _payloads(news)
-                    asked.lossy += news.is_lossy
+    def asked(self, client: str, request: int = 0) -> Asked:
+        """What the client has been told of it; of the last, if no number is said."""
+        request = request or self._requests
+        asked = Asked()
+        for message in self.clients[client].said:
+            part, end = message.history_part, message.history_end
+            if message.HasField("history_part") and part.request == request:
+                asked.payloads += _payloads(part.events)
+                asked.lossy += part.lossy
+                asked.spent_bytes = part.spent_bytes
+            elif message.HasField("history_end") and end.request == request:
+                assert asked.ended is None
+                asked.ended = end
+        return asked
+
+    def give_credit(self, client: str, **credit: Any) -> Asked:
+        """For the last question; what has come since."""
+        self._say(client, history_credit=HistoryCredit(request=self._requests, **credit))
+        self.run(5.0)
+        return self.asked(client)
 
 
-def _payloads(news: PastArrived) -> list[bytes]:
-    payloads: list[bytes] = []
-    for portion in news.portions:
-        assert not isinstance(portion, Bundle)
-        payloads += [event.payload for event in events_of(portion) or ()]
-    return payloads
+def _payloads(events: Runs) -> list[bytes]:
+    assert not events.bundles
+    return [event.payload for run in events.runs for event in events_of(run) or ()]
