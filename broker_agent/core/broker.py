@@ -66,9 +66,11 @@ from dynatops.v1.inspection_pb2 import (
     DescribeSessionRequest,
     DescribeTreeRequest,
     ListSessionsRequest,
+    ListStoresRequest,
     ListTopicsRequest,
     SessionDetails,
     SessionsReport,
+    StoresReport,
     TopicsReport,
     TopologyReport,
     TreeReport,
@@ -461,6 +463,10 @@ class Broker:
     def table_entries(self) -> TableEntries | None:
         """Subscription tables, as they are now; nothing changes what was given. None on a ring."""
         return self.routing.table_entries()
+
+    def list_stores(self, request: ListStoresRequest) -> StoresReport:
+        """What is known of stores here. Raises FilterError."""
+        return self.storing.past.list_stores(request)
 
     def topology_problem(self, topology: Topology) -> str:
         """Why this broker cannot use it in place of what it has; empty if it can."""

@@ -43,7 +43,6 @@ from broker_agent.core.broker import Broker
 from broker_agent.core.keeping.journal import Stored
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.rights.access import Access
-from broker_agent.core.stores.store_reader import ReadOrder, StorePortion
 from broker_agent.doors.door import Door
 from broker_agent.process_settings import BrokerSettings, default_broker_id
 from broker_agent.runtime.analytics.extras import advice_reader, lake_feed, open_lake
@@ -80,7 +79,7 @@ from dynatops.kit.serving.first_reads import FirstReads
 from dynatops.kit.serving.start_errors import JoinError, StartError
 from dynatops.lake.counters import LakeCounters
 from dynatops.v1.manager_pb2 import Step
-from dynatops.v1.overlay_pb2 import PastError, PeerFrame
+from dynatops.v1.overlay_pb2 import PeerFrame
 from overlay.forwarding.tree.topology import Topology
 
 if TYPE_CHECKING:
@@ -555,10 +554,8 @@ class Agent:
                     connection = self._connections.get(effect.connection)
                     if connection is not None:
                         connection.perform(effect)
-                case SaveNow() | StoreNow():
-                    self._write(effect)
-                case ReadPast(order=order):
-                    self._refuse_read(order)
+                case SaveNow() | StoreNow() | ReadPast():
+                    self._turn_to_disk(effect)
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
                         self.uplink.reply(reply)
@@ -571,14 +568,10 @@ class Agent:
                     if isinstance(effect, TopologyChanged | PlaceGone):
                         self._heed_topology(effect)
 
-    def _refuse_read(self, order: ReadOrder) -> None:
-        """Logs are not read for others yet, and stores not advertised (`StoreOptions.serves`)."""
-        error = PastError.PAST_ERROR_UNAVAILABLE
-        answer = StorePortion(error=error, message="this broker does not read its log for others")
-        self._perform(self.core.past_read(order.key, answer, self._now()))
-
-    def _write(self, effect: SaveNow | StoreNow) -> None:
+    def _turn_to_disk(self, effect: SaveNow | StoreNow | ReadPast) -> None:
         if isinstance(effect, SaveNow) and self._saving is not None:
             self._saving.hurry()
         elif isinstance(effect, StoreNow) and self._store is not None:
             self._store.feed()
+        elif isinstance(effect, ReadPast) and self._store is not None:
+            self._store.read(effect.order)

@@ -40,6 +40,7 @@ _MODULES = (
     "brokers.replay",
     "brokers.topology",
     "brokers.tables",
+    "brokers.stores",
     "managers.manager",
     "brokers.token",
     "messages.pubsub",

@@ -23,7 +23,9 @@ from dynatops.v1.inspection_pb2 import (
     DescribeSessionRequest,
     DescribeTablesRequest,
     DescribeTreeRequest,
+    KnownUnit,
     ListSessionsRequest,
+    ListStoresRequest,
     ListTopicsRequest,
     NodeReport,
     SessionDetails,
@@ -232,6 +234,23 @@ class Inspector:
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                 raise InspectionError(error.details() or "") from None
             raise _failure(address, error) from None
+
+    async def stores(self, address: str, about: str = "") -> list[KnownUnit]:
+        """What the broker knows of stores, of units that have a topic in common with this one.
+        Raises InspectionError."""
+        units: list[KnownUnit] = []
+        while True:
+            request = ListStoresRequest(about=about, after=units[-1].unit if units else "")
+            try:
+                async with self._gate:
+                    page = await self._stub(address).ListStores(
+                        request, timeout=TIMEOUT_S, metadata=self.metadata
+                    )
+            except grpc.aio.AioRpcError as error:
+                raise _failure(address, error) from None
+            units += page.units
+            if not page.more:
+                return units
 
     async def tree(self, topic: str) -> TreeNode:
         """The topic's tree, from its rendezvous point down."""

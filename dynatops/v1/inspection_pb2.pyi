@@ -240,6 +240,120 @@ class TopologyReport(_message.Message):
 Global___TopologyReport: _TypeAlias = TopologyReport  # noqa: Y015
 
 @_typing.final
+class ListStoresRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ABOUT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    about: _builtins.str
+    """Only units that have a topic in common with this one, a topic or a pattern; empty: all."""
+    after: _builtins.str
+    """Units after this one, at most so many, and 1,000, which 0 means too."""
+    limit: _builtins.int
+    def __init__(
+        self,
+        *,
+        about: _builtins.str = ...,
+        after: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "after", b"after", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStoresRequest: _TypeAlias = ListStoresRequest  # noqa: Y015
+
+@_typing.final
+class StoresReport(_message.Message):
+    """A page of what a broker knows of stores."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.str
+    more: _builtins.bool
+    @_builtins.property
+    def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnownUnit]:
+        """In order."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.str = ...,
+        units: _abc.Iterable[Global___KnownUnit] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "more", b"more", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoresReport: _TypeAlias = StoresReport  # noqa: Y015
+
+@_typing.final
+class KnownUnit(_message.Message):
+    """A topic or a pattern of topics that stores keep."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNIT_FIELD_NUMBER: _builtins.int
+    DISTANCE_FIELD_NUMBER: _builtins.int
+    NEAREST_FIELD_NUMBER: _builtins.int
+    ASIDE_FIELD_NUMBER: _builtins.int
+    unit: _builtins.str
+    distance: _builtins.int
+    """Hops to the nearest store."""
+    @_builtins.property
+    def nearest(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreWay]: ...
+    @_builtins.property
+    def aside(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoreWay]:
+        """Those that are farther, for when the nearest goes."""
+
+    def __init__(
+        self,
+        *,
+        unit: _builtins.str = ...,
+        distance: _builtins.int = ...,
+        nearest: _abc.Iterable[Global___StoreWay] | None = ...,
+        aside: _abc.Iterable[Global___StoreWay] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "distance", b"distance", "nearest", b"nearest", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KnownUnit: _TypeAlias = KnownUnit  # noqa: Y015
+
+@_typing.final
+class StoreWay(_message.Message):
+    """The brokers on the way to a store, which the last of them has; empty: the store is here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        brokers: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreWay: _TypeAlias = StoreWay  # noqa: Y015
+
+@_typing.final
 class DescribeTablesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -70,6 +70,11 @@ class InspectionStub:
                 request_serializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTablesRequest.SerializeToString,
                 response_deserializer=dynatops_dot_v1_dot_inspection__pb2.TablesReport.FromString,
                 _registered_method=True)
+        self.ListStores = channel.unary_unary(
+                '/dynatops.v1.Inspection/ListStores',
+                request_serializer=dynatops_dot_v1_dot_inspection__pb2.ListStoresRequest.SerializeToString,
+                response_deserializer=dynatops_dot_v1_dot_inspection__pb2.StoresReport.FromString,
+                _registered_method=True)
 
 
 class InspectionServicer:
@@ -124,6 +129,12 @@ class InspectionServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListStores(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InspectionServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +172,11 @@ def add_InspectionServicer_to_server(servicer, server):
                     servicer.DescribeTables,
                     request_deserializer=dynatops_dot_v1_dot_inspection__pb2.DescribeTablesRequest.FromString,
                     response_serializer=dynatops_dot_v1_dot_inspection__pb2.TablesReport.SerializeToString,
+            ),
+            'ListStores': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStores,
+                    request_deserializer=dynatops_dot_v1_dot_inspection__pb2.ListStoresRequest.FromString,
+                    response_serializer=dynatops_dot_v1_dot_inspection__pb2.StoresReport.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -353,6 +369,33 @@ class Inspection:
             '/dynatops.v1.Inspection/DescribeTables',
             dynatops_dot_v1_dot_inspection__pb2.DescribeTablesRequest.SerializeToString,
             dynatops_dot_v1_dot_inspection__pb2.TablesReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStores(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dynatops.v1.Inspection/ListStores',
+            dynatops_dot_v1_dot_inspection__pb2.ListStoresRequest.SerializeToString,
+            dynatops_dot_v1_dot_inspection__pb2.StoresReport.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,7 @@ class InspectionStub:
     """Of a broker in a tree."""
     DescribeTables: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTablesRequest, _inspection_pb2.TablesReport]
     """Likewise: what its neighbours and its clients want of it, and what it wants of neighbours."""
+    ListStores: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.ListStoresRequest, _inspection_pb2.StoresReport]
 
 @_typing.type_check_only
 class InspectionAsyncStub(InspectionStub):
@@ -65,6 +66,7 @@ class InspectionAsyncStub(InspectionStub):
     """Of a broker in a tree."""
     DescribeTables: _aio.UnaryUnaryMultiCallable[_inspection_pb2.DescribeTablesRequest, _inspection_pb2.TablesReport]  # type: ignore[assignment]
     """Likewise: what its neighbours and its clients want of it, and what it wants of neighbours."""
+    ListStores: _aio.UnaryUnaryMultiCallable[_inspection_pb2.ListStoresRequest, _inspection_pb2.StoresReport]  # type: ignore[assignment]
 
 class InspectionServicer(metaclass=_abc_1.ABCMeta):
     """What a broker tells operators and the reconfiguration manager about itself. Rare, so unary."""
@@ -123,5 +125,12 @@ class InspectionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inspection_pb2.TablesReport, _abc.Awaitable[_inspection_pb2.TablesReport]]:
         """Likewise: what its neighbours and its clients want of it, and what it wants of neighbours."""
+
+    @_abc_1.abstractmethod
+    def ListStores(
+        self,
+        request: _inspection_pb2.ListStoresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.StoresReport, _abc.Awaitable[_inspection_pb2.StoresReport]]: ...
 
 def add_InspectionServicer_to_server(servicer: InspectionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -30,15 +30,14 @@ from broker_agent.core.stores.log.log_requests import (
     AppendRefused,
     AppendStored,
     AppendToLog,
-    NotRead,
-    ReadUnit,
-    UnitAnswer,
 )
 from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.core.stores.log.retention import RetentionRule
+from broker_agent.core.stores.store_reader import ReadOrder, ServedKey
 from broker_agent.runtime.eventlog.disk_files import DiskLogFiles
-from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput
+from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput, PastOutput
 from dynatops.kit.background import Supervisor
+from dynatops.v1.overlay_pb2 import PastError, PastRange
 from simulator.eventlog.log_disk import SimulatedLogDisk
 from tests.support.event_logs import UnitContents, row, store
 
@@ -212,6 +211,9 @@ def clock_us() -> int:
 # ---- the driver ----------------------------------------------------------------------------------
 
 
+KEY = ServedKey("b9", 1, 5)
+
+
 class Told:
     """What a broker's core is told."""
 
@@ -245,11 +247,11 @@ async def _appends_are_stored_in_groups_and_read(tmp_path: Path) -> None:
     await told.until(1_000)
     assert told.outputs == [AppendStored(number) for number in range(1_000)]
     assert log.counters.log_syncs < 50
-    driver.read(ReadUnit(5, "a", (1, 0)))
+    driver.read(ReadOrder(KEY, "a", PastRange(), b"", 1 << 20))
     await told.until(1_001)
     answer = told.outputs[-1]
-    assert isinstance(answer, UnitAnswer)
-    assert len(answer.rows) == 1_000
+    assert isinstance(answer, PastOutput)
+    assert (answer.key, len(answer.portion.events)) == (KEY, 1_000)
     for number in range(10):
         driver.append(AppendToLog(number, [row("a", 1_001 + number)]))
     await driver.stop()
@@ -275,7 +277,7 @@ async def _what_is_not_retained_goes_between_groups(tmp_path: Path) -> None:
     await told.until(500)
     async with asyncio.timeout(20):
         while log.events > 30:
-            driver.read(ReadUnit(1, "a"))
+            driver.read(ReadOrder(KEY, "a", PastRange(), b"", 1))
             await told.until(len(told.outputs) + 1)
     await driver.stop()
     extent = log.extent("a")
@@ -294,13 +296,15 @@ async def _more_than_may_wait_is_refused_at_once(tmp_path: Path) -> None:
     driver = LogDriver(log, settings, told.deliver, clock_us)
     for number in range(3):
         driver.append(AppendToLog(number, [row("a", 1 + number * 30, 30)]))
-        driver.read(ReadUnit(number, "a"))
+        driver.read(ReadOrder(ServedKey("b9", 1, number), "a", PastRange(), b"", 1))
     refused = [each for each in told.outputs if isinstance(each, AppendRefused)]
     assert [(each.number, each.refusal) for each in refused] == [
         (1, AppendRefusal.BUSY),
         (2, AppendRefusal.BUSY),
     ]
-    assert [each.number for each in told.outputs if isinstance(each, NotRead)] == [2]
+    unread = [each for each in told.outputs if isinstance(each, PastOutput)]
+    assert [each.key.request for each in unread] == [2]
+    assert unread[0].portion.error == PastError.PAST_ERROR_OVERLOADED
     driver.start(Supervisor())
     await driver.stop()
     assert told.outputs[3] == AppendStored(0)
@@ -328,7 +332,7 @@ async def _a_disk_that_fails_is_told_and_nothing_is_stored_any_more(tmp_path: Pa
     assert isinstance(notice, LogFailed)
     assert isinstance(refused, AppendRefused)
     assert refused.refusal is AppendRefusal.FAILED
-    driver.read(ReadUnit(4, "a"))
+    driver.read(ReadOrder(KEY, "a", PastRange(), b"", 1))
     await told.until(5)
     await driver.stop()
 

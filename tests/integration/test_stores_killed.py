@@ -47,7 +47,7 @@ async def more_stored(publishers: Sequence[StoredPublisher], events: int) -> Non
 
 def check(processes: StoreProcesses, publishers: Sequence[StoredPublisher]) -> None:
     """All that was acknowledged is on two disks at least, and nothing else than was published."""
-    found = [processes.on_disk(name, TOPICS) for name in processes.addresses]
+    found = [processes.on_disk(name) for name in processes.addresses]
     for publisher in publishers:
         for payload in publisher.stored:
             assert sum(payload in on_disk for on_disk in found) >= 2, payload

@@ -73,6 +73,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.selection.advice.SelectionAdvice.topics
         broker_agent.core.routing.delivery._Selection._contents
         broker_agent.core.options.BrokerOptions.labels
+        broker_agent.core.stores.log_past._PastReading._events
+        broker_agent.core.stores.log_past._WantedPast.seen
         broker_agent.core.keeping.journal.Stored.cursors
         broker_agent.core.keeping.journal.Stored.own_cursors
         broker_agent.core.keeping.journal.Stored.pieces

@@ -77,14 +77,14 @@ class UnitContents:
         log: EventLog,
         unit: str,
         after: Stamp = NOWHERE,
-        topics: frozenset[str] | None = None,
+        pattern: str = "",
         since_us: int = 0,
         bytes_max: int = 300,
     ) -> None:
         self.rows: list[LogRow] = []
         self.missing: list[StampRange] = []
         self.portions = 0
-        request: ReadUnit | None = ReadUnit(1, unit, after, topics, since_us, bytes_max)
+        request: ReadUnit | None = ReadUnit(1, unit, after, pattern, since_us, bytes_max)
         while request is not None:
             answer = log.read(request)
             assert isinstance(answer, UnitAnswer)
@@ -117,8 +117,8 @@ def stamps_of(row: LogRow) -> list[Stamp]:
     return stamps
 
 
-def topic_rows(log: EventLog, *topics: str, since_us: int = 0) -> list[LogRow]:
-    request: ReadTopics | None = ReadTopics(1, frozenset(topics), since_us, 300)
+def topic_rows(log: EventLog, pattern: str, since_us: int = 0) -> list[LogRow]:
+    request: ReadTopics | None = ReadTopics(1, pattern, since_us, 300)
     rows: list[LogRow] = []
     while request is not None:
         answer = log.read(request)

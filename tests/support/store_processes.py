@@ -63,18 +63,18 @@ class StoreProcesses:
     def log_folder(self, name: str) -> Path:
         return self.folder / name / FOLDER
 
-    def on_disk(self, name: str, topics: Iterable[str]) -> Counter[bytes]:
+    def on_disk(self, name: str) -> Counter[bytes]:
         """Payloads in the log of a broker that does not run."""
         files = DiskLogFiles(self.log_folder(name))
         try:
             log = EventLog.open(files, LogSettings(), 1 << 60)
-            return Counter(_payloads(log, topics))
+            return Counter(_payloads(log))
         finally:
             files.close()
 
 
-def _payloads(log: EventLog, topics: Iterable[str]) -> Iterable[bytes]:
-    request: ReadTopics | None = ReadTopics(1, frozenset(topics))
+def _payloads(log: EventLog) -> Iterable[bytes]:
+    request: ReadTopics | None = ReadTopics(1, "#")
     while request is not None:
         answer = log.read(request)
         assert isinstance(answer, TopicsAnswer)

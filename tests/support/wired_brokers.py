@@ -219,7 +219,7 @@ class WiredBrokers:
 
     def stored(self, name: str, topic: str) -> list[bytes]:
         """Payloads of a topic in the log of this store, in its order."""
-        request: ReadTopics | None = ReadTopics(1, frozenset([topic]))
+        request: ReadTopics | None = ReadTopics(1, topic)
         runs: list[Run] = []
         while request is not None:
             answer = self.logs[name].read(request)

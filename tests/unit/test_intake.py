@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.store_units import side_unit
 from broker_agent.core.sessions.content import Body, Content
 from broker_agent.core.stores.intake import StoreIntake
 from broker_agent.core.stores.log.log_requests import UnitExtent
 from broker_agent.core.stores.log.log_rows import LogRow, Stamp
-from broker_agent.core.stores.log.units import side_unit
 from broker_agent.core.stores.marks import Mark
 from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import MissCause, Missed

@@ -45,7 +45,7 @@ QUESTIONS = {
     *("is_joining", "is_member", "is_leaving", "registration", "registration_version"),
     *("admit_inspector", "describe", "list_topics", "describe_tree", "list_sessions"),
     *("describe_session", "take_run_sample", "describe_topology", "topology_problem"),
-    *("admit_administrator", "token_name", "table_entries"),
+    *("admit_administrator", "token_name", "table_entries", "list_stores"),
 }
 # It hears these from its node.
 FROM_ITS_NODE = {

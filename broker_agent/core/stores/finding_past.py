@@ -19,12 +19,15 @@ from broker_agent.core.routing.routing import PeerHandler, Routing
 from broker_agent.core.stores.past_requests import PastNews, PastRequests
 from broker_agent.core.stores.past_serving import PastServing
 from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion
+from dynatops.kit.filters import check_pattern
+from dynatops.v1.inspection_pb2 import ListStoresRequest, StoresReport
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
 from overlay.stores.advertisement_table import AdvertisementTable
 from overlay.stores.advertising import Said, StoreAdvertising
 from overlay.stores.past_counters import PastCounters
 from overlay.stores.past_settings import PastSettings
 from overlay.stores.past_ways import PastWays
+from overlay.stores.store_reports import list_stores
 
 
 class FindingPast:
@@ -36,6 +39,7 @@ class FindingPast:
             incarnation=identity.incarnation,
         )
         self.counters = counters = PastCounters()
+        self._me = identity.broker_id
         self._brokers = routing.brokers
         self._outbox = context.outbox
         self._advertising = StoreAdvertising(identity.broker_id, settings, counters)
@@ -51,6 +55,12 @@ class FindingPast:
     def open_serves(self) -> int:
         """Requests that the store here has open."""
         return len(self._serving)
+
+    def list_stores(self, request: ListStoresRequest) -> StoresReport:
+        """Raises FilterError."""
+        if request.about:
+            check_pattern(request.about)
+        return list_stores(self.table, request, self._me)
 
     def handlers(self) -> Mapping[str, PeerHandler]:
         """What brokers say to each other of it, by kind."""

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from broker_agent.core.base.counters import BrokerCounters
+from broker_agent.core.base.store_units import side_unit
 from broker_agent.core.sessions.content import Body, Content
 from broker_agent.core.stores.log.log_requests import UnitExtent
 from broker_agent.core.stores.log.log_rows import LogRow, Stamp
 from broker_agent.core.stores.log.stored_runs import covering_row, row_of_run
-from broker_agent.core.stores.log.units import side_unit
 from broker_agent.core.stores.marks import Mark
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.repeats import part_of_run

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId, StoreNow
+from broker_agent.core.base.store_units import is_side_unit
 from broker_agent.core.routing.routing import Routing
 from broker_agent.core.sessions.session import Session
 from broker_agent.core.stores.intake import Had, StoreIntake
@@ -24,7 +25,6 @@ from broker_agent.core.stores.log.log_requests import (
     AppendToLog,
     LogOutcome,
 )
-from broker_agent.core.stores.log.units import is_side_unit
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.core.stores.store_telling import StoreTelling
 from dynatops.kit.filters import Filter

@@ -1,7 +1,7 @@
 """A store's log in a broker that runs: what its core wants of the log, and what it is told.
 
     AppendToLog  --> wait, bounded --> a group --> written, synced --> AppendStored, AppendRefused
-    ReadUnit ... --> wait, bounded --> between groups ---------------> UnitAnswer ...
+    ReadOrder    --> wait, bounded --> between groups ---------------> PastOutput
                                        what is not retained is dropped, a segment at a time
 
 While one group is being synced, the next gathers: under load groups are as large as they may be,
@@ -24,19 +24,27 @@ from broker_agent.core.stores.log.log_requests import (
     AppendRefusal,
     AppendRefused,
     AppendToLog,
-    LogAnswer,
     LogOutcome,
-    LogRead,
-    NotRead,
 )
 from broker_agent.core.stores.log.log_settings import LogSettings
+from broker_agent.core.stores.log_past import read_past
+from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion
 from dynatops.kit.background import Supervisor
 from dynatops.kit.bounded import BoundedQueue, Past
+from dynatops.v1.overlay_pb2 import PastError
 
 # Answers between two groups, so that appends do not wait for many readers.
 _READS_TOGETHER = 4
 
-LogOutput = LogOutcome | LogAnswer | NotRead | LogNotice
+
+class PastOutput(NamedTuple):
+    """What was read for somebody, or why nothing was."""
+
+    key: ServedKey
+    portion: StorePortion
+
+
+LogOutput = LogOutcome | PastOutput | LogNotice
 
 
 class _WaitingAppend(NamedTuple):
@@ -62,7 +70,7 @@ class LogDriver:
             settings.appends_max, counters, "log_appends_refused", past=Past.NEWEST,
             weigh=lambda waiting: waiting.nbytes, weight_max=settings.waiting_bytes_max,
         )  # fmt: skip
-        self._reads: BoundedQueue[LogRead] = BoundedQueue(
+        self._reads: BoundedQueue[ReadOrder] = BoundedQueue(
             settings.reads_max, counters, "log_reads_refused", past=Past.NEWEST
         )
         self._wanted = asyncio.Event()
@@ -80,9 +88,11 @@ class LogDriver:
             self._deliver([AppendRefused(append.number, AppendRefusal.BUSY, reason)])
         self._wanted.set()
 
-    def read(self, read: LogRead) -> None:
-        if not self._reads.put(read):
-            self._deliver([NotRead(read.number, "too many read from the log at a time")])
+    def read(self, order: ReadOrder) -> None:
+        if not self._reads.put(order):
+            message = "too many read from this store's log at a time"
+            refusal = StorePortion(error=PastError.PAST_ERROR_OVERLOADED, message=message)
+            self._deliver([PastOutput(order.key, refusal)])
         self._wanted.set()
 
     async def _work_forever(self) -> None:
@@ -114,24 +124,26 @@ class LogDriver:
             nbytes += waiting.nbytes
         return group
 
-    def _next_reads(self) -> list[LogRead]:
+    def _next_reads(self) -> list[ReadOrder]:
         return [self._reads.take() for _ in range(min(_READS_TOGETHER, len(self._reads)))]
 
     def _work(
-        self, appends: Sequence[AppendToLog], reads: Sequence[LogRead], is_due: bool
+        self, appends: Sequence[AppendToLog], reads: Sequence[ReadOrder], is_due: bool
     ) -> tuple[list[LogOutput], bool]:
         """In the log's thread. The second: whether there is more to be tended."""
         outputs: list[LogOutput] = []
         if appends:
             outputs += self._log.commit(appends)
-        for read in reads:
-            try:
-                outputs.append(self._log.read(read))
-            except LogFilesError as error:
-                outputs.append(NotRead(read.number, str(error)))
+        outputs += [PastOutput(order.key, self._portion(order)) for order in reads]
         has_more = is_due and self._log.tend(self._clock_us())
         outputs += self._log.take_notices()
         return outputs, has_more
+
+    def _portion(self, order: ReadOrder) -> StorePortion:
+        try:
+            return read_past(self._log, order)
+        except LogFilesError as error:
+            return StorePortion(error=PastError.PAST_ERROR_DAMAGED, message=str(error))
 
     async def stop(self) -> None:
         """What waits is written first. Raises LogFilesError, if the log could not be closed in

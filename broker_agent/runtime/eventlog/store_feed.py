@@ -22,15 +22,13 @@ from broker_agent.core.stores.log.log_files import LogFilesError
 from broker_agent.core.stores.log.log_requests import (
     AppendRefused,
     AppendStored,
-    NotRead,
-    TopicsAnswer,
-    UnitAnswer,
 )
 from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_reader import ReadOrder
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.retention_text import retention_rules
 from broker_agent.runtime.eventlog.disk_files import DiskLogFiles
-from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput
+from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput, PastOutput
 from dynatops.kit.background import Supervisor
 from dynatops.kit.filters import Filter
 from dynatops.kit.observing.log_lines import log_notice
@@ -58,7 +56,7 @@ class StoreFeed:
         event_log = self._log = EventLog.open(files, settings.eventlog, life, rules)
         filters = [Filter.parse(pattern) for pattern in settings.store.keep]
         units_max = settings.eventlog.units_max
-        self.options = StoreOptions(filters, event_log.extents(), units_max)
+        self.options = StoreOptions(filters, event_log.extents(), units_max, serves=True)
         self._driver = LogDriver(event_log, settings.eventlog, self._on_outputs, _clock_us)
         self._core: Broker
         self._now: Callable[[], float]
@@ -105,12 +103,18 @@ class StoreFeed:
             self._under_way[append.number] = sum(len(row.data) for row in append.rows)
             self._driver.append(append)
 
+    def read(self, order: ReadOrder) -> None:
+        self._driver.read(order)
+
     def _on_outputs(self, outputs: Sequence[LogOutput]) -> None:
         for output in outputs:
             if isinstance(output, AppendStored | AppendRefused):
                 self._under_way.pop(output.number, None)
                 self._perform(self._core.log_answered(output, self._now()))
-            elif not isinstance(output, UnitAnswer | TopicsAnswer | NotRead):
+            elif isinstance(output, PastOutput):
+                key, portion = output
+                self._perform(self._core.past_read(key, portion, self._now()))
+            else:
                 log_notice(log, output, broker=self._core.identity.broker_id)
         self.feed()
 

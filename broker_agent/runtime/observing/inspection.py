@@ -24,9 +24,11 @@ from dynatops.v1.inspection_pb2 import (
     DescribeTopologyRequest,
     DescribeTreeRequest,
     ListSessionsRequest,
+    ListStoresRequest,
     ListTopicsRequest,
     SessionDetails,
     SessionsReport,
+    StoresReport,
     TablesReport,
     TopicsReport,
     TopologyReport,
@@ -144,6 +146,13 @@ class InspectionService(InspectionServicer):
             report = await asyncio.to_thread(describe_tables, entries, about, request.limit)
         report.broker_id = self._agent.broker_id
         return report
+
+    async def ListStores(self, request: ListStoresRequest, context: Any) -> StoresReport:
+        try:
+            return self._agent.core.list_stores(request)
+        except FilterError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no topic or pattern: {error}")
+            raise AssertionError("unreachable") from None
 
     async def ListSessions(self, request: ListSessionsRequest, context: Any) -> SessionsReport:
         return self._agent.core.list_sessions(request)

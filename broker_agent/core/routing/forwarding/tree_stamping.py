@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from broker_agent.core.base.store_units import stream_unit
 from broker_agent.core.routing.forwarding.forwarding_context import ForwardingContext
 from dynatops.kit.topics import STREAMS
 from dynatops.v1.client_pb2 import Cursor
@@ -33,7 +34,7 @@ class TreeStamping:
         return True
 
     def unit_of(self, topic: str, term: int) -> str:
-        return f"{term:016x}"
+        return stream_unit(term)
 
     def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
         seen = [TermSeq(term=stream, seq=number) for stream, number in reached.values()]

@@ -24,7 +24,7 @@ from broker_agent.core.stores.log.frames import (
     encode_frame,
     size_in_frame,
 )
-from broker_agent.core.stores.log.log_context import LogContext, LogHealth
+from broker_agent.core.stores.log.log_context import UNCOVERED, LogContext, LogHealth
 from broker_agent.core.stores.log.log_counters import LogCounters
 from broker_agent.core.stores.log.log_files import LogDiskFullError, LogFiles, LogFilesError
 from broker_agent.core.stores.log.log_notices import LogDiskIsFull, LogNotice, LogResumed
@@ -39,10 +39,16 @@ from broker_agent.core.stores.log.log_requests import (
     ReadUnit,
     UnitExtent,
 )
-from broker_agent.core.stores.log.log_rows import LogRow
+from broker_agent.core.stores.log.log_rows import LogRow, Stamp
 from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.core.stores.log.opening import rebuild, recover
-from broker_agent.core.stores.log.reading import read_topics, read_unit
+from broker_agent.core.stores.log.reading import (
+    LastEvents,
+    frame_before,
+    frame_of_last,
+    read_topics,
+    read_unit,
+)
 from broker_agent.core.stores.log.recovery import segment_name
 from broker_agent.core.stores.log.retention import RetentionPass, RetentionRule
 from broker_agent.core.stores.log.segments import ActiveSegment, SegmentUnprovenError
@@ -117,6 +123,21 @@ class EventLog:
         if isinstance(request, ReadUnit):
             return read_unit(self._context, request)
         return read_topics(self._context, request)
+
+    def is_ordered(self, unit: str) -> bool:
+        """Whether all of it came in the order of its stamps."""
+        return self._context.coverage.get(unit, UNCOVERED).is_ordered
+
+    def units(self) -> Iterable[str]:
+        return self._context.coverage
+
+    def frame_before(self, unit: str, stamp: Stamp) -> int:
+        """The number of a frame behind which all later rows of the unit are; 0: of none."""
+        return frame_before(self._context, unit, stamp)
+
+    def frame_of_last(self, pattern: str, events: int) -> LastEvents:
+        """Where the newest so many events of these topics begin."""
+        return frame_of_last(self._context, pattern, events)
 
     # ---- writing --------------------------------------------------------------------------------
 

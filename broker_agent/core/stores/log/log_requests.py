@@ -50,8 +50,8 @@ class ReadUnit:
     number: int
     unit: str
     after: Stamp = NOWHERE
-    # None: all of the unit's.
-    topics: frozenset[str] | None = None
+    # A topic, or a pattern. Empty: all of the unit's.
+    pattern: str = ""
     # Begin with the first row that may have events of this time or later.
     since_us: int = 0
     bytes_max: int = 1 << 20
@@ -64,7 +64,8 @@ class ReadTopics:
     """Rows of topics, of whatever units, in the order in which the store got them."""
 
     number: int
-    topics: frozenset[str]
+    # A topic, or a pattern.
+    pattern: str
     since_us: int = 0
     bytes_max: int = 1 << 20
     # The number of the frame that the answer before came to; it says so itself.
@@ -101,15 +102,6 @@ class UnitExtent:
     since: Stamp
     upto: Stamp
     holes: Sequence[StampRange]
-
-
-@dataclass(frozen=True, slots=True)
-class NotRead:
-    """It could not be, for now: what is damaged is told in an answer."""
-
-    number: int
-    # For people.
-    reason: str
 
 
 LogOutcome = AppendStored | AppendRefused

@@ -9,7 +9,8 @@ each other as they should, whatever the reason.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from broker_agent.core.stores.log.coverage import Coverage, CoveredRange
@@ -24,6 +25,7 @@ from broker_agent.core.stores.log.log_requests import (
 from broker_agent.core.stores.log.log_rows import LogRow, Stamp, StampRange
 from broker_agent.core.stores.log.segment_index import IndexedFrame, SegmentIndex, UnitFrames
 from broker_agent.core.stores.log.stored_runs import StoredRunError, part_of_row
+from dynatops.kit.filters import is_wildcard, pattern_matches
 
 # What a row counts as beside its data, in a portion that is bounded in bytes.
 _ROW_BYTES = 64
@@ -77,7 +79,7 @@ class _UnitReading:
         if not self._is_end:
             since_us = request.since_us if self._is_seeking else 0
             following = ReadUnit(
-                request.number, request.unit, self._upto, request.topics, since_us,
+                request.number, request.unit, self._upto, request.pattern, since_us,
                 request.bytes_max, self._segment,
             )  # fmt: skip
         return UnitAnswer(request.number, self._rows, self._upto, self._missing, following)
@@ -124,7 +126,7 @@ class _UnitReading:
         if self._is_seeking and row.last_us < request.since_us:
             return
         self._is_seeking = False
-        if request.topics is None or row.topic in request.topics:
+        if not request.pattern or pattern_matches(request.pattern, row.topic):
             self._rows.append(row)
             self._nbytes += len(row.data) + _ROW_BYTES
             self._context.counters.log_events_read += row.events
@@ -132,7 +134,7 @@ class _UnitReading:
     def _pass_over(self, stamp: Stamp) -> None:
         """No rows up to there: they are of other topics, of another time, or are not there
         although they should be."""
-        if self._request.topics is None and not self._is_seeking:
+        if not self._request.pattern and not self._is_seeking:
             lost = self._upto, stamp
             self._context.lose([(self._request.unit, lost)])
             self._context.tell_missing(self._request.unit, lost)
@@ -157,7 +159,7 @@ class _UnitReading:
             index = segments.index(info.number)
             entries = index.unit_frames(request.unit)
             first = _frames_upto(entries, self._upto) if coverage.is_ordered else 0
-            wanted = None if request.topics is None else _places_of(index, request.topics)
+            wanted = _places_of(index, request.pattern) if request.pattern else None
             place = -1
             for at in range(first, len(entries.frames)):
                 if entries.upto(at) <= self._upto or entries.after(at) >= covered.upto:
@@ -197,7 +199,14 @@ def _frames_upto(entries: UnitFrames, stamp: Stamp) -> int:
     return bisect_right(range(len(entries.frames)), stamp, key=entries.upto)
 
 
-def _places_of(index: SegmentIndex, topics: Iterable[str]) -> set[int]:
+def _topics_of(index: SegmentIndex, pattern: str) -> list[str]:
+    if not is_wildcard(pattern):
+        return [pattern]
+    return [topic for topic in index.topics() if topic and pattern_matches(pattern, topic)]
+
+
+def _places_of(index: SegmentIndex, pattern: str) -> set[int]:
+    topics = _topics_of(index, pattern)
     return {place for topic in topics for place in index.topic_frames(topic).frames}
 
 
@@ -218,12 +227,12 @@ def read_topics(context: LogContext, request: ReadTopics) -> TopicsAnswer:
     for at in _frames_of_topics(context, request):
         if nbytes >= request.bytes_max:
             following = ReadTopics(
-                request.number, request.topics, request.since_us, request.bytes_max, after
+                request.number, request.pattern, request.since_us, request.bytes_max, after
             )
             return TopicsAnswer(request.number, rows, following)
         after = at.frame.number
         for row in checked_rows(context, at) or ():
-            if row.topic in request.topics and row.last_us >= request.since_us:
+            if row.last_us >= request.since_us and pattern_matches(request.pattern, row.topic):
                 rows.append(row)
                 nbytes += len(row.data) + _ROW_BYTES
                 context.counters.log_events_read += row.events
@@ -236,7 +245,49 @@ def _frames_of_topics(context: LogContext, request: ReadTopics) -> Iterator[Fram
         if info.last_us < request.since_us or info.last_frame <= request.after_frame:
             continue
         index = segments.index(info.number)
-        for place in sorted(_places_of(index, request.topics)):
+        for place in sorted(_places_of(index, request.pattern)):
             frame = index.frame(place)
             if frame.number > request.after_frame and frame.last_us >= request.since_us:
                 yield FrameAt(info.number, place, frame)
+
+
+def frame_before(context: LogContext, unit: str, stamp: Stamp) -> int:
+    """The number of a frame behind which all later rows of the unit are; 0: of none."""
+    coverage = context.coverage.get(unit, UNCOVERED)
+    covered = coverage.first_after(stamp)
+    if covered is None:
+        return context.next_frame - 1
+    if not coverage.is_ordered:
+        return 0
+    for info in context.segments.infos():
+        if info.number < covered.first_segment:
+            continue
+        index = context.segments.index(info.number)
+        entries = index.unit_frames(unit)
+        place = _frames_upto(entries, stamp)
+        if place < len(entries.frames):
+            return index.frame(entries.frames[place]).number - 1
+    return 0
+
+
+class LastEvents(NamedTuple):
+    # The number of the frame behind which they are, and how many events are there beside them.
+    after_frame: int
+    others: int
+
+
+def frame_of_last(context: LogContext, pattern: str, events: int) -> LastEvents:
+    """Where the newest so many events of these topics begin."""
+    found = 0
+    for info in reversed(list(context.segments.infos())):
+        index = context.segments.index(info.number)
+        per_frame: Counter[int] = Counter()
+        for topic in _topics_of(index, pattern):
+            entries = index.topic_frames(topic)
+            for place, count in zip(entries.frames, entries.events, strict=True):
+                per_frame[place] += count
+        for place in sorted(per_frame, reverse=True):
+            found += per_frame[place]
+            if found >= events:
+                return LastEvents(index.frame(place).number - 1, found - events)
+    return LastEvents(0, 0)
