@@ -108,10 +108,10 @@ def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
 
 
 async def _fails(
-    client: Client, code: str, words: str, pattern: str, **wanted: dynatops.Cursor
+    client: Client, code: str, words: str, pattern: str, since: dynatops.Cursor | str = "all"
 ) -> None:
     with pytest.raises(dynatops.HistoryError) as caught:
-        _ = [event async for event in client.history(pattern, **wanted)]
+        _ = [event async for event in client.history(pattern, since=since)]
     assert (caught.value.code, caught.value.pattern) == (code, pattern)
     assert words in str(caught.value)
 
