@@ -420,12 +420,14 @@ class OpenPublications(ABC):
                 accepted.append(entry)
         if not accepted:
             return
-        # Of several at once it is known only that they came after what was told before.
-        behind = after if len(accepted) == 1 and after != _NOWHERE else before
         for entry in accepted:
-            entry.after = behind if entry.after is None else min(entry.after, behind)
+            if after != _NOWHERE and entry.last_number == number:
+                entry.after = after
+            elif entry.after is None:
+                # Of several at once it is known only that they came after what was told before.
+                entry.after = before
         publisher, topic = key
-        oldest = accepted[0].after or _NOWHERE
+        oldest = min(entry.after or _NOWHERE for entry in accepted)
         self._unstored.append(Unstored(topic, publisher, number, oldest, known))
 
     def take_unstored(self) -> list[Unstored]:
