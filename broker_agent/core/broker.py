@@ -33,6 +33,7 @@ from broker_agent.core.base.identity import Identity
 from broker_agent.core.base.outbox import BrokerOutbox
 from broker_agent.core.clients.flow import Flow
 from broker_agent.core.clients.gate import Gate
+from broker_agent.core.clients.history_requests import HistoryRequests
 from broker_agent.core.clients.holding import Holding
 from broker_agent.core.clients.publication_requests import PublicationRequests
 from broker_agent.core.clients.reception import Reception
@@ -143,15 +144,16 @@ class Broker:
         )
         publications = PublicationRequests(context, self.reception, gate, routing.publishing, flow)
         self._holding = Holding(context, routing.plans)
+        self.storing = Storing(context, routing, options.store, options.past)
+        self._histories = HistoryRequests(context, self.storing.past.requests, flow)
         self._serving = Serving(
             self.registry,
             self.reception,
             self.cluster,
             self._holding,
-            client_handlers(flow, publications, self._subscribing),
+            client_handlers(flow, publications, self._subscribing, self._histories),
         )
         self._session_reports = SessionReports(self.registry, routing.subscriptions)
-        self.storing = Storing(context, routing, options.store, options.past)
         routing.heed_also(peer_handlers(self.reception, self.storing))
 
     @property
@@ -179,6 +181,7 @@ class Broker:
         self._subscribing.tick(now_s)
         self._flow.tick(now_s)
         self.storing.tick(now_s)
+        self._histories.tick(now_s)
         self._plans.tick(now_s)
         return self._settle(now_s)
 
@@ -490,6 +493,7 @@ class Broker:
             if self._holding.held and not self._plans.is_frozen:
                 self._flow.read_again(self._serving.serve_held(now_s))
             self.storing.settle(now_s)
+            self._settle_histories(now_s)
             if not routing.send_out(now_s):
                 break
         if outbox.too_slow:
@@ -501,3 +505,10 @@ class Broker:
         if self._plans.is_frozen:
             self._plans.progress(now_s)
         return outbox.take_effects()
+
+    def _settle_histories(self, now_s: float) -> None:
+        """What stores answered goes to those who asked, who may let more come because of it."""
+        past = self.storing.past
+        for news in past.take_news():
+            self._histories.on_news(news, now_s)
+        past.settle(now_s)

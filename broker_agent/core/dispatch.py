@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker_agent.core.clients.flow import Flow
+from broker_agent.core.clients.history_requests import HistoryRequests
 from broker_agent.core.clients.publication_requests import PublicationRequests
 from broker_agent.core.clients.reception import Reception
 from broker_agent.core.clients.serving import ClientHandler
@@ -14,7 +15,10 @@ from broker_agent.core.stores.storing import Storing
 
 
 def client_handlers(
-    flow: Flow, publications: PublicationRequests, subscriptions: SubscriptionRequests
+    flow: Flow,
+    publications: PublicationRequests,
+    subscriptions: SubscriptionRequests,
+    histories: HistoryRequests,
 ) -> Mapping[str, ClientHandler]:
     """What clients say, by kind."""
     return {
@@ -24,6 +28,8 @@ def client_handlers(
         "subscribe": subscriptions.on_subscribe,
         "unsubscribe": subscriptions.on_unsubscribe,
         "echo": flow.on_echo,
+        "history": histories.on_history,
+        "history_credit": histories.on_credit,
     }
 
 

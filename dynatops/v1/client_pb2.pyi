@@ -160,6 +160,8 @@ class ClientMessage(_message.Message):
     ECHO_FIELD_NUMBER: _builtins.int
     RECEIVED_FIELD_NUMBER: _builtins.int
     BUNDLE_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    HISTORY_CREDIT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message, and only there."""
@@ -180,6 +182,12 @@ class ClientMessage(_message.Message):
     def bundle(self) -> _overlay_pb2.Bundle:
         """Events as they would be in publications; only to a broker that has said `Welcome.bundles`."""
 
+    @_builtins.property
+    def history(self) -> Global___History:
+        """Only to a broker that has said `Welcome.histories`."""
+
+    @_builtins.property
+    def history_credit(self) -> Global___HistoryCredit: ...
     def __init__(
         self,
         *,
@@ -190,12 +198,14 @@ class ClientMessage(_message.Message):
         echo: Global___Echo | None = ...,
         received: Global___Received | None = ...,
         bundle: _overlay_pb2.Bundle | None = ...,
+        history: Global___History | None = ...,
+        history_credit: Global___HistoryCredit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "bundle", b"bundle", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "bundle", b"bundle", "echo", b"echo", "hello", b"hello", "history", b"history", "history_credit", b"history_credit", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "bundle", b"bundle", "echo", b"echo", "hello", b"hello", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "bundle", b"bundle", "echo", b"echo", "hello", b"hello", "history", b"history", "history_credit", b"history_credit", "publication", b"publication", "received", b"received", "subscribe", b"subscribe", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "subscribe", "unsubscribe", "publication", "echo", "received", "bundle"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "subscribe", "unsubscribe", "publication", "echo", "received", "bundle", "history", "history_credit"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -390,6 +400,83 @@ class Cursor(_message.Message):
 Global___Cursor: _TypeAlias = Cursor  # noqa: Y015
 
 @_typing.final
+class History(_message.Message):
+    """"What do stores have of this?" Answered by parts, as far as there is credit for them, and an end; it
+    ends with its connection.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    SINCE_US_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    WITH_LOSS_FIELD_NUMBER: _builtins.int
+    CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    """Of this client's histories, on this connection."""
+    since_us: _builtins.int
+    last: _builtins.int
+    with_loss: _builtins.bool
+    """If what follows a cursor is not kept any more: what is left of it."""
+    credit_bytes: _builtins.int
+    """Bytes of parts that may come."""
+    @_builtins.property
+    def filter(self) -> Global___Filter: ...
+    @_builtins.property
+    def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cursor]:
+        """What is beyond these cursors, not older than this, microseconds since 1970, and of that the
+        newest so many; 0: all. Topics without a cursor are wanted from their beginning.
+        """
+
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        filter: Global___Filter | None = ...,
+        after: _abc.Iterable[Global___Cursor] | None = ...,
+        since_us: _builtins.int = ...,
+        last: _builtins.int = ...,
+        with_loss: _builtins.bool = ...,
+        credit_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "credit_bytes", b"credit_bytes", "filter", b"filter", "last", b"last", "request", b"request", "since_us", b"since_us", "with_loss", b"with_loss"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___History: _TypeAlias = History  # noqa: Y015
+
+@_typing.final
+class HistoryCredit(_message.Message):
+    """So much more may come; or nothing more is wanted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    credit_bytes: _builtins.int
+    cancel: _builtins.bool
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        credit_bytes: _builtins.int = ...,
+        cancel: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "credit_bytes", b"credit_bytes", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryCredit: _TypeAlias = HistoryCredit  # noqa: Y015
+
+@_typing.final
 class Unsubscribe(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -554,6 +641,8 @@ class ServerMessage(_message.Message):
     REDELIVERED_FIELD_NUMBER: _builtins.int
     BUNDLE_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
+    HISTORY_PART_FIELD_NUMBER: _builtins.int
+    HISTORY_END_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -586,6 +675,10 @@ class ServerMessage(_message.Message):
 
     @_builtins.property
     def acknowledgements(self) -> _overlay_pb2.Acknowledgements: ...
+    @_builtins.property
+    def history_part(self) -> Global___HistoryPart: ...
+    @_builtins.property
+    def history_end(self) -> Global___HistoryEnd: ...
     def __init__(
         self,
         *,
@@ -603,12 +696,14 @@ class ServerMessage(_message.Message):
         redelivered: Global___Redelivered | None = ...,
         bundle: _overlay_pb2.Bundle | None = ...,
         acknowledgements: _overlay_pb2.Acknowledgements | None = ...,
+        history_part: Global___HistoryPart | None = ...,
+        history_end: Global___HistoryEnd | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "acknowledgements", b"acknowledgements", "body", b"body", "bundle", b"bundle", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "acknowledgements", b"acknowledgements", "body", b"body", "bundle", b"bundle", "echoed", b"echoed", "goodbye", b"goodbye", "history_end", b"history_end", "history_part", b"history_part", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "acknowledgements", b"acknowledgements", "body", b"body", "bundle", b"bundle", "echoed", b"echoed", "goodbye", b"goodbye", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "acknowledgements", b"acknowledgements", "body", b"body", "bundle", b"bundle", "echoed", b"echoed", "goodbye", b"goodbye", "history_end", b"history_end", "history_part", b"history_part", "missed", b"missed", "redelivered", b"redelivered", "redirect", b"redirect", "refused", b"refused", "run", b"run", "skipped", b"skipped", "subscribed", b"subscribed", "unsubscribed", b"unsubscribed", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye", "redirect", "skipped", "redelivered", "bundle", "acknowledgements"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "subscribed", "unsubscribed", "run", "acknowledged", "refused", "missed", "echoed", "goodbye", "redirect", "skipped", "redelivered", "bundle", "acknowledgements", "history_part", "history_end"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -630,6 +725,7 @@ class Welcome(_message.Message):
     PUBLISHER_FIELD_NUMBER: _builtins.int
     BUNDLES_FIELD_NUMBER: _builtins.int
     NEWEST_SERIAL_FIELD_NUMBER: _builtins.int
+    HISTORIES_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     session_id: _builtins.str
     payload_bytes_max: _builtins.int
@@ -653,6 +749,8 @@ class Welcome(_message.Message):
     number of the request, and whose serial is higher than this: what comes before that is not to be
     read.
     """
+    histories: _builtins.bool
+    """The broker understands `ClientMessage.history`."""
     @_builtins.property
     def alternatives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other brokers to try should this one go away."""
@@ -674,10 +772,11 @@ class Welcome(_message.Message):
         publisher: _builtins.int = ...,
         bundles: _builtins.bool = ...,
         newest_serial: _builtins.int | None = ...,
+        histories: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_newest_serial", b"_newest_serial", "newest_serial", b"newest_serial"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_newest_serial", b"_newest_serial", "alternatives", b"alternatives", "broker_id", b"broker_id", "bundles", b"bundles", "expiry_s", b"expiry_s", "filters", b"filters", "newest_serial", b"newest_serial", "payload_bytes_max", b"payload_bytes_max", "publisher", b"publisher", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_newest_serial", b"_newest_serial", "alternatives", b"alternatives", "broker_id", b"broker_id", "bundles", b"bundles", "expiry_s", b"expiry_s", "filters", b"filters", "histories", b"histories", "newest_serial", b"newest_serial", "payload_bytes_max", b"payload_bytes_max", "publisher", b"publisher", "resumed", b"resumed", "serial", b"serial", "session_id", b"session_id", "topic_bytes_max", b"topic_bytes_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__newest_serial: _TypeAlias = _typing.Literal["newest_serial"]  # noqa: Y015
     _WhichOneofArgType__newest_serial: _TypeAlias = _typing.Literal["_newest_serial", b"_newest_serial"]  # noqa: Y015
@@ -745,6 +844,66 @@ class Subscribed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Subscribed: _TypeAlias = Subscribed  # noqa: Y015
+
+@_typing.final
+class HistoryPart(_message.Message):
+    """Some of what was asked for: of each topic in order, and each event once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    LOSSY_FIELD_NUMBER: _builtins.int
+    SPENT_BYTES_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    lossy: _builtins.bool
+    """Something before this is not kept any more (History.with_loss)."""
+    spent_bytes: _builtins.int
+    """Of the credit, with this one."""
+    @_builtins.property
+    def events(self) -> _overlay_pb2.Runs: ...
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        events: _overlay_pb2.Runs | None = ...,
+        lossy: _builtins.bool = ...,
+        spent_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "lossy", b"lossy", "request", b"request", "spent_bytes", b"spent_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryPart: _TypeAlias = HistoryPart  # noqa: Y015
+
+@_typing.final
+class HistoryEnd(_message.Message):
+    """That was all, as of now; or why there is no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    error: _overlay_pb2.PastError.ValueType
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        error: _overlay_pb2.PastError.ValueType = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryEnd: _TypeAlias = HistoryEnd  # noqa: Y015
 
 @_typing.final
 class Skipped(_message.Message):

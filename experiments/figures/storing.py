@@ -559,7 +559,9 @@ def _most_stores(x: str, fixed: dict[str, Parameter]) -> Claim:
             for point in _points(table, x, fixed)
         ]
         said = f"{min(ratios):.1f} to {max(ratios):.1f} times as many"
-        return judge_least(max(ratios) - 1, 2.0, said, "stores of grd_opt for one of wrr")
+        # As said: a hundredth more is no more.
+        most = round(max(ratios), 1)
+        return judge_least(most - 1, 2.0, said, "stores of grd_opt for one of wrr")
 
     return Claim("up to three times fewer stores than grd_opt", ">= 3 times where most", judge)
 

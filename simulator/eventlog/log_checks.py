@@ -34,6 +34,7 @@ from broker_agent.core.stores.log.log_requests import (
 from broker_agent.core.stores.log.log_rows import LogRow, RowKind, Stamp, StampRange
 from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.core.stores.log.retention import RetentionRule
+from broker_agent.core.stores.log.segments import DURABLE
 from broker_agent.core.stores.log.stored_runs import row_of_run, run_of
 from dynatops.kit.run_events import events_of
 from dynatops.v1.overlay_pb2 import Event, Events, Run
@@ -252,9 +253,9 @@ class SimulatedLog:
         gone = (known.stored & (lost | unclaimed)) - allowed
         if gone and not self.disk.betrayals:
             raise LogViolationError(f"{unit}: lost on an honest disk: {sorted(gone)}")
-        if self.disk.lied:
-            # Where a disk forgets all that it was given, nothing is left to know it by; but then
-            # the log does not claim to have it.
+        if self.disk.lied or DURABLE in self.disk.betrayed:
+            # Where a disk forgets all that it was given, or the newest segment and how much was in
+            # it, nothing is left to know it by; but then the log does not claim to have it.
             gone -= unclaimed
             known.stored -= unclaimed
         if gone and not any(isinstance(each, _OF_LOSS) for each in self.notices[known.heard :]):

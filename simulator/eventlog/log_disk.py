@@ -39,9 +39,11 @@ class SimulatedLogDisk:
         self.sync_failures = 0
         # The next calls that change something succeed; all after them do not happen.
         self.power_left: int | None = None
-        # How often it has done what it should not: all of it, and syncs that did nothing.
+        # How often it has done what it should not; and syncs that did nothing.
         self.betrayals = 0
         self.lied = 0
+        # The files that bits flipped in, or that went.
+        self.betrayed: set[str] = set()
         self.syncs = 0
 
     # ---- what a log asks for --------------------------------------------------------------------
@@ -145,10 +147,12 @@ class SimulatedLogDisk:
         file.written[offset] ^= 1 << bit
         file.synced = bytes(file.written) if offset < len(file.synced) else file.synced
         self.betrayals += 1
+        self.betrayed.add(name)
 
     def lose_file(self, name: str) -> None:
         del self._files[name]
         self.betrayals += 1
+        self.betrayed.add(name)
 
     def _file(self, name: str) -> _SimulatedFile:
         if name not in self._files:

@@ -17,7 +17,7 @@ from simulator.eventlog.log_checks import LogViolationError, OpenLog, SimulatedL
 from simulator.eventlog.log_disk import SimulatedLogDisk
 
 STEPS = 80
-FEW, MANY = range(30), range(30, 600)
+FEW, MANY = range(30), range(30, 230)
 
 
 @pytest.mark.parametrize("seed", FEW)

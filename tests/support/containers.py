@@ -432,6 +432,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.stores.advertising._TellingBroker.naming
     """,
     "Requests for the past: past.asks_max, past.serves_max.": """
+        broker_agent.core.clients.history_requests.HistoryRequests._asks
+        broker_agent.core.clients.history_requests.HistoryRequests._open
         broker_agent.core.stores.past_requests.PastRequests._by_request
         broker_agent.core.stores.past_serving.PastServing._reading
         broker_agent.core.stores.past_serving.PastServing._waiting

@@ -1,25 +1,19 @@
-"""Whole brokers with stores, on any routing: `WiredBrokers`, of which some have a store in memory.
-
-A store has what its broker's own store client takes from deliveries; what is asked of it is read
-from there one step later, as from a disk.
-"""
+"""Whole brokers with stores, on any routing: `WiredBrokers`, whose stores serve what is asked of
+them from their logs, one step later, as from a disk."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from broker_agent.core.base.effects import BrokerEffect, ReadPast, StoreNow
+from broker_agent.core.base.effects import BrokerEffect, ReadPast
 from broker_agent.core.options import BrokerOptions
-from broker_agent.core.stores.log.log_requests import AppendStored
-from broker_agent.core.stores.log.stored_runs import run_of
-from broker_agent.core.stores.past_requests import PastArrived, PastEnded
-from broker_agent.core.stores.store_options import StoreOptions
-from dynatops.kit.bundles import Bundle
-from dynatops.kit.filters import Filter
+from broker_agent.core.stores.log_past import read_past
 from dynatops.kit.run_events import events_of
-from dynatops.v1.overlay_pb2 import PastError, PastRange
-from tests.support.memory_store import MemoryStore
+from dynatops.v1.client_pb2 import Filter as WireFilter
+from dynatops.v1.client_pb2 import History, HistoryCredit, HistoryEnd
+from dynatops.v1.overlay_pb2 import PastError, Runs
 from tests.support.routings import MakeRouting
 from tests.support.wired_brokers import WiredBrokers
 
@@ -31,7 +25,9 @@ class Asked:
     """What has come for one question."""
 
     payloads: list[bytes] = field(default_factory=list)
-    ended: PastEnded | None = None
+    lossy: int = 0
+    spent_bytes: int = 0
+    ended: HistoryEnd | None = None
 
     @property
     def error(self) -> PastError.ValueType:
@@ -44,82 +40,90 @@ class StoreBrokers(WiredBrokers):
         self, routing: MakeRouting, names: Sequence[str], stores: Mapping[str, Sequence[str]]
     ) -> None:
         """`stores`: by broker, what its store keeps."""
-        self._patterns = stores
-        self.memory = {name: MemoryStore() for name in stores}
-        self._asked: dict[tuple[str, int], Asked] = {}
-        super().__init__(routing, names)
+        self._orders: list[tuple[str, ReadPast]] = []
+        self._requests = 0
+        super().__init__(routing, names, stores=stores)
 
     def _options(self, name: str) -> BrokerOptions:
-        if name not in self._patterns:
-            return super()._options(name)
-        filters = [Filter.parse(pattern) for pattern in self._patterns[name]]
-        return BrokerOptions(
-            selection=self._selection,
-            saving=True,
-            store=StoreOptions(filters, {}, serves=True),
-        )
+        options = super()._options(name)
+        if options.store is None:
+            return options
+        return replace(options, store=replace(options.store, serves=True))
 
     def _perform(self, name: str, effects: Iterable[BrokerEffect]) -> None:
         listed = list(effects)
         super()._perform(name, listed)
-        if StoreNow() in listed:
-            self._store(name)
-        for effect in listed:
-            if isinstance(effect, ReadPast):
-                self.memory[name].begin_read(effect.order)
-
-    def _store(self, name: str) -> None:
-        core = self.cores[name]
-        while (append := core.take_unstored(1 << 20, 1, self.now_s)) is not None:
-            for row in append.rows:
-                run = run_of(row)
-                if run is not None:
-                    self.memory[name].store(run)
-            self._perform(name, core.log_answered(AppendStored(append.number), self.now_s))
+        self._orders += [(name, e) for e in listed if isinstance(e, ReadPast)]
 
     def run(self, seconds: float) -> None:
         super().run(seconds)
-        while self._read_disks():
+        while self._orders:
+            self._read_disks()
             self._deliver()
-        self._hear_answers()
+        self._hear()
 
-    def _read_disks(self) -> bool:
-        has_read = False
-        for name, core in self.cores.items():
-            store = self.memory.get(name)
-            for order, portion in store.take_answers() if store is not None else ():
+    def _read_disks(self) -> None:
+        orders, self._orders = self._orders, []
+        for name, wanted in orders:
+            core, order = self.cores.get(name), wanted.order
+            if core is not None:
+                portion = read_past(self.logs[name], order)
                 self._perform(name, core.past_read(order.key, portion, self.now_s))
-                has_read = True
-        return has_read
 
     # ---- asking ----------------------------------------------------------------------------------
 
     def ask(
-        self, name: str, pattern: str, wanted: PastRange | None = None, where: str = ""
+        self,
+        broker: str,
+        pattern: str,
+        where: str = "",
+        credit_bytes: int = _PLENTY_BYTES,
+        **wanted: Any,
     ) -> Asked:
-        past = self.cores[name].storing.past
-        number = past.requests.ask(
-            Filter.parse(pattern, where), wanted or PastRange(), _PLENTY_BYTES, self.now_s
+        """As a client of that broker, until there is an answer, or no more comes."""
+        client = f"asks-{broker}"
+        if client not in self.clients:
+            self.connect(client, broker)
+        self._requests += 1
+        history = History(
+            request=self._requests,
+            filter=WireFilter(pattern=pattern, where=where),
+            credit_bytes=credit_bytes,
+            **wanted,
         )
-        asked = self._asked[name, number] = Asked()
+        self._say(client, history=history)
         end_s = self.now_s + 60.0
+        asked, had = self.asked(client, self._requests), -1
         while asked.ended is None and self.now_s < end_s:
-            self.run(0.5)
+            if credit_bytes < _PLENTY_BYTES and len(asked.payloads) == had:
+                break
+            had = len(asked.payloads)
+            self.run(2.0)
+            asked = self.asked(client, self._requests)
         return asked
 
-    def _hear_answers(self) -> None:
-        for name, core in self.cores.items():
-            for news in core.storing.past.take_news():
-                asked = self._asked[name, news.ask]
-                if isinstance(news, PastEnded):
-                    asked.ended = news
-                else:
-                    asked.payloads += _payloads(news)
+    def asked(self, client: str, request: int = 0) -> Asked:
+        """What the client has been told of it; of the last, if no number is said."""
+        request = request or self._requests
+        asked = Asked()
+        for message in self.clients[client].said:
+            part, end = message.history_part, message.history_end
+            if message.HasField("history_part") and part.request == request:
+                asked.payloads += _payloads(part.events)
+                asked.lossy += part.lossy
+                asked.spent_bytes = part.spent_bytes
+            elif message.HasField("history_end") and end.request == request:
+                assert asked.ended is None
+                asked.ended = end
+        return asked
+
+    def give_credit(self, client: str, **credit: Any) -> Asked:
+        """For the last question; what has come since."""
+        self._say(client, history_credit=HistoryCredit(request=self._requests, **credit))
+        self.run(5.0)
+        return self.asked(client)
 
 
-def _payloads(news: PastArrived) -> list[bytes]:
-    payloads: list[bytes] = []
-    for portion in news.portions:
-        assert not isinstance(portion, Bundle)
-        payloads += [event.payload for event in events_of(portion) or ()]
-    return payloads
+def _payloads(events: Runs) -> list[bytes]:
+    assert not events.bundles
+    return [event.payload for run in events.runs for event in events_of(run) or ()]

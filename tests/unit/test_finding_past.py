@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dynatops.v1.overlay_pb2 import PastError, PastRange
+from dynatops.v1.overlay_pb2 import PastError
 from tests.support.routings import ROUTINGS, MakeRouting
 from tests.support.store_brokers import StoreBrokers
 
@@ -60,7 +60,7 @@ def test_what_was_published_before_is_had_from_everywhere(routing: MakeRouting) 
         asked = net.ask(name, "quake/ca")
         assert (asked.payloads, asked.error) == (published, 0)
     assert net.ask("b3", "quake/+", where="size > 8").payloads == published[8:]
-    assert net.ask("b2", "quake/ca", PastRange(last=3)).payloads == published[7:]
+    assert net.ask("b2", "quake/ca", last=3).payloads == published[7:]
 
 
 def test_what_nobody_keeps_is_not_stored(routing: MakeRouting) -> None:
@@ -104,3 +104,66 @@ def test_brokers_without_stores_say_nothing_of_them(routing: MakeRouting) -> Non
     net.run(10.0)
     counters = [core.storing.past.counters for core in net.cores.values()]
     assert sum(c.advertisements_sent + c.advertisements_renewed for c in counters) == 0
+
+
+# ---- clients -------------------------------------------------------------------------------------
+
+
+def test_a_client_is_told_no_more_than_it_lets_come(routing: MakeRouting) -> None:
+    net = _net(routing, b0="quake/#")
+    published = _publish(net, "quake/ca", 1, 200)
+    asked = net.ask("b3", "quake/ca", credit_bytes=1)
+    assert 0 < len(asked.payloads) <= 200
+    assert asked.ended is None or asked.payloads == published
+    asked = net.give_credit("asks-b3", credit_bytes=1 << 20)
+    assert (asked.payloads, asked.error) == (published, 0)
+
+
+def test_a_client_that_cancels_is_told_nothing_more(routing: MakeRouting) -> None:
+    net = _net(routing, b0="quake/#")
+    _publish(net, "quake/ca", 1, 20)
+    assert net.ask("b3", "quake/ca", credit_bytes=0).ended is None
+    assert net.cores["b3"].status().past_asks == 1
+    asked = net.give_credit("asks-b3", cancel=True)
+    assert asked.ended is None
+    assert net.cores["b3"].status().past_asks == 0
+    net.give_credit("asks-b3", credit_bytes=1 << 20)
+    assert net.asked("asks-b3").payloads == []
+
+
+def test_with_its_connection_a_history_ends(routing: MakeRouting) -> None:
+    net = _net(routing, b0="quake/#")
+    _publish(net, "quake/ca", 1, 20)
+    net.ask("b3", "quake/ca", credit_bytes=0)
+    net.disconnect("asks-b3")
+    net.run(1.0)
+    assert net.cores["b3"].status().past_asks == 0
+
+
+def test_a_client_has_so_many_open_and_no_more(routing: MakeRouting) -> None:
+    net = _net(routing, b0="quake/#")
+    for _ in range(8):
+        assert net.ask("b3", "quake/ca", credit_bytes=0).ended is None
+    assert net.ask("b3", "quake/ca").error == PastError.PAST_ERROR_OVERLOADED
+
+
+def test_what_is_no_filter_is_refused(routing: MakeRouting) -> None:
+    net = _net(routing, b0="quake/#")
+    assert net.ask("b3", "quake#").error == PastError.PAST_ERROR_INVALID
+    assert net.ask("b3", "quake/ca", where="size >").error == PastError.PAST_ERROR_INVALID
+
+
+def test_cursors_say_where_to_go_on_at_any_store(routing: MakeRouting) -> None:
+    net = _net(routing, b0="quake/#", b1="quake/#")
+    reader = net.connect("reader", "b2")
+    net.subscribe("reader", "quake/ca")
+    published = _publish(net, "quake/ca", 1, 10)
+    cursors = [cursor for cursor in reader.cursors() if cursor.topic == "quake/ca"]
+    assert cursors
+    published += _publish(net, "quake/ca", 11, 5)
+    for name in NAMES:
+        asked = net.ask(name, "quake/ca", after=cursors)
+        assert (asked.payloads, asked.error) == (published[10:], 0)
+    newest = [cursor for cursor in reader.cursors() if cursor.topic == "quake/ca"]
+    newest[0].seen[0].seq += 5
+    assert net.ask("b3", "quake/ca", after=newest).error == PastError.PAST_ERROR_FUTURE

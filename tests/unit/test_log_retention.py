@@ -103,6 +103,18 @@ def test_as_many_events_stay_as_are_to_stay() -> None:
     assert UnitContents(log, "b", after=(1, 0)).seqs == list(range(1, 501))
 
 
+def test_what_is_damaged_does_not_count_as_retained() -> None:
+    files = disk()
+    log = log_with(RetentionRule(pattern="a", events_max=50), files=files)
+    fill(log, rows=40)
+    newest = max(name for name in files.names() if name.endswith(".segment"))
+    files.flip_bit(newest, 300, 1)
+    lost = UnitContents(log, "a", after=(1, 0)).missing
+    assert lost
+    tend(log)
+    assert len(UnitContents(log, "a").seqs) >= 50
+
+
 def test_what_filled_a_hole_does_not_count_as_the_newest() -> None:
     log = log_with(RetentionRule(pattern="a", events_max=50))
     store(log, row("a", 1001, 50))

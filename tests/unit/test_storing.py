@@ -479,6 +479,11 @@ class TestProblems:
             with pytest.raises(StoringProblemError, match=why):
                 replace(problem, **change)
 
+    def test_without_any_store_left_there_is_nothing_to_plan(self) -> None:
+        problem = on_a_line([[1, 1, 1]], replicas=[1], stores=1, capacity=1)
+        with pytest.raises(StoringProblemError, match="stores: 0 of 0 brokers"):
+            problem.without(range(3))
+
     def test_networks_too(self) -> None:
         with pytest.raises(StoringProblemError, match="a length above 0"):
             StoreNetwork.of_links(2, [(0, 1)], [0.0])

@@ -130,6 +130,14 @@ class CoreSettings:
     publish_retry_s: float = setting(
         0.4, "A publication not taken by its rendezvous point is sent again; doubles up to 2 s."
     )
+    history_window_bytes: int = setting(
+        1 << 20,
+        "Events of the past under way from stores to a client, of each history that it has open; "
+        "more follow as they come.",
+    )
+    histories_per_session_max: int = setting(
+        8, "Histories that a client has open at a time; a further one is refused."
+    )
     stores_needed: int = setting(
         2,
         "Stores that must have an event on their disks before its publisher hears that it is "

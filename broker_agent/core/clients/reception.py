@@ -201,6 +201,7 @@ class Reception:
             expiry_s=int(session.expiry_s),
             publisher=session.publisher,
             bundles=True,
+            histories=True,
             newest_serial=session.serial,
         )
         session.say_first(welcome)

@@ -16,6 +16,8 @@ from dynatops.v1 import overlay_pb2
 from dynatops.v1.client_pb2 import (
     Echoed,
     Goodbye,
+    HistoryEnd,
+    HistoryPart,
     Missed,
     Redelivered,
     Redirect,
@@ -40,6 +42,8 @@ Answer: TypeAlias = (
     | Echoed
     | Goodbye
     | Redirect
+    | HistoryPart
+    | HistoryEnd
 )
 Body: TypeAlias = Delivered | Answer
 
@@ -49,7 +53,7 @@ _FIELDS: Mapping[type, str] = MappingProxyType(
         Missed: "missed", Skipped: "skipped", Redelivered: "redelivered",
         Welcome: "welcome", Subscribed: "subscribed", Unsubscribed: "unsubscribed",
         Acknowledged: "acknowledged", Refused: "refused", Echoed: "echoed", Goodbye: "goodbye",
-        Redirect: "redirect",
+        Redirect: "redirect", HistoryPart: "history_part", HistoryEnd: "history_end",
     }
 )  # fmt: skip
 # What a message takes beside names and events.

@@ -126,7 +126,7 @@ class RetentionPass:
                 continue
             if rule.is_compacted:
                 compacted.append(topic)
-            first = self._first_kept(index, topic, rule)
+            first = self._first_kept(number, index, topic, rule)
             kept_bytes += _nbytes(entries, first)
             is_any_kept = first < len(entries.frames)
             first_kept[topic] = entries.frames[first] if is_any_kept else len(index)
@@ -142,7 +142,7 @@ class RetentionPass:
             rule = self._rule_of[topic] = next(matching, _ALL)
         return rule
 
-    def _first_kept(self, index: SegmentIndex, topic: str, rule: RetentionRule) -> int:
+    def _first_kept(self, number: int, index: SegmentIndex, topic: str, rule: RetentionRule) -> int:
         """Which of the topic's frames; those before are too old, or there is enough newer."""
         frames, events, sizes, _ = index.topic_frames(topic)
         first = 0
@@ -152,9 +152,12 @@ class RetentionPass:
             first = next(young, len(frames))
         if rule.events_max or rule.bytes_max:
             seen = self._seen.setdefault(topic, _Seen())
+            damaged = self._context.segments.damaged
             for place in range(len(frames) - 1, first - 1, -1):
                 if seen.is_enough(rule):
                     return place + 1
+                if (number, index.frame(frames[place]).offset) in damaged:
+                    continue
                 seen.events += events[place]
                 seen.nbytes += sizes[place]
         return first
