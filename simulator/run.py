@@ -23,7 +23,7 @@ from simulator.ring.simulated_ring import SimulatedRing
 from simulator.routing import SimulatedRouting
 from simulator.scenario import START_S, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
-from simulator.stores.store_actor import SimulatedStores, with_stores
+from simulator.stores.store_actor import STORED_WITHIN_S, SimulatedStores, with_stores
 from simulator.tree.simulated_tree import SimulatedTree
 from simulator.tree.tree_scenario import tree_scenario_of
 from simulator.world import World
@@ -99,7 +99,7 @@ class SimulatedRun:
             self.trace,
             self.routing.routing_of,
             CoreSettings(
-                publish_deadline_s=10 * scenario.end_s,
+                publish_deadline_s=STORED_WITHIN_S if with_stores else 10 * scenario.end_s,
                 session_window_bytes=scenario.session_window_bytes,
             ),
         )

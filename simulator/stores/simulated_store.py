@@ -8,6 +8,7 @@ broker dies may be on the disk, in part, or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -117,11 +118,9 @@ class SimulatedStore:
         while appends := self._take():
             for outcome in self.log.commit(appends):
                 self._broker.core.log_answered(outcome, self._world.scheduler.now_s)
-        try:
+        # A disk that is full: what it has is read again when it is opened.
+        with suppress(LogFilesError):
             self.log.close()
-        except LogFilesError:
-            # A disk that is full: what it has is read again when it is opened.
-            pass
         self._note()
 
     def die(self) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from simulator.run import SimulatedRun
 
 STORES = 4
+# What too few stores have by then, its publisher is told: soon enough for the quiet end.
+STORED_WITHIN_S = 20.0
 # Of publications these shares are to be stored.
 _STORED = 0.5
 # Brokers that are gone for good, with what they keep.

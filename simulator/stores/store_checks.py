@@ -40,9 +40,10 @@ def check_stores(world: World, disks: dict[str, StoreDisk], needed: int) -> Iter
 
 
 def _is_honest(event: EventKey, publishers: set[int]) -> bool:
-    """Of somebody whose books are known: brokers and hostile clients publish, too."""
+    """Of somebody whose books are known: brokers and hostile clients publish, too. What nobody
+    acknowledges may have been published before its publisher knew its number."""
     topic, publisher, _ = event
-    return publisher in publishers and topic.startswith("topic/")
+    return publisher in publishers and not publisher & 1 and topic.startswith("topic/")
 
 
 def _check_stored(

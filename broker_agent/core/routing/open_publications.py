@@ -528,6 +528,11 @@ class OpenPublications(ABC):
             if not stream.open:
                 self._rest(key)
                 continue
+            if stream.open[0].is_accepted:
+                # It waited for what has been given up.
+                self._tell_done(key, stream, 0, stream.past.known, now_s)
+                if not stream.open:
+                    continue
             deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
             if all(map(_is_answered, stream.open)):
                 stream.due_s = deadline_s
@@ -548,6 +553,8 @@ class OpenPublications(ABC):
     def _give_up(self, stream: _PublisherStream, now_s: float) -> None:
         oldest_s = now_s - self._settings.publish_deadline_s
         while stream.open and stream.open[0].entered_s <= oldest_s:
+            if stream.open[0].is_accepted and stream.open[0].level != AckLevel.ACK_LEVEL_STORED:
+                break
             entry = stream.open.popleft()
             stream.past.settled = entry.last_number
             self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)
