@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STORES = 4
 # What too few stores have by then, its publisher is told: soon enough for the quiet end.
-STORED_WITHIN_S = 20.0
+STORED_WITHIN_S = 40.0
 # Of publications these shares are to be stored.
 _STORED = 0.5
 # Brokers that are gone for good, with what they keep.
