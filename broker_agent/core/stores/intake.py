@@ -66,14 +66,10 @@ class StoreIntake:
             unit: Mark(_whole_since(extent), _BEGINNING, extent.upto)
             for unit, extent in extents.items()
         }
-<<<<<<< HEAD
         # Units of which something was missed since they stood there.
         self._interrupted: set[str] = set()
-        # Whether what it subscribes to has been confirmed.
-=======
         # Whether anything that it subscribes to has been confirmed; and requests that were, since
         # the last look.
->>>>>>> main
         self.is_in_place = False
         self._confirmed: list[int] = []
         # The request that the session goes on with; what it is told before that is not complete.
