@@ -23,6 +23,7 @@ from simulator.ring.simulated_ring import SimulatedRing
 from simulator.routing import SimulatedRouting
 from simulator.scenario import START_S, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
+from simulator.stores.store_actor import STORED_WITHIN_S, SimulatedStores, with_stores
 from simulator.tree.simulated_tree import SimulatedTree
 from simulator.tree.tree_scenario import tree_scenario_of
 from simulator.world import World
@@ -80,7 +81,10 @@ Meddle = Callable[["SimulatedRun"], None]
 
 
 class SimulatedRun:
-    def __init__(self, scenario: Scenario, out: TextIO | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, out: TextIO | None = None, *, with_stores: bool = False
+    ) -> None:
+        self._with_stores = with_stores
         self.scenario = scenario
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, out)
@@ -95,7 +99,7 @@ class SimulatedRun:
             self.trace,
             self.routing.routing_of,
             CoreSettings(
-                publish_deadline_s=10 * scenario.end_s,
+                publish_deadline_s=STORED_WITHIN_S if with_stores else 10 * scenario.end_s,
                 session_window_bytes=scenario.session_window_bytes,
             ),
         )
@@ -117,6 +121,8 @@ class SimulatedRun:
         if meddle is not None:
             meddle(self)
         self.routing.begin(self)
+        if self._with_stores:
+            SimulatedStores(self, Random(f"stores {self.scenario.seed}"))
         self._plan_brokers()
         self._plan_clients()
         self._plan_faults()
@@ -145,7 +151,7 @@ class SimulatedRun:
             delivered=sum(len(s.heard) for s in self.world.subscriptions),
             counted=self.routing.counted(self),
             trace=self.trace.digest,
-            option=self.routing.option,
+            option=self.routing.option + (" --stores" if self._with_stores else ""),
         )
 
     def _violate(self, sentences: list[str], when: str) -> None:
@@ -316,6 +322,11 @@ def simulate(
     out: TextIO | None = None,
     meddle: Meddle | None = None,
     routing: str = "rendezvous",
+    *,
+    stores: bool = False,
 ) -> Verdict:
     """Play the scenario of this seed."""
-    return SimulatedRun(SCENARIOS[routing](seed, brokers, minutes), out).play(meddle)
+    scenario = SCENARIOS[routing](seed, brokers, minutes)
+    if stores:
+        scenario = with_stores(scenario)
+    return SimulatedRun(scenario, out, with_stores=stores).play(meddle)

@@ -411,6 +411,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.routing.open_publications.OpenPublications._busy
         broker_agent.core.routing.open_publications._PublisherStream.open
         broker_agent.core.stores.intake.StoreIntake._places
+        broker_agent.core.stores.intake.StoreIntake._interrupted
         broker_agent.core.stores.store_client.StoreClient._given
         broker_agent.core.stores.store_client.StoreClient._refused
         broker_agent.runtime.eventlog.store_feed.StoreFeed._under_way

@@ -235,6 +235,16 @@ class TestTooFewStores:
         assert "not on the disks of 2 stores in time" in refused.message
         assert "s1" in refused.message
 
+    def test_what_is_behind_it_with_less_to_wait_for_is_not_refused(self) -> None:
+        broker = _broker(publish_deadline_s=3.0)
+        _publish(broker, 1)
+        _publish(broker, 2, ack=RP)
+        broker.run(4.0)
+        messages = broker.hear("ann")
+        assert [m.refused.first_number for m in messages if m.HasField("refused")] == [1]
+        assert list(_acknowledged(messages)) == [2]
+        assert broker.core.status().open_publication_streams == 0
+
     def test_the_next_one_is_not_in_its_way(self) -> None:
         broker = _broker(publish_deadline_s=3.0)
         _publish(broker, 1)

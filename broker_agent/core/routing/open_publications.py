@@ -420,12 +420,14 @@ class OpenPublications(ABC):
                 accepted.append(entry)
         if not accepted:
             return
-        # Of several at once it is known only that they came after what was told before.
-        behind = after if len(accepted) == 1 and after != _NOWHERE else before
         for entry in accepted:
-            entry.after = behind if entry.after is None else min(entry.after, behind)
+            if after != _NOWHERE and entry.last_number == number:
+                entry.after = after
+            elif entry.after is None:
+                # Of several at once it is known only that they came after what was told before.
+                entry.after = before
         publisher, topic = key
-        oldest = accepted[0].after or _NOWHERE
+        oldest = min(entry.after or _NOWHERE for entry in accepted)
         self._unstored.append(Unstored(topic, publisher, number, oldest, known))
 
     def take_unstored(self) -> list[Unstored]:
@@ -526,6 +528,11 @@ class OpenPublications(ABC):
             if not stream.open:
                 self._rest(key)
                 continue
+            if stream.open[0].is_accepted:
+                # It waited for what has been given up.
+                self._tell_done(key, stream, 0, stream.past.known, now_s)
+                if not stream.open:
+                    continue
             deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
             if all(map(_is_answered, stream.open)):
                 stream.due_s = deadline_s
@@ -546,6 +553,8 @@ class OpenPublications(ABC):
     def _give_up(self, stream: _PublisherStream, now_s: float) -> None:
         oldest_s = now_s - self._settings.publish_deadline_s
         while stream.open and stream.open[0].entered_s <= oldest_s:
+            if stream.open[0].is_accepted and stream.open[0].level != AckLevel.ACK_LEVEL_STORED:
+                break
             entry = stream.open.popleft()
             stream.past.settled = entry.last_number
             self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)

@@ -2,7 +2,8 @@
 
 A place is where the store stands in a unit: it has all after `since`, up to `reached`. What follows
 on that makes it longer. What does not, begins another place: what lies between is missing, and
-nobody here says that it is stored.
+nobody here says that it is stored. A topic whose history is lost may begin anew in a lower term:
+that is another branch, which is kept apart.
 
 Where topics share numbers, in a tree, numbers that the store does not see are those of topics that
 it does not keep; there a loss is told, and whatever is told as lost ends all places.
@@ -65,6 +66,8 @@ class StoreIntake:
             unit: Mark(_whole_since(extent), _BEGINNING, extent.upto)
             for unit, extent in extents.items()
         }
+        # Units of which something was missed since they stood there.
+        self._interrupted: set[str] = set()
         # Whether anything that it subscribes to has been confirmed; and requests that were, since
         # the last look.
         self.is_in_place = False
@@ -117,9 +120,9 @@ class StoreIntake:
 
     def _miss(self, missed: Missed) -> None:
         if self._units.shares_numbers or not missed.topic:
-            self._places.clear()
-        else:
-            self._places.pop(missed.topic, None)
+            self._interrupted.update(self._places)
+        elif missed.topic in self._places:
+            self._interrupted.add(missed.topic)
 
     def _rows_of_run(self, run: Run, now_us: int) -> Iterator[LogRow]:
         if run.topic == STREAMS:
@@ -169,7 +172,7 @@ class StoreIntake:
         if place is None:
             if len(self._places) < self._units_max:
                 self._places[unit] = Mark(here, _BEGINNING, here)
-        elif here > place.reached:
+        elif here > place.reached and unit not in self._interrupted:
             yield covering_row(unit, place.reached, here, now_us)
             self._places[unit] = place._replace(reached=here)
 
@@ -184,7 +187,11 @@ class StoreIntake:
             former = prev or _BEGINNING
         else:
             since, former, reached = place
-            if alone == reached or (reached[0] == run.term and self._units.shares_numbers):
+            if unit in self._interrupted:
+                self._interrupted.discard(unit)
+                since = after = alone
+                former = prev or _BEGINNING
+            elif alone == reached or (reached[0] == run.term and self._units.shares_numbers):
                 after = reached
             elif prev == reached:
                 after = former = reached

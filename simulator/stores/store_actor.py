@@ -1,0 +1,120 @@
+"""Stores in a run: some brokers keep everything on disks, some of which misbehave, and publishers
+want that now and then.
+
+Brokers that keep are there to stay: they crash and come back. One disk at most betrays, by syncs
+that do nothing, and bits that flip; any of them is full for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from dynatops.client.core.publications import Ack
+from dynatops.kit.filters import Filter
+from simulator.eventlog.log_disk import SimulatedLogDisk
+from simulator.scenario import Fault, Scenario
+from simulator.stores.simulated_store import SimulatedStore, StoreDisk
+from simulator.stores.store_checks import check_stores
+
+if TYPE_CHECKING:
+    from simulator.run import SimulatedRun
+
+STORES = 4
+# What too few stores have by then, its publisher is told: soon enough for the quiet end.
+STORED_WITHIN_S = 40.0
+# Of publications these shares are to be stored.
+_STORED = 0.5
+# Brokers that are gone for good, with what they keep.
+_FOR_GOOD = frozenset(
+    {
+        Fault.CRASH,
+        Fault.LEAVE,
+        Fault.JOIN_AND_CRASH,
+        Fault.NEIGHBOURS_CRASH,
+        Fault.GONE_FOR_GOOD,
+        Fault.LEAF_REMOVED,
+    }
+)
+_INSTEAD = Fault.CRASH_AND_RESTART
+_BETRAYAL_EVERY_S = 12.0
+_FULL_EVERY_S = 25.0
+_FULL_S = 4.0
+
+
+def with_stores(scenario: Scenario) -> Scenario:
+    """The same, where nobody is gone for good."""
+    faults = [
+        replace(planned, fault=_INSTEAD, lasts_s=planned.lasts_s or 2.0)
+        if planned.fault in _FOR_GOOD
+        else planned
+        for planned in scenario.faults
+    ]
+    return replace(scenario, faults=tuple(faults))
+
+
+class SimulatedStores:
+    def __init__(self, run: SimulatedRun, rng: Random) -> None:
+        self._run = run
+        self._rng = rng
+        everything = [Filter.parse("#")]
+        some = [Filter.parse("topic/+")]
+        self.disks = {
+            f"b{number}": StoreDisk(
+                SimulatedLogDisk(Random(rng.getrandbits(64))), some if number % 2 else everything
+            )
+            for number in range(min(STORES, run.scenario.brokers))
+        }
+        self.needed = min(2, len(self.disks))
+        self._traitor = rng.choice(sorted(self.disks)) if rng.random() < 0.5 else ""
+        world = run.world
+        world.store_of = self._store_of
+        any_ack = world.any_ack
+        world.any_ack = lambda: Ack.STORED if rng.random() < _STORED else any_ack()
+        run.checks.append(lambda: list(check_stores(world, self.disks, self.needed)))
+        run.later(rng.expovariate(1 / _FULL_EVERY_S), self._fill_up)
+        if self._traitor:
+            run.later(rng.expovariate(1 / _BETRAYAL_EVERY_S), self._betray)
+
+    def _store_of(self, broker_id: str, life: int) -> SimulatedStore | None:
+        kept = self.disks.get(broker_id)
+        return SimulatedStore(self._run.world, kept, life) if kept is not None else None
+
+    @property
+    def _is_calm(self) -> bool:
+        return self._run.scheduler.now_s > self._run.scenario.quiet_from_s
+
+    def _fill_up(self) -> None:
+        """There is no room for a while."""
+        if self._is_calm:
+            return
+        name = self._rng.choice(sorted(self.disks))
+        disk = self.disks[name].disk
+        disk.capacity_bytes = 0
+        self._run.note_fault(f"the disk of {name} is full")
+        self._run.later(_FULL_S, self._make_room, disk)
+        self._run.later(_FULL_S + self._rng.expovariate(1 / _FULL_EVERY_S), self._fill_up)
+
+    def _make_room(self, disk: SimulatedLogDisk) -> None:
+        disk.capacity_bytes = 1 << 40
+
+    def _betray(self) -> None:
+        if self._is_calm:
+            return
+        disk = self.disks[self._traitor].disk
+        segments = sorted(name for name in disk.names() if name.endswith(".segment"))
+        if self._rng.random() < 0.5 and segments:
+            name = self._rng.choice(segments)
+            if size := disk.size(name):
+                disk.flip_bit(name, self._rng.randrange(size), self._rng.randrange(8))
+                self._run.note_fault(f"a bit flips on the disk of {self._traitor}")
+        else:
+            disk.lies += self._rng.randint(1, 3)
+            self._run.note_fault(f"the disk of {self._traitor} lies about syncs")
+        self._run.later(self._rng.expovariate(1 / _BETRAYAL_EVERY_S), self._betray)
+
+
+def counted(disks: Mapping[str, StoreDisk]) -> dict[str, int]:
+    return {"betrayals": sum(kept.disk.betrayals for kept in disks.values())}
