@@ -67,7 +67,7 @@ class StoreAssigning:
         obeyed = max(fence, self._fence)
         if step.fence < obeyed:
             problem = f"a manager with fencing number {obeyed} has been obeyed"
-            self._reply(step, STEP_PROBLEM_STALE, problem)
+            self._reply(step, STEP_PROBLEM_STALE, problem, obeyed)
             return
         if step.fence > self._fence:
             self._fence = step.fence
@@ -121,11 +121,12 @@ class StoreAssigning:
         step: Step,
         problem: StepProblem.ValueType = STEP_PROBLEM_UNSPECIFIED,
         message: str = "",
+        obeyed: int = 0,
     ) -> None:
         self._outbox.do(
             ReplyToManager(
                 StepReply(
-                    fence=step.fence,
+                    fence=obeyed or step.fence,
                     plan=step.plan,
                     epoch=step.epoch,
                     kind=step.kind,
