@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dynatops.client.core.publications import Ack
 from dynatops.kit.filters import Filter
 from simulator.eventlog.log_disk import SimulatedLogDisk
-from simulator.scenario import Fault, Scenario
+from simulator.scenario import Fault, Planned, Scenario
 from simulator.stores.simulated_store import SimulatedStore, StoreDisk
 from simulator.stores.store_checks import check_stores
 
@@ -37,21 +37,30 @@ _FOR_GOOD = frozenset(
         Fault.LEAF_REMOVED,
     }
 )
-_INSTEAD = Fault.CRASH_AND_RESTART
+# Of faults this share is the crash of all.
+_ALL_CRASH = 0.3
 _BETRAYAL_EVERY_S = 12.0
 _FULL_EVERY_S = 25.0
 _FULL_S = 4.0
 
 
 def with_stores(scenario: Scenario) -> Scenario:
-    """The same, where nobody is gone for good."""
-    faults = [
-        replace(planned, fault=_INSTEAD, lasts_s=planned.lasts_s or 2.0)
-        if planned.fault in _FOR_GOOD
-        else planned
-        for planned in scenario.faults
-    ]
+    """The same, where nobody is gone for good, and everybody crashes at once more often: that is
+    what stores are for."""
+    rng = Random(f"stores {scenario.seed}")
+    faults = [_with_disks(planned, rng) for planned in scenario.faults]
     return replace(scenario, faults=tuple(faults))
+
+
+def _with_disks(planned: Planned, rng: Random) -> Planned:
+    fault = planned.fault
+    if rng.random() < _ALL_CRASH:
+        fault = Fault.ALL_CRASH
+    elif fault in _FOR_GOOD:
+        fault = Fault.CRASH_AND_RESTART
+    if fault is planned.fault:
+        return planned
+    return replace(planned, fault=fault, lasts_s=planned.lasts_s or rng.uniform(0.5, 3.0))
 
 
 class SimulatedStores:
