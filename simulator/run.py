@@ -99,7 +99,8 @@ class SimulatedRun:
             self.trace,
             self.routing.routing_of,
             CoreSettings(
-                publish_deadline_s=STORED_WITHIN_S if with_stores else 10 * scenario.end_s,
+                publish_deadline_s=10 * scenario.end_s,
+                stored_deadline_s=STORED_WITHIN_S,
                 session_window_bytes=scenario.session_window_bytes,
             ),
         )
@@ -115,6 +116,8 @@ class SimulatedRun:
         self._played: list[str] = []
         # What else is to be looked at in the end: sentences about what is wrong.
         self.checks: list[Callable[[], list[str]]] = []
+        # And what else is to be counted, by then.
+        self.counted: dict[str, int] = {}
 
     def play(self, meddle: Meddle | None = None) -> Verdict:
         """Run to the end. `meddle` lets a test plan mischief of its own before the start."""
@@ -149,7 +152,7 @@ class SimulatedRun:
             frames_lost=self.network.lost,
             published=len(self.world.published),
             delivered=sum(len(s.heard) for s in self.world.subscriptions),
-            counted=self.routing.counted(self),
+            counted={**self.routing.counted(self), **self.counted},
             trace=self.trace.digest,
             option=self.routing.option + (" --stores" if self._with_stores else ""),
         )

@@ -7,7 +7,6 @@ that do nothing, and bits that flip; any of them is full for a while.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from dynatops.client.core.publications import Ack
 from dynatops.kit.filters import Filter
 from simulator.eventlog.log_disk import SimulatedLogDisk
-from simulator.scenario import Fault, Scenario
+from simulator.scenario import Fault, Planned, Scenario
 from simulator.stores.simulated_store import SimulatedStore, StoreDisk
 from simulator.stores.store_checks import check_stores
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 STORES = 4
 # What too few stores have by then, its publisher is told: soon enough for the quiet end.
-STORED_WITHIN_S = 40.0
+STORED_WITHIN_S = 15.0
 # Of publications these shares are to be stored.
 _STORED = 0.5
 # Brokers that are gone for good, with what they keep.
@@ -38,21 +37,30 @@ _FOR_GOOD = frozenset(
         Fault.LEAF_REMOVED,
     }
 )
-_INSTEAD = Fault.CRASH_AND_RESTART
+# Of faults this share is the crash of all.
+_ALL_CRASH = 0.3
 _BETRAYAL_EVERY_S = 12.0
 _FULL_EVERY_S = 25.0
 _FULL_S = 4.0
 
 
 def with_stores(scenario: Scenario) -> Scenario:
-    """The same, where nobody is gone for good."""
-    faults = [
-        replace(planned, fault=_INSTEAD, lasts_s=planned.lasts_s or 2.0)
-        if planned.fault in _FOR_GOOD
-        else planned
-        for planned in scenario.faults
-    ]
+    """The same, where nobody is gone for good, and everybody crashes at once more often: that is
+    what stores are for."""
+    rng = Random(f"stores {scenario.seed}")
+    faults = [_with_disks(planned, rng) for planned in scenario.faults]
     return replace(scenario, faults=tuple(faults))
+
+
+def _with_disks(planned: Planned, rng: Random) -> Planned:
+    fault = planned.fault
+    if rng.random() < _ALL_CRASH:
+        fault = Fault.ALL_CRASH
+    elif fault in _FOR_GOOD:
+        fault = Fault.CRASH_AND_RESTART
+    if fault is planned.fault:
+        return planned
+    return replace(planned, fault=fault, lasts_s=planned.lasts_s or rng.uniform(0.5, 3.0))
 
 
 class SimulatedStores:
@@ -73,7 +81,7 @@ class SimulatedStores:
         world.store_of = self._store_of
         any_ack = world.any_ack
         world.any_ack = lambda: Ack.STORED if rng.random() < _STORED else any_ack()
-        run.checks.append(lambda: list(check_stores(world, self.disks, self.needed)))
+        run.checks.append(self._check)
         run.later(rng.expovariate(1 / _FULL_EVERY_S), self._fill_up)
         if self._traitor:
             run.later(rng.expovariate(1 / _BETRAYAL_EVERY_S), self._betray)
@@ -81,6 +89,15 @@ class SimulatedStores:
     def _store_of(self, broker_id: str, life: int) -> SimulatedStore | None:
         kept = self.disks.get(broker_id)
         return SimulatedStore(self._run.world, kept, life) if kept is not None else None
+
+    def _check(self) -> list[str]:
+        published = self._run.world.published
+        self._run.counted |= {
+            "stored": sum(e.ack is Ack.STORED and e.acknowledged_s is not None for e in published),
+            "unstored": sum(event.not_stored_s is not None for event in published),
+            "betrayals": sum(kept.disk.betrayals for kept in self.disks.values()),
+        }
+        return list(check_stores(self._run.world, self.disks, self.needed))
 
     @property
     def _is_calm(self) -> bool:
@@ -114,7 +131,3 @@ class SimulatedStores:
             disk.lies += self._rng.randint(1, 3)
             self._run.note_fault(f"the disk of {self._traitor} lies about syncs")
         self._run.later(self._rng.expovariate(1 / _BETRAYAL_EVERY_S), self._betray)
-
-
-def counted(disks: Mapping[str, StoreDisk]) -> dict[str, int]:
-    return {"betrayals": sum(kept.disk.betrayals for kept in disks.values())}

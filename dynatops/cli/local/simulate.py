@@ -30,6 +30,9 @@ _COUNTED = {
     "repairs": "repairs",
     "gaps": "gaps told",
     "topologies": "versions of the topology",
+    "stored": "events stored",
+    "unstored": "refused as not stored",
+    "betrayals": "betrayals of disks",
 }
 
 
