@@ -412,6 +412,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.routing.open_publications.OpenPublications._busy
         broker_agent.core.routing.open_publications._PublisherStream.open
         broker_agent.core.stores.intake.StoreIntake._places
+        broker_agent.core.stores.intake.StoreIntake._interrupted
         broker_agent.core.stores.store_client.StoreClient._given
         broker_agent.core.stores.store_client.StoreClient._refused
         broker_agent.runtime.eventlog.store_feed.StoreFeed._under_way
@@ -422,6 +423,11 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.runtime.peers.links.Links._tasks
         broker_agent.runtime.peers.links._Link._queue
         broker_agent.runtime.manager.uplink.Uplink._frames
+    """,
+    "What a store keeps: as its settings say, or store.capacity patterns that it was told.": """
+        broker_agent.core.stores.intake.StoreIntake._confirmed
+        broker_agent.core.stores.store_client.StoreClient._events
+        broker_agent.core.stores.store_client.StoreClient._open
     """,
     "Units of stores, and who has told of them: past.units_max, past.advertising_brokers_max.": """
         broker_agent.core.stores.past_requests._PastAsk.avoid

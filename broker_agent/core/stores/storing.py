@@ -4,19 +4,22 @@
                                                    ^-----------marks of stores---------'
 
 A store here tells its marks the same way. What it keeps is advertised once it is subscribed, for
-requests for the past to find it (`finding_past.py`), if its driver reads its log for them.
+requests for the past to find it (`finding_past.py`), if its driver reads its log for them. A
+manager may say what it keeps (`assigning.py`), and is told how far it is.
 """
 
 from __future__ import annotations
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.routing import Routing
+from broker_agent.core.stores.assigning import StoreAssigning
 from broker_agent.core.stores.finding_past import FindingPast
 from broker_agent.core.stores.log.log_requests import LogOutcome
 from broker_agent.core.stores.mark_board import MarkBoard
 from broker_agent.core.stores.store_client import StoreClient
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.core.stores.stored_publications import StoredPublications
+from dynatops.v1.manager_pb2 import KeptUnit, StoreReport
 from dynatops.v1.overlay_pb2 import (
     FromStamper,
     NodeRef,
@@ -45,7 +48,15 @@ class Storing:
         self.store = StoreClient(context, routing, store) if store is not None else None
         self.past = FindingPast(context, routing, past)
         self._serves = store is not None and store.serves
-        self._is_advertised = False
+        self._advertised: tuple[str, ...] = ()
+        # Where numbers are shared by topics, a log does not know since when it has each of them.
+        is_assignable = store is not None and not routing.stamping.shares_numbers
+        self.assigning = StoreAssigning(
+            context,
+            self.store,
+            store.capacity if store is not None and is_assignable else 0,
+            store.assigned if store is not None else None,
+        )
         routing.stamping.heed(self.on_to_stamper)
 
     def start(self, now_s: float) -> None:
@@ -87,15 +98,29 @@ class Storing:
 
     def _advertise(self, store: StoreClient) -> None:
         """Not before it is subscribed, nor once its disk has failed."""
-        is_fit = self._serves and not store.unready
-        if is_fit == self._is_advertised:
+        units = tuple(store.in_place) if self._serves else ()
+        if units == self._advertised:
             return
-        self._is_advertised = is_fit
-        units = list(dict.fromkeys(wanted.pattern for wanted in store.filters))
-        if is_fit:
-            self.past.keep(units)
-        else:
-            self.past.give_up(units)
+        before, self._advertised = self._advertised, units
+        self.past.give_up([unit for unit in before if unit not in set(units)])
+        self.past.keep([unit for unit in units if unit not in set(before)])
+
+    def report(self) -> StoreReport | None:
+        """For the manager; None: this broker is no store, and cannot be one."""
+        store = self.store
+        if store is None:
+            return None
+        ready = set(store.in_place)
+        keeps = [
+            KeptUnit(pattern=pattern, ready=pattern in ready, events=store.events.get(pattern, 0))
+            for pattern in dict.fromkeys(wanted.pattern for wanted in store.filters)
+        ]
+        return StoreReport(
+            capacity=self.assigning.capacity,
+            epoch=self.assigning.epoch,
+            keeps=keeps,
+            failure=store.failure,
+        )
 
     def settle(self, now_s: float) -> None:
         """After an input, before what it has caused goes out."""

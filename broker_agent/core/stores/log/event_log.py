@@ -13,7 +13,8 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from broker_agent.core.stores.log.coverage import Coverage
 from broker_agent.core.stores.log.dropping import carry_out
@@ -53,6 +54,9 @@ from broker_agent.core.stores.log.segments import ActiveSegment, SegmentUnproven
 from broker_agent.core.stores.log.stored_runs import StoredRunError, part_of_row
 
 _REFUSALS = {LogHealth.FULL: AppendRefusal.FULL, LogHealth.FAILED: AppendRefusal.FAILED}
+
+
+_Answer = TypeVar("_Answer")
 
 
 class EventLog:
@@ -111,11 +115,15 @@ class EventLog:
 
     def read(self, request: LogRead) -> LogAnswer:
         """Raises LogFilesError, if the disk does not work; damage is part of the answer."""
+        return self._proven(lambda: self._read(request))
+
+    def _proven(self, ask: Callable[[], _Answer]) -> _Answer:
+        """What it comes to, once all segments have been read again if one cannot be proven."""
         try:
-            return self._read(request)
+            return ask()
         except SegmentUnprovenError as unproven:
             self._rebuild(unproven)
-            return self._read(request)
+            return ask()
 
     def _read(self, request: LogRead) -> LogAnswer:
         if isinstance(request, ReadUnit):
@@ -131,7 +139,7 @@ class EventLog:
 
     def frame_before(self, unit: str, stamp: Stamp) -> int:
         """The number of a frame behind which all later rows of the unit are; 0: of none."""
-        return frame_before(self._context, unit, stamp)
+        return self._proven(lambda: frame_before(self._context, unit, stamp))
 
     # ---- writing --------------------------------------------------------------------------------
 
