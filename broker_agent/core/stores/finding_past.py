@@ -18,7 +18,7 @@ from broker_agent.core.base.effects import ReadPast
 from broker_agent.core.routing.routing import PeerHandler, Routing
 from broker_agent.core.stores.past_requests import PastNews, PastRequests
 from broker_agent.core.stores.past_serving import PastServing
-from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion
+from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion, StoreStanding
 from dynatops.kit.filters import check_pattern
 from dynatops.v1.inspection_pb2 import ListStoresRequest, StoresReport
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
@@ -93,6 +93,10 @@ class FindingPast:
         for unit in units:
             self.table.give_up(unit)
             self._serving.give_up(unit)
+
+    def serve(self, store: StoreStanding) -> None:
+        """It is here, and its driver reads its log."""
+        self._serving.standing = store
 
     def on_read(self, key: ServedKey, portion: StorePortion, now_s: float) -> None:
         """What `ReadPast` came to."""

@@ -47,6 +47,7 @@ _ELSEWHERE = frozenset(
         PastError.PAST_ERROR_FUTURE,
         PastError.PAST_ERROR_OVERLOADED,
         PastError.PAST_ERROR_DAMAGED,
+        PastError.PAST_ERROR_NOT_YET,
     }
 )
 
@@ -138,6 +139,7 @@ class _PastAsk:
             since_us=wanted.since_us,
             last=wanted.last,
             with_loss=self.with_loss,
+            upto=wanted.upto,
         )
         for topic, terms in self.places.items():
             seen = [TermSeq(term=term, seq=seq) for term, seq in terms.items()]

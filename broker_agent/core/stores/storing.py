@@ -47,6 +47,8 @@ class Storing:
         self.publications = StoredPublications(context, routing.publishing)
         self.store = StoreClient(context, routing, store) if store is not None else None
         self.past = FindingPast(context, routing, past)
+        if self.store is not None:
+            self.past.serve(self.store)
         self._serves = store is not None and store.serves
         self._advertised: tuple[str, ...] = ()
         # Where numbers are shared by topics, a log does not know since when it has each of them.
