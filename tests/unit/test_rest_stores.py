@@ -129,7 +129,7 @@ class TestCommands:
             assert "p1-2" in assigned
             for _ in range(3):
                 manager.do(driver.report())
-            history = typed("history")
+            history = typed("plans")
             assert "stores" in history
             assert "COMMITTED" in history
             again = typed("stores", "assign", *told)

@@ -1,4 +1,4 @@
-"""`dynatops plan`, `approve`, `cancel` and `history`: reconfigurations, from a proposal to what
+"""`dynatops plan`, `approve`, `cancel` and `plans`: reconfigurations, from a proposal to what
 they gained."""
 
 from __future__ import annotations
@@ -69,24 +69,24 @@ def add_commands(commands: Commands) -> None:
         add_reason(parser)
         add_waiting(parser)
         add_manager(parser)
-    history = add_command(
+    plans = add_command(
         commands,
-        "history",
-        run_history,
+        "plans",
+        run_plans,
         summary="list plans, or show one in full; list who commanded what",
         description="List plans, the newest first; or show one in full, with what was measured "
         "beside what was predicted; or list commands and how they ended.",
     )
-    history.add_argument("plan_id", metavar="ID", nargs="?", help="show this plan")
-    history.add_argument("--audit", action="store_true", help="list commands instead of plans")
-    history.add_argument(
+    plans.add_argument("plan_id", metavar="ID", nargs="?", help="show this plan")
+    plans.add_argument("--audit", action="store_true", help="list commands instead of plans")
+    plans.add_argument(
         "--limit",
         type=positive(int),
         default=20,
         metavar="N",
         help="entries at most (default: 20)",
     )
-    add_manager(history)
+    add_manager(plans)
 
 
 def _add_plan(commands: Commands) -> None:
@@ -128,7 +128,7 @@ def add_reason(parser: argparse.ArgumentParser) -> None:
 
 def add_waiting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--no-wait", action="store_true", help="return at once; `dynatops history ID` shows more"
+        "--no-wait", action="store_true", help="return at once; `dynatops plans ID` shows more"
     )
 
 
@@ -195,7 +195,7 @@ def show_plan(arguments: argparse.Namespace, plan: Mapping[str, Any]) -> None:
     if plan["state"] == "PROPOSED" and not is_computing(plan):
         print(f"\nto execute it: dynatops approve {plan['id']} --reason TEXT")
     elif plan["state"] == "COMMITTED" and measurement_of(plan) is None:
-        print(f"\nwhat it gains is being measured: dynatops history {plan['id']}")
+        print(f"\nwhat it gains is being measured: dynatops plans {plan['id']}")
 
 
 # ---- following a plan ----------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def follow(
             if time.monotonic() > ends_s:
                 raise CommandError(
                     f"plan {plan['id']} is still {headline(plan)} after {wait_s:g} s; "
-                    f"dynatops history {plan['id']} shows what becomes of it"
+                    f"dynatops plans {plan['id']} shows what becomes of it"
                 )
             progress.show(headline(plan))
             time.sleep(_POLL_S)
@@ -260,10 +260,10 @@ class PlanProgress:
             sys.stderr.flush()
 
 
-# ---- history -------------------------------------------------------------------------------------
+# ---- plans ---------------------------------------------------------------------------------------
 
 
-def run_history(arguments: argparse.Namespace) -> int:
+def run_plans(arguments: argparse.Namespace) -> int:
     client = ManagerClient.of(arguments)
     if arguments.audit:
         if arguments.plan_id is not None:
