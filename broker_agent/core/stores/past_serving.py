@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion, StoreReader
 from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.bundles import Bundle
-from dynatops.kit.filters import Filter, FilterError, pattern_matches
+from dynatops.kit.filters import Filter, FilterError, pattern_covers, pattern_matches
 from dynatops.v1.overlay_pb2 import (
     NodeRef,
     PastCredit,
@@ -46,6 +46,8 @@ RESPONSE_BYTES = 256
 class _ServedRequest:
     request: PastRequest
     wanted: Filter
+    # What is read for it: the unit, or what the filter is about of it.
+    pattern: str
     credit: int
     heard_s: float
     place: bytes = b""
@@ -88,7 +90,9 @@ class PastServing:
             self._counters.serves_refused += 1
             self._refuse(request, PastError.PAST_ERROR_INVALID, "the filter is none")
             return
-        served = _ServedRequest(request, wanted, request.credit_bytes, now_s)
+        is_narrower = pattern_covers(request.unit, wanted.pattern)
+        pattern = wanted.pattern if is_narrower else request.unit
+        served = _ServedRequest(request, wanted, pattern, request.credit_bytes, now_s)
         if request.range.store == self._me.broker_id:
             served.place = request.range.place
         if not self._open.put(key, served):
@@ -137,7 +141,9 @@ class PastServing:
             request = served.request
             room = max(served.credit - served.spent - RESPONSE_BYTES, 1)
             bytes_max = min(self._settings.portion_bytes, room)
-            reader.begin_read(ReadOrder(key, request.unit, request.range, served.place, bytes_max))
+            reader.begin_read(
+                ReadOrder(key, served.pattern, request.range, served.place, bytes_max)
+            )
 
     def on_portion(self, key: ServedKey, portion: StorePortion, now_s: float) -> None:
         self._reading.pop(key, None)
@@ -156,7 +162,6 @@ class PastServing:
         matched = [part for part in parts if part is not None]
         _put_all(response.events, matched)
         self._counters.past_events_served += sum(map(events_in, matched))
-        response.events_read = sum(map(events_in, portion.events))
         served.spent += RESPONSE_BYTES + sum(map(size_of, matched))
         response.spent_bytes = served.spent
         response.place = served.place = portion.place

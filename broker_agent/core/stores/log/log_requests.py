@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from broker_agent.core.stores.log.log_rows import NOWHERE, LogRow, Stamp, StampRange
@@ -70,6 +70,8 @@ class ReadTopics:
     bytes_max: int = 1 << 20
     # The number of the frame that the answer before came to; it says so itself.
     after_frame: int = 0
+    # Of each topic the newest so many events; 0: all. What filled a hole later does not count.
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class TopicsAnswer:
     number: int
     rows: Sequence[LogRow]
     following: ReadTopics | None
+    # By place among the rows: how many of its events are not among the newest that were asked for.
+    skipped: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
