@@ -45,8 +45,8 @@ def _no_stores(topic: str) -> str:
 
 
 class Unstored(NamedTuple):
-    """Events of a publisher on a topic, those of one answer of brokers, that are stamped and copied,
-    and are to be stored as well: they lie behind `after`, and no farther than `stamp`."""
+    """Events of a publisher on a topic, those of one answer of brokers, that are stamped and
+    copied, and are to be stored as well: they lie behind `after`, and no farther than `stamp`."""
 
     topic: str
     publisher: int
