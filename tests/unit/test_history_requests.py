@@ -41,7 +41,7 @@ def test_two_histories_of_one_number_are_refused() -> None:
     broker = LoneBroker()
     broker.run(1.0)
     broker.connect("ann")
-    broker.core.storing.past.keep(["quake/ca"])
+    broker.core.storing.past.table.keep("quake/ca")
     _ask(broker, "quake/ca", credit_bytes=0)
     _ask(broker, "quake/ca", credit_bytes=0)
     (end,) = _ends(broker)

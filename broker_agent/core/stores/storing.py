@@ -3,8 +3,9 @@
     publishing --what is to be stored--> StoredPublications --asks--> who stamps it: MarkBoard
                                                    ^-----------marks of stores---------'
 
-A store here tells its marks the same way. What it keeps is advertised once it is subscribed, for
-requests for the past to find it (`finding_past.py`), if its driver reads its log for them.
+A store here tells its marks the same way. What it keeps is advertised once it is subscribed, and
+has what other stores had (`readiness.py`), for requests for the past to find it
+(`finding_past.py`), if its driver reads its log for them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from broker_agent.core.routing.routing import Routing
 from broker_agent.core.stores.finding_past import FindingPast
 from broker_agent.core.stores.log.log_requests import LogOutcome
 from broker_agent.core.stores.mark_board import MarkBoard
+from broker_agent.core.stores.readiness import StoreReadiness
 from broker_agent.core.stores.store_client import StoreClient
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.core.stores.stored_publications import StoredPublications
@@ -44,13 +46,19 @@ class Storing:
         self.publications = StoredPublications(context, routing.publishing)
         self.store = StoreClient(context, routing, store) if store is not None else None
         self.past = FindingPast(context, routing, past)
-        self._serves = store is not None and store.serves
-        self._is_advertised = False
+        self._readiness: StoreReadiness | None = None
+        if self.store is not None and store is not None and store.serves:
+            self._readiness = self.past.readiness
+            for pattern in self.store.patterns:
+                self._readiness.assign(pattern)
+        self._has_failed = False
         routing.stamping.heed(self.on_to_stamper)
 
     def start(self, now_s: float) -> None:
         if self.store is not None:
             self.store.start(now_s)
+        if self._readiness is not None:
+            self._readiness.start()
 
     def on_to_stamper(self, message: ToStamper, now_s: float) -> None:
         """A store, or a publisher's broker, takes this one for who stamps these topics."""
@@ -77,25 +85,28 @@ class Storing:
     def on_log_outcome(self, outcome: LogOutcome, now_s: float) -> None:
         assert self.store is not None
         self._tell(self.store.on_outcome(outcome, now_s), now_s)
+        for filled in self.store.take_filled():
+            self.past.readiness.appended(filled, now_s)
 
     def tick(self, now_s: float) -> None:
         self._ask(self.publications.tick(now_s), now_s)
         if self.store is not None:
             self._tell(self.store.tick(now_s), now_s)
-            self._advertise(self.store)
+            if self._readiness is not None:
+                self._look_at(self.store, self._readiness, now_s)
         self.past.tick(now_s)
 
-    def _advertise(self, store: StoreClient) -> None:
-        """Not before it is subscribed, nor once its disk has failed."""
-        is_fit = self._serves and not store.unready
-        if is_fit == self._is_advertised:
-            return
-        self._is_advertised = is_fit
-        units = list(dict.fromkeys(wanted.pattern for wanted in store.filters))
-        if is_fit:
-            self.past.keep(units)
-        else:
-            self.past.give_up(units)
+    def _look_at(self, store: StoreClient, readiness: StoreReadiness, now_s: float) -> None:
+        """Whether the store can be asked depends on its subscription, its session, and its disk."""
+        has_missed = store.take_missed()
+        if store.failure and not self._has_failed:
+            self._has_failed = True
+            readiness.disk_failed()
+        elif not store.unready:
+            for pattern in store.patterns:
+                readiness.subscribed(pattern, now_s)
+            if has_missed:
+                readiness.fell_behind(now_s)
 
     def settle(self, now_s: float) -> None:
         """After an input, before what it has caused goes out."""
@@ -103,6 +114,8 @@ class Storing:
         self._routing.publishing.tell_stored()
         if self.store is not None:
             self.store.settle()
+            for lacked in self.past.readiness.take_lacked():
+                self.store.fill(lacked)
         self.past.settle(now_s)
 
     def _tell(self, marks: list[StoreMark], now_s: float) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from broker_agent.core.stores.log.log_rows import NOWHERE, LogRow, Stamp, StampRange
+
+
+@dataclass(frozen=True, slots=True)
+class UnitExtent:
+    """What a store has of a unit: of (since, upto] all but the holes."""
+
+    since: Stamp
+    upto: Stamp
+    holes: Sequence[StampRange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +24,8 @@ class AppendToLog:
 
     number: int
     rows: Sequence[LogRow]
+    # They come from another store: what the log then has of their units is to be said.
+    fills: bool = False
 
 
 class AppendRefusal(Enum):
@@ -31,6 +42,8 @@ class AppendStored:
     """They are on the disk, synced."""
 
     number: int
+    # Of units that were filled.
+    extents: Mapping[str, UnitExtent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +106,6 @@ class TopicsAnswer:
     number: int
     rows: Sequence[LogRow]
     following: ReadTopics | None
-
-
-@dataclass(frozen=True, slots=True)
-class UnitExtent:
-    """What a store has of a unit: of (since, upto] all but the holes."""
-
-    since: Stamp
-    upto: Stamp
-    holes: Sequence[StampRange]
 
 
 LogOutcome = AppendStored | AppendRefused
