@@ -224,7 +224,14 @@ class KeepingSettings(BaseModel):
         description="Folder of this broker alone, for what it keeps; by default `store` in its "
         "`data_dir`.",
     )
-
+    capacity: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="How many topics a manager may have this broker keep (L): then it is a store "
+        "even if `keep` names none, and `keep` is only what it begins with. 0: it keeps what its "
+        "settings say, and nobody else has a say in it.",
+    )
     retain: str = Field(
         "",
         description="How much of that is kept: `quake/# age=7d bytes=10GB; devices/+/state last; # "
@@ -232,6 +239,10 @@ class KeepingSettings(BaseModel):
         "only its last event, `last=NAME` the last for each value of that attribute. What no rule "
         "is about is kept for good.",
     )
+
+    @property
+    def is_store(self) -> bool:
+        return bool(self.keep or self.capacity)
 
     @field_validator("retain")
     @classmethod
@@ -389,7 +400,7 @@ class BrokerSettings(BaseModel):
 
     @model_validator(mode="after")
     def _has_a_folder_for_what_it_keeps(self) -> Self:
-        if self.store.keep and not (self.store.dir or self.data_dir):
+        if self.store.is_store and not (self.store.dir or self.data_dir):
             raise ValueError(
                 "a store needs a folder: name one as data_dir (--data-dir), or as store.dir"
             )

@@ -2,8 +2,9 @@
 
     lead / depose                          the lease, by the driver
     register, report, reply, gone          brokers, each on its stream (`AgentId`)
-    propose, approve, cancel, set_policy   people; a refusal is raised (`refusals.py`)
-    solved, recorded, not_recorded         how effects ended
+    propose, propose_stores, approve,      people; a refusal is raised (`refusals.py`)
+    cancel, set_policy
+    solved, topics_placed, recorded, not_recorded         how effects ended
     tick                                   time passes; several times a second
     status, topics_status                  what watchers are shown, as values (`status.py`)
 
@@ -16,8 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dynatops.v1.manager_pb2 import LoadReport, Registration, StepReply
+from dynatops.v1.manager_pb2 import (
+    STEP_PROBLEM_STALE,
+    STORE_ASSIGN,
+    LoadReport,
+    Registration,
+    StepReply,
+)
 from reconfig_manager.execution.plan_executor import PlanExecutor
+from reconfig_manager.execution.store_executor import StoreExecutor
 from reconfig_manager.leader.leader_state import POLICY, LeaderState, audit
 from reconfig_manager.model.core_settings import ADVICE_TTL_S, ManagerSettings
 from reconfig_manager.model.network import Model
@@ -35,6 +43,7 @@ from reconfig_manager.monitor.monitor import RateAdvice
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.planning.process import Found, Process
 from reconfig_manager.planning.proposals import PROCESS_ACTOR, Proposals
+from reconfig_manager.planning.store_proposals import StoreProposals
 from reconfig_manager.ports import (
     AgentId,
     Drop,
@@ -45,8 +54,10 @@ from reconfig_manager.ports import (
     Record,
     Solve,
     StoredState,
+    StoreProposalRequest,
 )
 from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
+from reconfig_manager.storing.problem import StoringSolution
 
 Effects = list[ManagerEffect]
 # What the process has solved is no plan yet.
@@ -60,10 +71,18 @@ class _Leading:
         self.leader = leader
         self.proposals = Proposals(leader)
         self.executor = PlanExecutor(leader)
+        self.store_proposals = StoreProposals(leader, self.proposals)
+        self.store_executor = StoreExecutor(leader)
         self.process = Process(now_s, leader.rules, self.executor.reconfigured_s)
         self.keep_rates_s = now_s + leader.settings.keep_rates_s
         self.checks = 0
         self.check_id = ""
+
+    def forget_broker(self, broker_id: str) -> None:
+        """It is gone, or another process than before: whatever was known of it does not hold."""
+        self.leader.monitor.forget_broker(broker_id)
+        self.leader.meter.forget_broker(broker_id)
+        self.leader.stores.forget_broker(broker_id)
 
 
 class Manager:
@@ -94,6 +113,7 @@ class Manager:
             Notify(LeadershipTaken(self.me, fence, now_s)),
             *led.proposals.left_behind(now_s),
             *led.executor.take_over(now_s),
+            *led.store_executor.take_over(now_s),
             *self._first_policy(leader, now_s),
         ]
 
@@ -128,7 +148,7 @@ class Manager:
         """Its first frame, and again when something in it has changed. A Drop says it is not in."""
         if self._led is None:
             return []
-        leader, executor = self._led.leader, self._led.executor
+        led, leader, executor = self._led, self._led.leader, self._led.executor
         admission = leader.members.register(agent, registration, now_s)
         effects: Effects = executor.obeyed(agent.broker_id, registration.fence)
         if admission.member is None:
@@ -136,19 +156,30 @@ class Manager:
         if admission.replaced is not None:
             effects.append(Drop(admission.replaced, "the broker has opened another stream"))
         if admission.new:
-            leader.monitor.forget_broker(agent.broker_id)
-            leader.meter.forget_broker(agent.broker_id)
+            led.forget_broker(agent.broker_id)
             effects.append(Notify(BrokerRegistered(agent.broker_id, now_s)))
-        return [*effects, *executor.registered(admission, now_s)]
+        return [
+            *effects,
+            *executor.registered(admission, now_s),
+            *led.store_executor.registered(admission, now_s),
+        ]
 
     def report(self, agent: AgentId, report: LoadReport, now_s: float) -> Effects:
         if self._led is not None and self._led.leader.members.by_agent(agent) is not None:
             self._led.leader.monitor.report(agent, report, now_s)
             self._led.leader.meter.report(agent.broker_id, report.counters, now_s)
+            self._led.leader.stores.report(agent, report, now_s)
         return []
 
     def reply(self, agent: AgentId, reply: StepReply, now_s: float) -> Effects:
-        return self._led.executor.reply(agent, reply, now_s) if self._led else []
+        if self._led is None:
+            return []
+        if reply.kind != STORE_ASSIGN:
+            return self._led.executor.reply(agent, reply, now_s)
+        effects = self._led.store_executor.reply(agent, reply, now_s)
+        if reply.problem == STEP_PROBLEM_STALE:
+            effects += self._led.executor.obeyed(agent.broker_id, reply.fence)
+        return effects
 
     def gone(self, agent: AgentId, now_s: float) -> Effects:
         """Its stream ended; the broker may come back on another."""
@@ -174,6 +205,15 @@ class Manager:
 
         return self._command(do, "propose", "", request.actor, request.reason, now_s)
 
+    def propose_stores(self, request: StoreProposalRequest, now_s: float) -> Effects:
+        """Which stores had better keep which topics; as `propose`."""
+        led = self._leading()
+
+        def do() -> Effects:
+            return led.store_proposals.propose(request, now_s)
+
+        return self._command(do, "propose_stores", "", request.actor, request.reason, now_s)
+
     def approve(self, plan_id: str, actor: str, reason: str, now_s: float) -> Effects:
         led = self._leading()
 
@@ -187,6 +227,8 @@ class Manager:
 
         def do() -> Effects:
             plan = led.leader.plan(plan_id)
+            if plan.state is PlanState.EXECUTING and plan.stores is not None:
+                return led.store_executor.cancel(plan, actor, reason, now_s)
             if plan.state is PlanState.EXECUTING:
                 return led.executor.cancel(plan, actor, reason, now_s)
             return led.proposals.cancel(plan, actor, reason, now_s)
@@ -248,6 +290,10 @@ class Manager:
         process, rules = self._led.process, self._led.leader.rules
         return self._checked(self._led, process.solved(solution, rules, now_s), now_s)
 
+    def topics_placed(self, plan_id: str, solution: StoringSolution | str, now_s: float) -> Effects:
+        """The solution, or what went wrong as a sentence."""
+        return self._led.store_proposals.placed(plan_id, solution, now_s) if self._led else []
+
     def recorded(self, token: int, now_s: float) -> Effects:
         if self._led is None:
             return []
@@ -265,6 +311,8 @@ class Manager:
         plan = record.plan
         if plan is None:
             return effects
+        if plan.stores is not None:
+            return [*effects, *self._stores_recorded(led, plan, now_s)]
         if plan.state is PlanState.APPROVED:
             effects += led.executor.approved(plan, now_s)
         effects += led.proposals.recorded(plan)
@@ -272,6 +320,13 @@ class Manager:
         if recorded.is_ended:
             led.process.start_again(now_s, leader.rules)
         return [*effects, *recorded.effects]
+
+    def _stores_recorded(self, led: _Leading, plan: Plan, now_s: float) -> Effects:
+        effects: Effects = []
+        if plan.state is PlanState.APPROVED:
+            effects += led.store_executor.approved(plan, now_s)
+        effects += led.store_proposals.recorded(plan)
+        return [*effects, *led.store_executor.recorded(plan, now_s)]
 
     def not_recorded(self, token: int, now_s: float) -> Effects:
         """The store did not take it, or nobody knows: it is written again soon."""
@@ -287,13 +342,15 @@ class Manager:
         led, leader = self._led, self._led.leader
         effects = self.take_refusals()
         for member in leader.members.sweep(now_s):
-            leader.monitor.forget_broker(member.broker_id)
-            leader.meter.forget_broker(member.broker_id)
+            led.forget_broker(member.broker_id)
             effects.append(Notify(BrokerGone(member.broker_id, now_s)))
         leader.monitor.tick(now_s)
+        leader.stores.tick(now_s)
         effects += leader.journal.due(now_s)
         effects += led.executor.tick(now_s)
+        effects += led.store_executor.tick(now_s)
         effects += led.proposals.tick(now_s)
+        led.store_proposals.forget_ended()
         effects += self._run_process(led, now_s)
         if now_s >= led.keep_rates_s:
             led.keep_rates_s = now_s + self.settings.keep_rates_s

@@ -17,8 +17,10 @@ from dynatops.v1.manager_pb2 import Step
 from reconfig_manager.model.notices import Notice
 from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import SolverOptions, VersionedPolicy
+from reconfig_manager.model.store_plan import StorePlanOptions
 from reconfig_manager.placement.decision import MovingCost
 from reconfig_manager.placement.problem import PlacementProblem, Task
+from reconfig_manager.storing.problem import StoringProblem, StoringTask
 
 
 class AgentId(NamedTuple):
@@ -39,6 +41,18 @@ class ProposalRequest(BaseModel):
     # Approved at once if the decision accepts it; otherwise a dry run, to be approved by a person.
     execute: bool = False
     options: SolverOptions | None = None
+
+
+class StoreProposalRequest(BaseModel):
+    """What a person asks for: which stores had better keep which topics."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    actor: str = "anonymous"
+    reason: str = Field("", max_length=1000)
+    # Approved at once if the decision accepts it; otherwise a dry run, to be approved by a person.
+    execute: bool = False
+    options: StorePlanOptions = StorePlanOptions()
 
 
 class AuditEntry(BaseModel):
@@ -129,6 +143,16 @@ class Solve:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceTopics:
+    """Run `STORE_PLANNERS[planner](problem, task)` elsewhere, then say `topics_placed`."""
+
+    plan_id: str
+    problem: StoringProblem
+    task: StoringTask
+    planner: str
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """Write what is not None, all or nothing, fenced; then `recorded(token)`.
 
@@ -181,7 +205,9 @@ class Outranked:
     past_lost: bool = False
 
 
-ManagerEffect = SendStep | Solve | Record | KeepRates | Drop | Notify | Audit | Outranked
+ManagerEffect = (
+    SendStep | Solve | PlaceTopics | Record | KeepRates | Drop | Notify | Audit | Outranked
+)
 
 
 Item = TypeVar("Item")

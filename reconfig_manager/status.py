@@ -21,6 +21,7 @@ from reconfig_manager.model.plan import PlacedNode, Placement, Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import ModelTooThin
 from reconfig_manager.monitor.members import Member
+from reconfig_manager.monitor.stores import KnownStore
 from reconfig_manager.planning.process import Process
 from reconfig_manager.ports import Constants
 
@@ -58,7 +59,11 @@ class MemberStatus:
             sessions=load.sessions if load else 0,
             topics=load.topics if load else 0,
             subscriptions=load.subscriptions if load else 0,
+            store=leader.stores.get(member.broker_id),
         )
+
+    # What it said of itself as a store last; None of one that is none, and cannot be one.
+    store: KnownStore | None = None
 
     @property
     def broker_id(self) -> str:

@@ -168,9 +168,12 @@ def _is_told(event: PublishedEvent, subscription: SimulatedSubscription) -> bool
 
 
 def _check_acknowledgements(published: Iterable[PublishedEvent]) -> Iterable[str]:
-    """In the end every publication is acknowledged: publishers do not give up in a simulation."""
+    """In the end every publication is acknowledged: publishers do not give up in a simulation. Of
+    one that is to be stored they may be told that too few stores have it."""
     open_events = [
-        event for event in published if event.acknowledged_s is None and event.ack is not Ack.NONE
+        event
+        for event in published
+        if event.acknowledged_s is None and event.not_stored_s is None and event.ack is not Ack.NONE
     ]
     if open_events:
         first = open_events[0]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from broker_agent.core.base.effects import ConnectionId
 from dynatops.client.core.client_core import ClientCore, Item, SessionWishes
 from dynatops.client.core.destinations import FailedLately
-from dynatops.client.core.publications import Ack, Confirmed, ConfirmedColumns
+from dynatops.client.core.publications import Ack, Confirmed, ConfirmedColumns, Rejected
 from dynatops.client.core.reading import Arrived, ArrivedBundle, FilterKey
 from dynatops.kit.filters import (
     Filter,
@@ -110,6 +110,8 @@ class PublishedEvent:
     # The one attribute, which filters may ask about; None: it has none.
     size: int | None
     acknowledged_s: float | None = None
+    # When its publisher was told that too few stores have it, though it is published.
+    not_stored_s: float | None = None
     # What its publisher waits for; and the broker that said so.
     ack: Ack = Ack.REPLICATED
     broker: str = ""
@@ -348,6 +350,8 @@ class SimulatedClient:
             case ConfirmedColumns(topics=topics, numbers=numbers):
                 for topic, number in zip(topics, numbers, strict=True):
                     self._confirmed(topic, number)
+            case Rejected():
+                self._rejected(item)
             case _:
                 return False
         return True
@@ -440,6 +444,13 @@ class SimulatedClient:
             event.acknowledged_s = self._now()
             event.broker = self._broker.broker_id if self._broker is not None else ""
             self._world.on_acknowledged(event)
+
+    def _rejected(self, rejected: Rejected) -> None:
+        for number in range(rejected.first_number, rejected.last_number + 1):
+            event = self._unacknowledged.get((rejected.topic, number))
+            if event is not None and event.ack is Ack.STORED:
+                del self._unacknowledged[rejected.topic, number]
+                event.not_stored_s = self._now()
 
     def _heard(self, item: Arrived) -> None:
         run, now_s = item.run, self._now()

@@ -23,6 +23,7 @@ from simulator.ring.simulated_ring import SimulatedRing
 from simulator.routing import SimulatedRouting
 from simulator.scenario import START_S, Scenario, scenario_of
 from simulator.scheduler import Scheduler, Trace
+from simulator.stores.store_actor import STORED_WITHIN_S, SimulatedStores, with_stores
 from simulator.tree.simulated_tree import SimulatedTree
 from simulator.tree.tree_scenario import tree_scenario_of
 from simulator.world import World
@@ -80,7 +81,10 @@ Meddle = Callable[["SimulatedRun"], None]
 
 
 class SimulatedRun:
-    def __init__(self, scenario: Scenario, out: TextIO | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, out: TextIO | None = None, *, with_stores: bool = False
+    ) -> None:
+        self._with_stores = with_stores
         self.scenario = scenario
         self.scheduler = Scheduler()
         self.trace = Trace(self.scheduler, out)
@@ -96,6 +100,7 @@ class SimulatedRun:
             self.routing.routing_of,
             CoreSettings(
                 publish_deadline_s=10 * scenario.end_s,
+                stored_deadline_s=STORED_WITHIN_S,
                 session_window_bytes=scenario.session_window_bytes,
             ),
         )
@@ -111,12 +116,16 @@ class SimulatedRun:
         self._played: list[str] = []
         # What else is to be looked at in the end: sentences about what is wrong.
         self.checks: list[Callable[[], list[str]]] = []
+        # And what else is to be counted, by then.
+        self.counted: dict[str, int] = {}
 
     def play(self, meddle: Meddle | None = None) -> Verdict:
         """Run to the end. `meddle` lets a test plan mischief of its own before the start."""
         if meddle is not None:
             meddle(self)
         self.routing.begin(self)
+        if self._with_stores:
+            SimulatedStores(self, Random(f"stores {self.scenario.seed}"))
         self._plan_brokers()
         self._plan_clients()
         self._plan_faults()
@@ -143,9 +152,9 @@ class SimulatedRun:
             frames_lost=self.network.lost,
             published=len(self.world.published),
             delivered=sum(len(s.heard) for s in self.world.subscriptions),
-            counted=self.routing.counted(self),
+            counted={**self.routing.counted(self), **self.counted},
             trace=self.trace.digest,
-            option=self.routing.option,
+            option=self.routing.option + (" --stores" if self._with_stores else ""),
         )
 
     def _violate(self, sentences: list[str], when: str) -> None:
@@ -316,6 +325,11 @@ def simulate(
     out: TextIO | None = None,
     meddle: Meddle | None = None,
     routing: str = "rendezvous",
+    *,
+    stores: bool = False,
 ) -> Verdict:
     """Play the scenario of this seed."""
-    return SimulatedRun(SCENARIOS[routing](seed, brokers, minutes), out).play(meddle)
+    scenario = SCENARIOS[routing](seed, brokers, minutes)
+    if stores:
+        scenario = with_stores(scenario)
+    return SimulatedRun(scenario, out, with_stores=stores).play(meddle)

@@ -17,10 +17,12 @@ from broker_agent.core.base.effects import (
     BrokerEffect,
     CloseConnection,
     ConnectionId,
+    ReadPast,
     ReplyToManager,
     SaveNow,
     SendFrame,
     Stopped,
+    StoreNow,
     Wake,
 )
 from broker_agent.core.base.identity import Identity
@@ -29,6 +31,8 @@ from broker_agent.core.keeping.journal import Changes
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.routing.routing import RoutingFactory
 from broker_agent.core.selection.selection_settings import SelectionSettings
+from broker_agent.core.stores.log.log_requests import LogOutcome
+from broker_agent.core.stores.store_reader import ServedKey, StorePortion
 from broker_agent.doors.frames import on_client_bytes, take_output
 from dynatops.client.core.publications import Ack
 from dynatops.v1.manager_pb2 import Step, StepReply
@@ -44,6 +48,7 @@ from simulator.clients import (
 from simulator.disk import SimulatedDisk
 from simulator.network import Network
 from simulator.scheduler import Scheduler, Trace
+from simulator.stores.simulated_store import SimulatedStore
 from simulator.tokens import simulated_access
 
 TICK_S = 0.1
@@ -77,6 +82,7 @@ class SimulatedBroker:
         self._connections: dict[ConnectionId, Connected] = {}
         self._disk = world.disks.setdefault(broker_id, SimulatedDisk())
         self._writing = False
+        self.store = world.store_of(broker_id, incarnation)
         self.core = Broker(
             Identity(broker_id, self.address, incarnation),
             world.routing_of(broker_id),
@@ -87,8 +93,11 @@ class SimulatedBroker:
                 world.selection,
                 saving=True,
                 doors={OUTSIDE: self.address_by(OUTSIDE)},
+                store=self.store.options if self.store is not None else None,
             ),
         )
+        if self.store is not None:
+            self.store.attach(self)
         self.core.restore(self._disk.read(), self._now())
         world.network.attach(self.address, self._on_bytes)
         self._perform(self.core.start(seeds, self._now()))
@@ -143,10 +152,20 @@ class SimulatedBroker:
                 self._lose(effect.connection)
             elif isinstance(effect, SaveNow):
                 self._save()
+            elif isinstance(effect, StoreNow) and self.store is not None:
+                self.store.feed()
+            elif isinstance(effect, ReadPast) and self.store is not None:
+                self.store.read(effect.order)
             elif isinstance(effect, ReplyToManager):
                 self._world.on_reply(self, effect.reply)
             elif isinstance(effect, Stopped):
                 self.stop()
+
+    def on_log_outcome(self, outcome: LogOutcome) -> None:
+        self._perform(self.core.log_answered(outcome, self._now()))
+
+    def on_past_read(self, key: ServedKey, portion: StorePortion) -> None:
+        self._perform(self.core.past_read(key, portion, self._now()))
 
     def _flush(self, connection: ConnectionId) -> None:
         client = self._connections.get(connection)
@@ -193,6 +212,9 @@ class SimulatedBroker:
 
     def stop(self) -> None:
         """The process ends, by itself or by force; connections break."""
+        if self.store is not None:
+            end = self.store.close if self.leaving else self.store.die
+            end()
         self.alive = False
         self._world.ended.append((self.broker_id, self._now()))
         self._world.network.detach(self.address)
@@ -261,6 +283,8 @@ class World:
         self.stamps_anew = False
         # Called when a publisher is told that an event is safe.
         self.on_acknowledged: Callable[[PublishedEvent], None] = lambda event: None
+        # The store of a broker's life that begins, if it is one.
+        self.store_of: Callable[[str, int], SimulatedStore | None] = lambda broker_id, life: None
         # Called when a broker has started, when one has died, and when one answers a manager.
         self.on_started: Callable[[SimulatedBroker], None] = lambda broker: None
         # Clients that were sent where they had just failed, as sentences.

@@ -76,7 +76,7 @@ from dynatops.v1.inspection_pb2 import (
     TopologyReport,
     TreeReport,
 )
-from dynatops.v1.manager_pb2 import LoadReport, Registration, Step
+from dynatops.v1.manager_pb2 import STORE_ASSIGN, LoadReport, Registration, Step
 from dynatops.v1.overlay_pb2 import PeerFrame, Run
 from overlay.forwarding.tables.table_reports import TableEntries
 from overlay.forwarding.tree.topology import Topology
@@ -128,7 +128,6 @@ class Broker:
         self.journal: SessionJournal | None = None
         if options.saving:
             self.journal = SessionJournal(context, self.registry, routing.subscriptions)
-        self.reporting = Reporting(context, options.labels, routing, self.registry)
         gate = self.gate = Gate(context, options.access or Access(settings))
         self.reception = Reception(
             context,
@@ -145,7 +144,10 @@ class Broker:
         publications = PublicationRequests(context, self.reception, gate, routing.publishing, flow)
         self._holding = Holding(context, routing.plans)
         self.storing = Storing(context, routing, options.store, options.past)
-        self._histories = HistoryRequests(context, self.storing.past.requests, flow)
+        self.reporting = Reporting(context, options.labels, routing, self.registry, self.storing)
+        self._histories = HistoryRequests(
+            context, self.storing.past.requests, flow, routing.measures
+        )
         self._serving = Serving(
             self.registry,
             self.reception,
@@ -217,9 +219,21 @@ class Broker:
     # ---- the reconfiguration manager ------------------------------------------------------------
 
     def on_step(self, step: Step, reading_s: float) -> list[BrokerEffect]:
-        """A step of a reconfiguration; it is answered by `ReplyToManager`, now or later."""
+        """A step of a reconfiguration, or what the store here is to keep; it is answered by
+        `ReplyToManager`, now or later."""
         now_s = self._clock.at(reading_s)
-        self._plans.on_step(step, now_s)
+        if step.kind == STORE_ASSIGN:
+            self.storing.assigning.on_step(step, self._plans.fence, now_s)
+        else:
+            self._plans.on_step(step, now_s)
+        return self._settle(now_s)
+
+    def assignment_remembered(
+        self, epoch: int, problem: str, reading_s: float
+    ) -> list[BrokerEffect]:
+        """What `RememberAssignment` came to; why it is not on disk, if it is not."""
+        now_s = self._clock.at(reading_s)
+        self.storing.assigning.remembered(epoch, problem, now_s)
         return self._settle(now_s)
 
     @property

@@ -144,6 +144,14 @@ class RecordedBroker(Broker):
         deal = super().on_step
         return self._take_in(Stimulus(step=step), reading_s, lambda s: deal(step, s))
 
+    def assignment_remembered(
+        self, epoch: int, problem: str, reading_s: float
+    ) -> list[BrokerEffect]:
+        remembered = Stimulus.AssignmentRemembered(epoch=epoch, problem=problem)
+        deal = super().assignment_remembered
+        record = Stimulus(assignment_remembered=remembered)
+        return self._take_in(record, reading_s, lambda s: deal(epoch, problem, s))
+
     def begin_reporting(self, reading_s: float) -> None:
         self._take_in(Stimulus(attended=Stimulus.Attended()), reading_s, super().begin_reporting)
 

@@ -31,7 +31,7 @@ from broker_agent.core.stores.log.log_requests import (
     LogOutcome,
     UnitExtent,
 )
-from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_options import StoreAssignment, StoreOptions
 from broker_agent.core.stores.store_reader import ServedKey, StorePortion
 from broker_agent.doors.frames import FRAMES
 from dynatops.kit.filters import Filter
@@ -61,15 +61,21 @@ class RecordedStore:
     extents: Mapping[str, UnitExtent]
     units_max: int
     serves: bool = False
+    # Logs of before have none of these.
+    capacity: int = 0
+    assigned: StoreAssignment | None = None
 
     @classmethod
     def of(cls, store: StoreOptions) -> RecordedStore:
         patterns = [each.pattern for each in store.filters]
-        return cls(patterns, dict(store.extents), store.units_max, store.serves)
+        extents, assigned = dict(store.extents), store.assigned
+        return cls(patterns, extents, store.units_max, store.serves, store.capacity, assigned)
 
     def options(self) -> StoreOptions:
         filters = [Filter.parse(pattern) for pattern in self.patterns]
-        return StoreOptions(filters, self.extents, self.units_max, self.serves)
+        return StoreOptions(
+            filters, self.extents, self.units_max, self.serves, self.capacity, self.assigned
+        )
 
 
 @dataclass(frozen=True, slots=True)

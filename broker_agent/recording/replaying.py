@@ -306,6 +306,11 @@ def _unstored_taken(broker: Broker, stimulus: Stimulus, reading_s: float) -> obj
     return broker.take_unstored(taken.bytes_max, taken.now_us, reading_s)
 
 
+def _assignment_remembered(broker: Broker, stimulus: Stimulus, reading_s: float) -> object:
+    remembered = stimulus.assignment_remembered
+    return broker.assignment_remembered(remembered.epoch, remembered.problem, reading_s)
+
+
 _Input = Callable[[Broker, Stimulus, float], object]
 # By the names of `Stimulus.input`.
 INPUTS: Mapping[str, _Input] = MappingProxyType(
@@ -331,6 +336,7 @@ INPUTS: Mapping[str, _Input] = MappingProxyType(
         "logbook_taken": _logbook_taken,
         "topology_given": _topology_given,
         "unstored_taken": _unstored_taken,
+        "assignment_remembered": _assignment_remembered,
         "past_read": lambda b, s, t: b.past_read(*past_read_in(s.past_read), t),
         "log_answered": lambda b, s, t: b.log_answered(outcome_in(s.log_answered), t),
     }

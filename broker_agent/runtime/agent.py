@@ -29,6 +29,7 @@ from broker_agent.core.base.effects import (
     NodeReady,
     PauseReading,
     ReadPast,
+    RememberAssignment,
     ReplyToManager,
     ResumeReading,
     SaveNow,
@@ -162,7 +163,7 @@ class Agent:
         store, stored, incarnation = await self._begin_life()
         identity = Identity(self.broker_id, self.address, incarnation)
         try:
-            if settings.store.keep:
+            if settings.store.is_store:
                 self._store = await asyncio.to_thread(StoreFeed.open, settings, incarnation)
             options = self._options(access, logged_rows_max)
             learnt = self.learnt_topology
@@ -554,7 +555,7 @@ class Agent:
                     connection = self._connections.get(effect.connection)
                     if connection is not None:
                         connection.perform(effect)
-                case SaveNow() | StoreNow() | ReadPast():
+                case SaveNow() | StoreNow() | ReadPast() | RememberAssignment():
                     self._turn_to_disk(effect)
                 case ReplyToManager(reply=reply):
                     if self.uplink is not None:
@@ -568,10 +569,13 @@ class Agent:
                     if isinstance(effect, TopologyChanged | PlaceGone):
                         self._heed_topology(effect)
 
-    def _turn_to_disk(self, effect: SaveNow | StoreNow | ReadPast) -> None:
+    def _turn_to_disk(self, effect: SaveNow | StoreNow | ReadPast | RememberAssignment) -> None:
         if isinstance(effect, SaveNow) and self._saving is not None:
             self._saving.hurry()
         elif isinstance(effect, StoreNow) and self._store is not None:
             self._store.feed()
         elif isinstance(effect, ReadPast) and self._store is not None:
             self._store.read(effect.order)
+        elif isinstance(effect, RememberAssignment) and self._store is not None:
+            remembering = self._store.remember(effect.assignment)
+            self.supervisor.start("remembering what to keep", remembering, may_end=True)

@@ -26,7 +26,7 @@ from dynatops.v1 import overlay_pb2 as dynatops_dot_v1_dot_overlay__pb2
 from dynatops.v1 import proof_pb2 as dynatops_dot_v1_dot_proof__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ynatops/v1/manager.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\x1a\x17\x64ynatops/v1/proof.proto\"\xcc\x01\n\nAgentFrame\x12\x31\n\x0cregistration\x18\x01 \x01(\x0b\x32\x19.dynatops.v1.RegistrationH\x00\x12)\n\x06report\x18\x02 \x01(\x0b\x32\x17.dynatops.v1.LoadReportH\x00\x12\'\n\x05reply\x18\x03 \x01(\x0b\x32\x16.dynatops.v1.StepReplyH\x00\x12/\n\tchallenge\x18\x04 \x01(\x0b\x32\x1a.dynatops.v1.PeerChallengeH\x00\x42\x06\n\x04\x62ody\"\xc3\x01\n\x0cManagerFrame\x12)\n\x08\x61ttended\x18\x01 \x01(\x0b\x32\x15.dynatops.v1.AttendedH\x00\x12,\n\nnot_leader\x18\x02 \x01(\x0b\x32\x16.dynatops.v1.NotLeaderH\x00\x12!\n\x04step\x18\x03 \x01(\x0b\x32\x11.dynatops.v1.StepH\x00\x12/\n\tchallenge\x18\x04 \x01(\x0b\x32\x1a.dynatops.v1.PeerChallengeH\x00\x42\x06\n\x04\x62ody\"\xd8\x02\n\x0cRegistration\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\r\n\x05proof\x18\x03 \x01(\x0c\x12\"\n\x04node\x18\x04 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x35\n\x06labels\x18\x05 \x03(\x0b\x32%.dynatops.v1.Registration.LabelsEntry\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x07 \x01(\x04\x12\x11\n\tfrozen_by\x18\x08 \x01(\t\x12)\n\x0bpredecessor\x18\t \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\'\n\tsuccessor\x18\n \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x08\x41ttended\x12\x17\n\x0freport_period_s\x18\x01 \x01(\x01\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\"\x1b\n\tNotLeader\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\xe2\x02\n\nLoadReport\x12\x10\n\x08window_s\x18\x01 \x01(\x01\x12-\n\x0cpublications\x18\x02 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12)\n\x08requests\x18\x03 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12\x12\n\nsubscribed\x18\x04 \x03(\t\x12\x14\n\x0cunsubscribed\x18\x05 \x03(\t\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x15\n\rsubscriptions\x18\x07 \x01(\x04\x12+\n\x0bround_trips\x18\x08 \x03(\x0b\x32\x16.dynatops.v1.RoundTrip\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.dynatops.v1.LoadReport.CountersEntry\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\":\n\nTopicCount\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"*\n\tRoundTrip\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\n\n\x02ms\x18\x02 \x01(\x02\"\x92\x01\n\x04Step\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12#\n\x05moved\x18\x05 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x14\n\x0c\x66rozen_max_s\x18\x06 \x01(\x01\"\xd5\x01\n\tStepReply\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12)\n\x07problem\x18\x05 \x01(\x0e\x32\x18.dynatops.v1.StepProblem\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x10\n\x08messages\x18\x07 \x01(\r\x12\x10\n\x08\x66rozen_s\x18\x08 \x01(\x01\x12\x17\n\x0frepair_messages\x18\t \x01(\r*\x9b\x01\n\x08StepKind\x12\x19\n\x15STEP_KIND_UNSPECIFIED\x10\x00\x12\r\n\tRCFG_INIT\x10\x01\x12\x13\n\x0fRCFG_DHT_UPDATE\x10\x02\x12\x15\n\x11RCFG_TREE_RESTORE\x10\x03\x12\x14\n\x10RCFG_TREE_REPAIR\x10\x04\x12\x0f\n\x0bRCFG_FINISH\x10\x05\x12\x12\n\x0eRCFG_ROLL_BACK\x10\x06*\x94\x01\n\x0bStepProblem\x12\x1c\n\x18STEP_PROBLEM_UNSPECIFIED\x10\x00\x12\x16\n\x12STEP_PROBLEM_STALE\x10\x01\x12\x1b\n\x17STEP_PROBLEM_NOT_FROZEN\x10\x02\x12\x17\n\x13STEP_PROBLEM_IN_USE\x10\x03\x12\x19\n\x15STEP_PROBLEM_NOT_HOST\x10\x04\x32N\n\nManagement\x12@\n\x06\x41ttend\x12\x17.dynatops.v1.AgentFrame\x1a\x19.dynatops.v1.ManagerFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64ynatops/v1/manager.proto\x12\x0b\x64ynatops.v1\x1a\x19\x64ynatops/v1/overlay.proto\x1a\x17\x64ynatops/v1/proof.proto\"\xcc\x01\n\nAgentFrame\x12\x31\n\x0cregistration\x18\x01 \x01(\x0b\x32\x19.dynatops.v1.RegistrationH\x00\x12)\n\x06report\x18\x02 \x01(\x0b\x32\x17.dynatops.v1.LoadReportH\x00\x12\'\n\x05reply\x18\x03 \x01(\x0b\x32\x16.dynatops.v1.StepReplyH\x00\x12/\n\tchallenge\x18\x04 \x01(\x0b\x32\x1a.dynatops.v1.PeerChallengeH\x00\x42\x06\n\x04\x62ody\"\xc3\x01\n\x0cManagerFrame\x12)\n\x08\x61ttended\x18\x01 \x01(\x0b\x32\x15.dynatops.v1.AttendedH\x00\x12,\n\nnot_leader\x18\x02 \x01(\x0b\x32\x16.dynatops.v1.NotLeaderH\x00\x12!\n\x04step\x18\x03 \x01(\x0b\x32\x11.dynatops.v1.StepH\x00\x12/\n\tchallenge\x18\x04 \x01(\x0b\x32\x1a.dynatops.v1.PeerChallengeH\x00\x42\x06\n\x04\x62ody\"\xd8\x02\n\x0cRegistration\x12\x14\n\x0cprotocol_min\x18\x01 \x01(\r\x12\x14\n\x0cprotocol_max\x18\x02 \x01(\r\x12\r\n\x05proof\x18\x03 \x01(\x0c\x12\"\n\x04node\x18\x04 \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x35\n\x06labels\x18\x05 \x03(\x0b\x32%.dynatops.v1.Registration.LabelsEntry\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\r\n\x05\x66\x65nce\x18\x07 \x01(\x04\x12\x11\n\tfrozen_by\x18\x08 \x01(\t\x12)\n\x0bpredecessor\x18\t \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x12\'\n\tsuccessor\x18\n \x01(\x0b\x32\x14.dynatops.v1.NodeRef\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x08\x41ttended\x12\x17\n\x0freport_period_s\x18\x01 \x01(\x01\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x04\"\x1b\n\tNotLeader\x12\x0e\n\x06leader\x18\x01 \x01(\t\"\x8b\x03\n\nLoadReport\x12\x10\n\x08window_s\x18\x01 \x01(\x01\x12-\n\x0cpublications\x18\x02 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12)\n\x08requests\x18\x03 \x03(\x0b\x32\x17.dynatops.v1.TopicCount\x12\x12\n\nsubscribed\x18\x04 \x03(\t\x12\x14\n\x0cunsubscribed\x18\x05 \x03(\t\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x15\n\rsubscriptions\x18\x07 \x01(\x04\x12+\n\x0bround_trips\x18\x08 \x03(\x0b\x32\x16.dynatops.v1.RoundTrip\x12\x37\n\x08\x63ounters\x18\t \x03(\x0b\x32%.dynatops.v1.LoadReport.CountersEntry\x12\'\n\x05store\x18\n \x01(\x0b\x32\x18.dynatops.v1.StoreReport\x1a/\n\rCountersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"e\n\x0bStoreReport\x12\x10\n\x08\x63\x61pacity\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12$\n\x05keeps\x18\x03 \x03(\x0b\x32\x15.dynatops.v1.KeptUnit\x12\x0f\n\x07\x66\x61ilure\x18\x04 \x01(\t\":\n\x08KeptUnit\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\r\n\x05ready\x18\x02 \x01(\x08\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\":\n\nTopicCount\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0e\n\x06\x65vents\x18\x02 \x01(\x04\x12\r\n\x05\x62ytes\x18\x03 \x01(\x04\"*\n\tRoundTrip\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\n\n\x02ms\x18\x02 \x01(\x02\"\xa0\x01\n\x04Step\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12#\n\x05moved\x18\x05 \x03(\x0b\x32\x14.dynatops.v1.NodeRef\x12\x14\n\x0c\x66rozen_max_s\x18\x06 \x01(\x01\x12\x0c\n\x04keep\x18\x07 \x03(\t\"\xd5\x01\n\tStepReply\x12\r\n\x05\x66\x65nce\x18\x01 \x01(\x04\x12\x0c\n\x04plan\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.dynatops.v1.StepKind\x12)\n\x07problem\x18\x05 \x01(\x0e\x32\x18.dynatops.v1.StepProblem\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x10\n\x08messages\x18\x07 \x01(\r\x12\x10\n\x08\x66rozen_s\x18\x08 \x01(\x01\x12\x17\n\x0frepair_messages\x18\t \x01(\r*\xad\x01\n\x08StepKind\x12\x19\n\x15STEP_KIND_UNSPECIFIED\x10\x00\x12\r\n\tRCFG_INIT\x10\x01\x12\x13\n\x0fRCFG_DHT_UPDATE\x10\x02\x12\x15\n\x11RCFG_TREE_RESTORE\x10\x03\x12\x14\n\x10RCFG_TREE_REPAIR\x10\x04\x12\x0f\n\x0bRCFG_FINISH\x10\x05\x12\x12\n\x0eRCFG_ROLL_BACK\x10\x06\x12\x10\n\x0cSTORE_ASSIGN\x10\x07*\xb2\x01\n\x0bStepProblem\x12\x1c\n\x18STEP_PROBLEM_UNSPECIFIED\x10\x00\x12\x16\n\x12STEP_PROBLEM_STALE\x10\x01\x12\x1b\n\x17STEP_PROBLEM_NOT_FROZEN\x10\x02\x12\x17\n\x13STEP_PROBLEM_IN_USE\x10\x03\x12\x19\n\x15STEP_PROBLEM_NOT_HOST\x10\x04\x12\x1c\n\x18STEP_PROBLEM_CANNOT_KEEP\x10\x05\x32N\n\nManagement\x12@\n\x06\x41ttend\x12\x17.dynatops.v1.AgentFrame\x1a\x19.dynatops.v1.ManagerFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,10 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTRATION_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_LOADREPORT_COUNTERSENTRY']._loaded_options = None
   _globals['_LOADREPORT_COUNTERSENTRY']._serialized_options = b'8\001'
-  _globals['_STEPKIND']._serialized_start=1754
-  _globals['_STEPKIND']._serialized_end=1909
-  _globals['_STEPPROBLEM']._serialized_start=1912
-  _globals['_STEPPROBLEM']._serialized_end=2060
+  _globals['_STEPKIND']._serialized_start=1972
+  _globals['_STEPKIND']._serialized_end=2145
+  _globals['_STEPPROBLEM']._serialized_start=2148
+  _globals['_STEPPROBLEM']._serialized_end=2326
   _globals['_AGENTFRAME']._serialized_start=95
   _globals['_AGENTFRAME']._serialized_end=299
   _globals['_MANAGERFRAME']._serialized_start=302
@@ -54,17 +54,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NOTLEADER']._serialized_start=898
   _globals['_NOTLEADER']._serialized_end=925
   _globals['_LOADREPORT']._serialized_start=928
-  _globals['_LOADREPORT']._serialized_end=1282
-  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_start=1235
-  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_end=1282
-  _globals['_TOPICCOUNT']._serialized_start=1284
-  _globals['_TOPICCOUNT']._serialized_end=1342
-  _globals['_ROUNDTRIP']._serialized_start=1344
-  _globals['_ROUNDTRIP']._serialized_end=1386
-  _globals['_STEP']._serialized_start=1389
-  _globals['_STEP']._serialized_end=1535
-  _globals['_STEPREPLY']._serialized_start=1538
-  _globals['_STEPREPLY']._serialized_end=1751
-  _globals['_MANAGEMENT']._serialized_start=2062
-  _globals['_MANAGEMENT']._serialized_end=2140
+  _globals['_LOADREPORT']._serialized_end=1323
+  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_start=1276
+  _globals['_LOADREPORT_COUNTERSENTRY']._serialized_end=1323
+  _globals['_STOREREPORT']._serialized_start=1325
+  _globals['_STOREREPORT']._serialized_end=1426
+  _globals['_KEPTUNIT']._serialized_start=1428
+  _globals['_KEPTUNIT']._serialized_end=1486
+  _globals['_TOPICCOUNT']._serialized_start=1488
+  _globals['_TOPICCOUNT']._serialized_end=1546
+  _globals['_ROUNDTRIP']._serialized_start=1548
+  _globals['_ROUNDTRIP']._serialized_end=1590
+  _globals['_STEP']._serialized_start=1593
+  _globals['_STEP']._serialized_end=1753
+  _globals['_STEPREPLY']._serialized_start=1756
+  _globals['_STEPREPLY']._serialized_end=1969
+  _globals['_MANAGEMENT']._serialized_start=2328
+  _globals['_MANAGEMENT']._serialized_end=2406
 # @@protoc_insertion_point(module_scope)

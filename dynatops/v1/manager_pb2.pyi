@@ -42,6 +42,10 @@ class _StepKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepKind.Val
     """Go on."""
     RCFG_ROLL_BACK: _StepKind.ValueType  # 6
     """Before the commit point: all as it was."""
+    STORE_ASSIGN: _StepKind.ValueType  # 7
+    """To stores: keep these topics from now on, and no others; done when that is on the broker's disk.
+    What is new is caught up with afterwards: reports say how far that is.
+    """
 
 class StepKind(_StepKind, metaclass=_StepKindEnumTypeWrapper):
     """---- Reconfiguration (DYNATOPS, III-D4) -------------------------------------------------------------"""
@@ -61,6 +65,10 @@ RCFG_FINISH: StepKind.ValueType  # 5
 """Go on."""
 RCFG_ROLL_BACK: StepKind.ValueType  # 6
 """Before the commit point: all as it was."""
+STORE_ASSIGN: StepKind.ValueType  # 7
+"""To stores: keep these topics from now on, and no others; done when that is on the broker's disk.
+What is new is caught up with afterwards: reports say how far that is.
+"""
 Global___StepKind: _TypeAlias = StepKind  # noqa: Y015
 
 class _StepProblem:
@@ -78,6 +86,10 @@ class _StepProblemEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepProbl
     """RCFG_ROLL_BACK of a placement that is in use."""
     STEP_PROBLEM_NOT_HOST: _StepProblem.ValueType  # 4
     """The broker does not host the node that it is to give away, or is leaving."""
+    STEP_PROBLEM_CANNOT_KEEP: _StepProblem.ValueType  # 5
+    """STORE_ASSIGN to a broker that cannot keep that: it is no store, its capacity is less, a pattern is
+    none, or its disk did not take it.
+    """
 
 class StepProblem(_StepProblem, metaclass=_StepProblemEnumTypeWrapper): ...
 
@@ -90,6 +102,10 @@ STEP_PROBLEM_IN_USE: StepProblem.ValueType  # 3
 """RCFG_ROLL_BACK of a placement that is in use."""
 STEP_PROBLEM_NOT_HOST: StepProblem.ValueType  # 4
 """The broker does not host the node that it is to give away, or is leaving."""
+STEP_PROBLEM_CANNOT_KEEP: StepProblem.ValueType  # 5
+"""STORE_ASSIGN to a broker that cannot keep that: it is no store, its capacity is less, a pattern is
+none, or its disk did not take it.
+"""
 Global___StepProblem: _TypeAlias = StepProblem  # noqa: Y015
 
 @_typing.final
@@ -328,6 +344,7 @@ class LoadReport(_message.Message):
     SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
     ROUND_TRIPS_FIELD_NUMBER: _builtins.int
     COUNTERS_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     window_s: _builtins.float
     sessions: _builtins.int
     subscriptions: _builtins.int
@@ -353,6 +370,10 @@ class LoadReport(_message.Message):
     def counters(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Since the broker started; names as in docs/reference.md."""
 
+    @_builtins.property
+    def store(self) -> Global___StoreReport:
+        """Of a broker that is a store, or could be one."""
+
     def __init__(
         self,
         *,
@@ -365,14 +386,77 @@ class LoadReport(_message.Message):
         subscriptions: _builtins.int = ...,
         round_trips: _abc.Iterable[Global___RoundTrip] | None = ...,
         counters: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        store: Global___StoreReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "publications", b"publications", "requests", b"requests", "round_trips", b"round_trips", "sessions", b"sessions", "subscribed", b"subscribed", "subscriptions", b"subscriptions", "unsubscribed", b"unsubscribed", "window_s", b"window_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counters", b"counters", "publications", b"publications", "requests", b"requests", "round_trips", b"round_trips", "sessions", b"sessions", "store", b"store", "subscribed", b"subscribed", "subscriptions", b"subscriptions", "unsubscribed", b"unsubscribed", "window_s", b"window_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LoadReport: _TypeAlias = LoadReport  # noqa: Y015
+
+@_typing.final
+class StoreReport(_message.Message):
+    """What a broker keeps of the past, and what it may be told to keep."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    KEEPS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    capacity: _builtins.int
+    """How many topics or patterns it may be told to keep; 0: it keeps what its settings say."""
+    epoch: _builtins.int
+    """Of the newest assignment that it has on its disk; 0: of none, it keeps what its settings say."""
+    failure: _builtins.str
+    """Why it cannot store anything; empty if it can."""
+    @_builtins.property
+    def keeps(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptUnit]: ...
+    def __init__(
+        self,
+        *,
+        capacity: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        keeps: _abc.Iterable[Global___KeptUnit] | None = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "epoch", b"epoch", "failure", b"failure", "keeps", b"keeps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreReport: _TypeAlias = StoreReport  # noqa: Y015
+
+@_typing.final
+class KeptUnit(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """A topic, or a pattern of topics."""
+    ready: _builtins.bool
+    """Whether it is advertised: what is published comes to its log, and it has what it lacked."""
+    events: _builtins.int
+    """Of a topic: how many events it has stored, about; what was dropped since is among them."""
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        ready: _builtins.bool = ...,
+        events: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "pattern", b"pattern", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeptUnit: _TypeAlias = KeptUnit  # noqa: Y015
 
 @_typing.final
 class TopicCount(_message.Message):
@@ -432,17 +516,22 @@ class Step(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     MOVED_FIELD_NUMBER: _builtins.int
     FROZEN_MAX_S_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
     fence: _builtins.int
     """A broker obeys nobody with a lower number than it has obeyed."""
     plan: _builtins.str
     epoch: _builtins.int
-    """Of the placement that the plan leads to."""
+    """Of the placement that the plan leads to; of the assignment, in STORE_ASSIGN."""
     kind: Global___StepKind.ValueType
     frozen_max_s: _builtins.float
     """In RCFG_INIT: thaw after this, whatever happens."""
     @_builtins.property
     def moved(self) -> _containers.RepeatedCompositeFieldContainer[_overlay_pb2.NodeRef]:
         """Every node that changes hands, with its new host. In RCFG_INIT, DHT_UPDATE and TREE_RESTORE."""
+
+    @_builtins.property
+    def keep(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In STORE_ASSIGN: all topics and patterns that the store is to keep."""
 
     def __init__(
         self,
@@ -453,10 +542,11 @@ class Step(_message.Message):
         kind: Global___StepKind.ValueType = ...,
         moved: _abc.Iterable[_overlay_pb2.NodeRef] | None = ...,
         frozen_max_s: _builtins.float = ...,
+        keep: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fence", b"fence", "frozen_max_s", b"frozen_max_s", "kind", b"kind", "moved", b"moved", "plan", b"plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fence", b"fence", "frozen_max_s", b"frozen_max_s", "keep", b"keep", "kind", b"kind", "moved", b"moved", "plan", b"plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

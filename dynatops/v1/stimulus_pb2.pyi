@@ -545,6 +545,28 @@ class Stimulus(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class AssignmentRemembered(_message.Message):
+        """What a manager told the store here to keep is on disk, or why it is not."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        EPOCH_FIELD_NUMBER: _builtins.int
+        PROBLEM_FIELD_NUMBER: _builtins.int
+        epoch: _builtins.int
+        problem: _builtins.str
+        def __init__(
+            self,
+            *,
+            epoch: _builtins.int = ...,
+            problem: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "problem", b"problem"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class LogAnswered(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -630,6 +652,7 @@ class Stimulus(_message.Message):
     UNSTORED_TAKEN_FIELD_NUMBER: _builtins.int
     LOG_ANSWERED_FIELD_NUMBER: _builtins.int
     PAST_READ_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_REMEMBERED_FIELD_NUMBER: _builtins.int
     RAISED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     after_us: _builtins.int
@@ -683,6 +706,8 @@ class Stimulus(_message.Message):
     @_builtins.property
     def past_read(self) -> Global___Stimulus.PastRead: ...
     @_builtins.property
+    def assignment_remembered(self) -> Global___Stimulus.AssignmentRemembered: ...
+    @_builtins.property
     def raised(self) -> Global___Stimulus.InputRaised:
         """These are no inputs."""
 
@@ -716,16 +741,17 @@ class Stimulus(_message.Message):
         unstored_taken: Global___Stimulus.UnstoredTaken | None = ...,
         log_answered: Global___Stimulus.LogAnswered | None = ...,
         past_read: Global___Stimulus.PastRead | None = ...,
+        assignment_remembered: Global___Stimulus.AssignmentRemembered | None = ...,
         raised: Global___Stimulus.InputRaised | None = ...,
         ended: Global___Stimulus.LogEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "past_read", b"past_read", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "assignment_remembered", b"assignment_remembered", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "past_read", b"past_read", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "past_read", b"past_read", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_digest", b"_digest", "access_replaced", b"access_replaced", "advised", b"advised", "after_us", b"after_us", "assignment_remembered", b"assignment_remembered", "attended", b"attended", "connection_lost", b"connection_lost", "connection_opened", b"connection_opened", "digest", b"digest", "ended", b"ended", "from_client", b"from_client", "input", b"input", "leaving", b"leaving", "log_answered", b"log_answered", "logbook_taken", b"logbook_taken", "output_taken", b"output_taken", "past_read", b"past_read", "peer_frame", b"peer_frame", "raised", b"raised", "refused_frame", b"refused_frame", "report_taken", b"report_taken", "restored", b"restored", "started", b"started", "step", b"step", "ticked", b"ticked", "topology_given", b"topology_given", "unreachable", b"unreachable", "unsaved_asked", b"unsaved_asked", "unstored_taken", b"unstored_taken", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__digest: _TypeAlias = _typing.Literal["digest"]  # noqa: Y015
     _WhichOneofArgType__digest: _TypeAlias = _typing.Literal["_digest", b"_digest"]  # noqa: Y015
-    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "topology_given", "unstored_taken", "log_answered", "past_read", "raised", "ended"]  # noqa: Y015
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["ticked", "peer_frame", "from_client", "output_taken", "unsaved_asked", "written", "connection_opened", "connection_lost", "logbook_taken", "report_taken", "refused_frame", "unreachable", "started", "leaving", "step", "restored", "access_replaced", "advised", "attended", "topology_given", "unstored_taken", "log_answered", "past_read", "assignment_remembered", "raised", "ended"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__digest) -> _WhichOneofReturnType__digest | None: ...

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dynatops.kit.bounded import BoundedTable
 from dynatops.kit.bundles import EVENT_BYTES, Bundle
 from dynatops.v1.overlay_pb2 import (
+    AckLevel,
     Acknowledged,
     Fetch,
     JoinTree,
@@ -355,9 +356,12 @@ class Reigns:
             if not reign.log.announced:
                 self.enter_in_catalogue(reign, now_s)
         last_number = publication.first_number + publication.count - 1
-        # Repeats lie farther back.
-        is_fresh = run is not None and run.count == publication.count
-        after = (reign.log.term, reign.log.seq - publication.count) if is_fresh else (0, 0)
+        after = (0, 0)
+        if run is not None and run.count == publication.count:
+            after = reign.log.term, reign.log.seq - publication.count
+        elif publication.ack == AckLevel.ACK_LEVEL_STORED:
+            # Repeats lie farther back.
+            after = reign.log.place_before(publication.publisher, publication.first_number)
         self._replication.acknowledge(
             reign,
             origin,

@@ -251,6 +251,15 @@ class TopicLog:
         since_s = max(window.gap_since_s, calm_since_s)
         return now_s - since_s < self._settings.history_grace_s
 
+    def place_before(self, publisher: int, number: int) -> tuple[int, int]:
+        """The position just before this event of the publisher's; (0, 0) if it is not retained."""
+        for entry in reversed(self.entries):
+            if entry.publisher == publisher:
+                offset = number - entry.first_number
+                if 0 <= offset < entry.count:
+                    return entry.term, entry.first_seq + offset - 1
+        return 0, 0
+
     def knows(self, term: int, seq: int) -> bool:
         """Whether this position is in this history."""
         if term in self.forks:

@@ -126,7 +126,9 @@ class AdvertisementTable:
 
     @property
     def kept_here(self) -> list[str]:
-        return [unit for unit, entry in self._entries.items() if HERE in entry.offers]
+        """Topics and patterns."""
+        here = (unit for unit, entry in self._entries.items() if HERE in entry.offers)
+        return [unit for unit in here if unit not in self._stores]
 
     # ---- what neighbours say --------------------------------------------------------------------
 

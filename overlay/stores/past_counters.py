@@ -47,6 +47,8 @@ class PastCounters:
     asks_failed: int = counter("Of these, that ended with an error.")
     asks_moved: int = counter("Times a request went on at another store.")
     asks_retried: int = counter("Times a request was made anew for want of an answer.")
+    past_answers: int = counter("Stores that began to answer a request made at this broker.")
+    past_answer_hops: int = counter("How many hops these were away, all together.")
     ask_places_dropped: int = counter(
         "Topics of a request of which it was forgotten how far it has come."
     )

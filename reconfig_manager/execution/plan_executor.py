@@ -1,6 +1,7 @@
 """Plans from their approval on: begun, carried out or undone, measured, learnt from.
 
-One at a time. What the coordinator wants written goes through the journal of the leader's state;
+Those of stores are `store_executor.py`'s. One at a time. What the coordinator wants written goes
+through the journal of the leader's state;
 brokers that the plan leaves behind are caught up with.
 """
 
@@ -47,7 +48,11 @@ class PlanExecutor:
         self._past_lost = ""
         # When brokers were last moved, or were to be.
         self.reconfigured_s: float | None = max(
-            (plan.changed_s for plan in leader.plans.values() if plan.state is PlanState.COMMITTED),
+            (
+                plan.changed_s
+                for plan in leader.plans.values()
+                if plan.state is PlanState.COMMITTED and plan.stores is None
+            ),
             default=None,
         )
 
@@ -64,7 +69,8 @@ class PlanExecutor:
     def take_over(self, now_s: float) -> list[ManagerEffect]:
         """What the leader before left in the middle; at most one plan, unless it was mended."""
         for plan in list(self._leader.plans.values()):
-            if plan.state is PlanState.EXECUTING and self._coordinator is None:
+            is_mine = plan.state is PlanState.EXECUTING and plan.stores is None
+            if is_mine and self._coordinator is None:
                 coordinator = self._new_coordinator(plan)
                 return self._effects_of(coordinator.take_over(now_s))
         self._go_on_measuring(now_s)
@@ -245,7 +251,7 @@ class PlanExecutor:
         if self._measuring is not None:
             return
         for plan in reversed(list(self._leader.plans.values())):
-            if plan.state is PlanState.COMMITTED:
+            if plan.state is PlanState.COMMITTED and plan.stores is None:
                 fresh = now_s < plan.changed_s + self._leader.rules.t_free_s
                 if fresh and plan.measurement is None and NOT_MEASURED not in plan.flags:
                     self._plan_to_measure(plan, now_s)

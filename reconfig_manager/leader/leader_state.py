@@ -17,6 +17,7 @@ from reconfig_manager.model.refusals import UnknownPlan
 from reconfig_manager.monitor.measuring import Meter
 from reconfig_manager.monitor.members import Members
 from reconfig_manager.monitor.monitor import Monitor
+from reconfig_manager.monitor.stores import StoreMonitor
 from reconfig_manager.ports import (
     Audit,
     AuditEntry,
@@ -56,6 +57,7 @@ class LeaderState:
         self._epoch = max([state.epoch, state.placement.epoch, *(p.epoch for p in state.plans)])
         self.members = Members(settings.execution.gone_s, settings.monitor.brokers_max)
         self.monitor = Monitor(settings.monitor, now_s)
+        self.stores = StoreMonitor(settings.monitor, settings.storing, now_s)
         kept_for_s = fresh_for_s(age_s=now_s - state.rates_at_s, ttl_s=advice_ttl_s)
         if is_fresh(now_s, now_s + kept_for_s):
             self.monitor.restore(state.rates)
@@ -84,8 +86,8 @@ class LeaderState:
         return f"p{self.fence}-{self._plans_made}"
 
     def next_epoch(self) -> int:
-        """Above all that was ever used."""
-        self._epoch = max(self._epoch, self.members.epoch_max) + 1
+        """Above all that was ever used, of placements and of assignments of stores."""
+        self._epoch = max(self._epoch, self.members.epoch_max, self.stores.epoch_max) + 1
         return self._epoch
 
     def write(self, plan: Plan, placement: Placement | None = None) -> list[ManagerEffect]:
@@ -115,6 +117,14 @@ class LeaderState:
     def model(self, policy: Policy, now_s: float) -> Model:
         """Raises ModelTooThin."""
         return self.monitor.snapshot(self.members, policy, self.base(), now_s)
+
+    def plan_is_stale(self, plan: Plan) -> str:
+        """How things are other than when it was made; empty if they are not."""
+        why = self.changed_since(plan.base)
+        if why or plan.stores is None:
+            return why
+        newest = self.stores.epoch_max
+        return f"assignment {newest} is in use" if newest > plan.stores.base_epoch else ""
 
     def changed_since(self, base: Base) -> str:
         """How brokers stand elsewhere than in a plan's base; empty if they do not."""

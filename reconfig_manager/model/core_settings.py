@@ -131,6 +131,44 @@ class MeasuringSettings(BaseModel):
     )
 
 
+class StoringSettings(BaseModel):
+    """Which stores keep which topics."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    topics_max: int = Field(
+        5_000, ge=1, description="Topics in a plan of stores: those that are asked for most."
+    )
+    demand_pairs_max: int = Field(
+        1_000_000,
+        ge=1,
+        description="Pairs of a broker and a topic that requests are remembered of; past it, new "
+        "ones are not.",
+    )
+    patterns_max: int = Field(
+        100_000, ge=1, description="Topics that are heeded of what one store reports to keep."
+    )
+    resend_s: float = Field(1.0, gt=0, description="An unanswered command is repeated after this.")
+    catch_up_timeout_s: float = Field(
+        1_800.0,
+        gt=0,
+        description="New stores have caught up by then, or the plan is rolled back: whoever had a "
+        "topic goes on with it.",
+    )
+    complete_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        description="From the commit point, or from rolling back: the plan ends by then, and notes "
+        "who has not answered. Such a store keeps more than it has to.",
+    )
+    measure_s: float = Field(
+        600.0, gt=0, description="How far requests go is counted for so long before and after."
+    )
+    requests_min: int = Field(
+        20, ge=1, description="With fewer requests on either side, what was gained is not told."
+    )
+
+
 class ManagerSettings(BaseModel):
     """The manager's core."""
 
@@ -153,6 +191,7 @@ class ManagerSettings(BaseModel):
     monitor: MonitorSettings = Field(default_factory=MonitorSettings)
     execution: ExecutionSettings = Field(default_factory=ExecutionSettings)
     measuring: MeasuringSettings = Field(default_factory=MeasuringSettings)
+    storing: StoringSettings = Field(default_factory=StoringSettings)
 
     @field_validator("first_policy", mode="before")
     @classmethod

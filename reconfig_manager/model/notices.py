@@ -113,7 +113,8 @@ class PlanChanged:
 
 
 def _stage(plan: Plan) -> tuple[PlanState, int]:
-    return plan.state, len(plan.execution.journal) if plan.execution is not None else 0
+    execution = plan.execution if plan.stores is None else plan.stores.execution
+    return plan.state, len(execution.journal) if execution is not None else 0
 
 
 class CheckOutcome(enum.StrEnum):
@@ -181,11 +182,16 @@ def _plan_event(plan: Plan) -> dict[str, Any]:
         "plan": plan.id,
         "version": plan.version,
         "state": str(plan.state),
-        "phase": str(plan.phase) if plan.phase else None,
+        "phase": plan.phase_name or None,
         "note": plan.note,
-        "moves": len(plan.moves),
+        "moves": plan.moves_count,
         "at_s": plan.changed_s,
     }
+    if plan.stores is not None:
+        event["kind"] = str(plan.kind)
+        if plan.stores.prediction is not None:
+            event["benefit"] = plan.stores.prediction.benefit
+            event["moving_cost"] = plan.stores.prediction.transfer
     if plan.prediction is not None:
         event["benefit"] = plan.prediction.benefit
         event["moving_cost"] = plan.prediction.moving_cost

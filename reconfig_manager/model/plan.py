@@ -1,4 +1,5 @@
-"""A plan: a new placement of brokers on nodes, what it would gain and cost, and what became of it.
+"""A plan: a new placement of brokers on nodes, or of topics on stores (`store_plan.py`), what it
+would gain and cost, and what became of it.
 
     PROPOSED --> APPROVED --> EXECUTING --> COMMITTED
        |            |             |
@@ -35,6 +36,7 @@ from dynatops.v1.overlay_pb2 import NodeRef
 from overlay.base.identifiers import show_node
 from reconfig_manager.model.policy import Mode, RatesFrom, SolverOptions
 from reconfig_manager.model.refusals import IllegalTransition
+from reconfig_manager.model.store_plan import StorePart, StorePhase
 
 
 class PlanState(enum.StrEnum):
@@ -304,6 +306,11 @@ class Measurement(_PlanPart):
     at_s: float
 
 
+class PlanKind(enum.StrEnum):
+    PLACEMENT = "placement"
+    STORES = "stores"
+
+
 class Plan(_PlanPart):
     id: str
     # Grows with every write: the store keeps the highest.
@@ -332,6 +339,35 @@ class Plan(_PlanPart):
     measurement: Measurement | None = None
     # What a person should look at: prediction_off, messages_above_bound, stragglers, ...
     flags: tuple[str, ...] = ()
+    # Of a plan of stores; then there are no moves of brokers, and what they would gain.
+    stores: StorePart | None = None
+
+    @property
+    def kind(self) -> PlanKind:
+        return PlanKind.PLACEMENT if self.stores is None else PlanKind.STORES
+
+    @property
+    def phase_name(self) -> str:
+        """Of its execution; empty if it has not begun."""
+        return str((self.phase if self.stores is None else self.stores.phase) or "")
+
+    @property
+    def moves_count(self) -> int:
+        """Brokers that move, or replicas of topics that come and go."""
+        return len(self.moves) if self.stores is None else self.stores.moves
+
+    @property
+    def is_computing(self) -> bool:
+        """A solver has not answered yet."""
+        found = self.prediction if self.stores is None else self.stores.prediction
+        return self.state is PlanState.PROPOSED and found is None
+
+    @property
+    def is_beyond_cancelling(self) -> bool:
+        """Past its commit point, or on its way back: it cannot be cancelled any more."""
+        if self.stores is not None:
+            return self.stores.phase in (StorePhase.RELEASING, StorePhase.ROLLING_BACK)
+        return self.phase is not None and (self.phase.committed or self.phase is Phase.ROLLING_BACK)
 
     def became(self, state: PlanState, now_s: float, note: str, **changes: Any) -> Plan:
         """In its next state; raises IllegalTransition."""
@@ -355,5 +391,7 @@ class Plan(_PlanPart):
 
     @property
     def epoch(self) -> int:
-        """Of the placement that it leads to; 0 before it is executed."""
+        """Of the placement, or the assignment, that it leads to; 0 before it is executed."""
+        if self.stores is not None:
+            return self.stores.execution.epoch if self.stores.execution else 0
         return self.execution.epoch if self.execution else 0

@@ -30,12 +30,7 @@ class Proposals:
 
     def propose(self, request: ProposalRequest, now_s: float) -> list[ManagerEffect]:
         leader = self.leader
-        if request.execute:
-            self._check_mode()
-        if len(leader.open_proposals()) >= leader.settings.proposals_max:
-            raise Refused(
-                f"{leader.settings.proposals_max} proposals are open: approve or cancel some"
-            )
+        self.check_room(execute=request.execute)
         rules = leader.rules
         if request.options is not None:
             rules = rules.model_copy(update={"solver": request.options})
@@ -51,6 +46,14 @@ class Proposals:
         )
         self._computing[plan.id] = (model, problem, rules)
         return leader.write(plan)
+
+    def check_room(self, *, execute: bool) -> None:
+        """Raises Refused if there cannot be another proposal."""
+        if execute:
+            self._check_mode()
+        most = self.leader.settings.proposals_max
+        if len(self.leader.open_proposals()) >= most:
+            raise Refused(f"{most} proposals are open: approve or cancel some")
 
     def problem(self, model: Model, rules: Policy) -> PlacementProblem:
         moving = self.leader.constants.moving()
@@ -100,6 +103,10 @@ class Proposals:
             )
         note = f"{prediction.explanation}; to be approved"
         plan = plan.changed(now_s, prediction=prediction, moves=moves, note=note)
+        return self.found_worth_it(plan, now_s)
+
+    def found_worth_it(self, plan: Plan, now_s: float) -> list[ManagerEffect]:
+        """It waits for approval, unless it was to be executed at once, and can be."""
         if not plan.execute:
             return self.leader.write(plan)
         obstacle = self._obstacle(plan)
@@ -145,7 +152,7 @@ class Proposals:
         if plan.state is not PlanState.PROPOSED:
             allowed = TRANSITIONS[plan.state]
             raise IllegalTransition(plan.id, plan.state, PlanState.APPROVED, allowed)
-        if plan.prediction is None:
+        if plan.is_computing:
             raise Refused(f"plan {plan.id} is still being computed")
         self._check_mode()
         obstacle = self._obstacle(plan)
@@ -167,10 +174,10 @@ class Proposals:
         for other in leader.plans.values():
             if other.state in (PlanState.APPROVED, PlanState.EXECUTING) and other.id != plan.id:
                 return Busy(other.id)
-        why = leader.changed_since(plan.base)
+        why = leader.plan_is_stale(plan)
         if why:
             return StalePlan(plan.id, why)
-        why = leader.members.unready()
+        why = leader.members.unready() if plan.stores is None else ""
         return Refused(f"brokers cannot be moved now: {why}") if why else None
 
     def cancel(self, plan: Plan, actor: str, reason: str, now_s: float) -> list[ManagerEffect]:
@@ -185,7 +192,7 @@ class Proposals:
         """Under a new leader: what the one before did not bring to an end."""
         effects: list[ManagerEffect] = []
         for plan in list(self.leader.plans.values()):
-            unsolved = plan.state is PlanState.PROPOSED and plan.prediction is None
+            unsolved = plan.is_computing
             if unsolved or plan.state is PlanState.APPROVED:
                 when = "while it was computed" if unsolved else "before it began"
                 effects += self._expire(plan, f"its leader was lost {when}; propose again", now_s)

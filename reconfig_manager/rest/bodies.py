@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from reconfig_manager.model.policy import DelayIn, Policy, SolverOptions, Written
+from reconfig_manager.model.store_plan import StorePlanOptions
 from reconfig_manager.placement.problem import Objective
 from reconfig_manager.solvers import ALGORITHMS, SOLVERS
 
@@ -116,6 +117,20 @@ class ProposalBody(Written):
         if self.weights is not None:
             chosen["delay_weight"] = self.weights.delay
         return SolverOptions.model_validate({**defaults.model_dump(), **chosen})
+
+
+class StoreProposalBody(StorePlanOptions):
+    """Which stores had better keep which topics. What is left out gets its default."""
+
+    reason: Reason
+    execute: StrictBool = Field(
+        False,
+        description="Execute it as soon as the decision accepts it; otherwise it is a dry run, "
+        "which somebody may approve.",
+    )
+
+    def options(self) -> StorePlanOptions:
+        return StorePlanOptions.model_validate(self.model_dump(exclude={"reason", "execute"}))
 
 
 class CommandBody(Written):

@@ -19,7 +19,7 @@ from reconfig_manager.model.plan import Placement, Plan
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import RefusalError
 from reconfig_manager.ports import AuditEntry, Page
-from reconfig_manager.rest.bodies import ProposalBody
+from reconfig_manager.rest.bodies import ProposalBody, StoreProposalBody
 from reconfig_manager.rest.broadcast import Watcher
 from reconfig_manager.status import JobStatus, LeaderStatus, ManagerStatus, TopicsStatus
 
@@ -135,6 +135,10 @@ class Facade(Protocol):
 
     async def propose(self, caller: Caller, body: ProposalBody, key: str) -> Plan:
         """The plan, being computed; with an idempotency key that was there, the one of then."""
+        ...
+
+    async def propose_stores(self, caller: Caller, body: StoreProposalBody, key: str) -> Plan:
+        """Likewise, of what stores keep."""
         ...
 
     async def approve(self, caller: Caller, plan_id: str, reason: str) -> Plan: ...

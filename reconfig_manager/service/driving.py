@@ -33,6 +33,7 @@ from reconfig_manager.ports import (
     ManagerEffect,
     Notify,
     Outranked,
+    PlaceTopics,
     Record,
     SendStep,
     Solve,
@@ -46,9 +47,10 @@ from reconfig_manager.service.observing.plan_metrics import PlanMetrics
 from reconfig_manager.service.observing.process_metrics import METRICS
 from reconfig_manager.service.process_settings import ManagerProcessSettings
 from reconfig_manager.service.rate_advice import AdvisedRates
-from reconfig_manager.service.solving import SolverProcess
+from reconfig_manager.service.solving import Answer, SolverProcess
 from reconfig_manager.status import JobStatus
 from reconfig_manager.store.leadership import Leadership
+from reconfig_manager.storing.problem import StoringSolution
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +236,7 @@ class ManagerDriver:
                         self.agents.send(agent, step)
                 case Record():
                     self._write(effect, waiting)
-                case Solve():
+                case Solve() | PlaceTopics():
                     self.solver.submit(effect)
                 case KeepRates():
                     self._keep_rates(effect)
@@ -252,8 +254,16 @@ class ManagerDriver:
                     log.warning("a broker obeys fence %d already%s: leading again", fence, lost)
                     self.leadership.outranked(fence)
 
-    def _on_solved(self, plan_id: str, solution: Solution | str) -> None:
-        self._perform(self.manager.solved(plan_id, solution, self.now_s()))
+    def _on_solved(self, plan_id: str, answer: Answer) -> None:
+        manager, now_s = self.manager, self.now_s()
+        if isinstance(answer, Solution):
+            self._perform(manager.solved(plan_id, answer, now_s))
+        elif isinstance(answer, StoringSolution):
+            self._perform(manager.topics_placed(plan_id, answer, now_s))
+        else:
+            # Whichever it was about: the other knows no such problem.
+            self._perform(manager.solved(plan_id, answer, now_s))
+            self._perform(manager.topics_placed(plan_id, answer, now_s))
 
     # ---- writes ---------------------------------------------------------------------------------
 

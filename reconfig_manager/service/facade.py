@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -36,8 +36,9 @@ from reconfig_manager.ports import (
     ProposalRequest,
     Record,
     Store,
+    StoreProposalRequest,
 )
-from reconfig_manager.rest.bodies import ProposalBody
+from reconfig_manager.rest.bodies import ProposalBody, StoreProposalBody
 from reconfig_manager.rest.broadcast import Broadcast, Watcher
 from reconfig_manager.rest.facade import (
     Answer,
@@ -204,21 +205,38 @@ class ManagerFacade:
     # ---- commands --------------------------------------------------------------------------------
 
     async def propose(self, caller: Caller, body: ProposalBody, key: str) -> Plan:
+        return await self._once(caller, body, key, lambda: self._propose(caller, body))
+
+    async def propose_stores(self, caller: Caller, body: StoreProposalBody, key: str) -> Plan:
+        return await self._once(caller, body, key, lambda: self._propose_stores(caller, body))
+
+    async def _once(
+        self,
+        caller: Caller,
+        body: ProposalBody | StoreProposalBody,
+        key: str,
+        propose: Callable[[], Awaitable[Plan]],
+    ) -> Plan:
         if not key:
-            return await self._propose(caller, body)
+            return await propose()
         key = f"{caller.name} {key}"
-        request = hashlib.sha256(body.model_dump_json().encode()).hexdigest()[:_KEY_HASH_DIGITS]
+        said = f"{type(body).__name__} {body.model_dump_json()}"
+        request = hashlib.sha256(said.encode()).hexdigest()[:_KEY_HASH_DIGITS]
         lock = self._keys.setdefault(key, asyncio.Lock())
         async with lock:
             if (known := await self._store.plan_for_key(key)) is not None:
                 return await self._as_before(caller, body, known, request)
-            plan = await self._propose(caller, body)
+            plan = await propose()
             ttl_s = self._settings.idempotency_ttl_s
             await self._store.remember_key(key, f"{plan.id} {request}", ttl_s)
             return plan
 
     async def _as_before(
-        self, caller: Caller, body: ProposalBody, known: str, request: str
+        self,
+        caller: Caller,
+        body: ProposalBody | StoreProposalBody,
+        known: str,
+        request: str,
     ) -> Plan:
         plan_id, _, before = known.partition(" ")
         if before == request:
@@ -231,7 +249,7 @@ class ManagerFacade:
         leader, command = self.leader(), Command("propose", "", body.reason)
         try:
             options = body.options(leader.rules.solver)
-            _check_free(leader, body)
+            _check_free(leader, execute=body.execute)
         except ValidationError as error:
             message = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
             conflict = ConflictingOptionsError(f"with the rest as the policy has it: {message}")
@@ -245,6 +263,22 @@ class ManagerFacade:
         )
         effects = await self._command(
             caller, lambda manager, now_s: manager.propose(request, now_s)
+        )
+        plan = proposed(effects)
+        assert plan is not None
+        return plan
+
+    async def _propose_stores(self, caller: Caller, body: StoreProposalBody) -> Plan:
+        try:
+            _check_free(self.leader(), execute=body.execute)
+        except Busy as busy:
+            await self._refuse(caller, Command("propose_stores", "", body.reason), busy)
+            raise
+        request = StoreProposalRequest(
+            actor=caller.name, reason=body.reason, execute=body.execute, options=body.options()
+        )
+        effects = await self._command(
+            caller, lambda manager, now_s: manager.propose_stores(request, now_s)
         )
         plan = proposed(effects)
         assert plan is not None
@@ -339,13 +373,13 @@ class ManagerFacade:
         ]
 
 
-def _check_free(leader: LeaderStatus, body: ProposalBody) -> None:
+def _check_free(leader: LeaderStatus, *, execute: bool) -> None:
     """Of two that ask for an execution at the same time, one is told so at once."""
-    if not body.execute:
+    if not execute:
         return
     for plan in leader.plans:
-        computing = plan.state is PlanState.PROPOSED and plan.prediction is None
-        if plan.state in (PlanState.APPROVED, PlanState.EXECUTING) or (computing and plan.execute):
+        is_next = plan.is_computing and plan.execute
+        if plan.state in (PlanState.APPROVED, PlanState.EXECUTING) or is_next:
             raise Busy(plan.id)
 
 

@@ -10,9 +10,10 @@ import sys
 from typing import BinaryIO
 
 from reconfig_manager.placement.problem import UnsuitableProblemError
-from reconfig_manager.service.solving import HEADER, SolveRequest
+from reconfig_manager.service.solving import HEADER, PlaceRequest, SolveRequest
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.solvers.warm_up import warm_up
+from reconfig_manager.storing.planners import STORE_PLANNERS
 
 # Brokers, and the manager, come first.
 _NICENESS = 5
@@ -23,8 +24,10 @@ def serve(problems: BinaryIO, solutions: BinaryIO) -> None:
         _write(solutions, _solve(pickle.loads(raw)))  # noqa: S301  # from our own parent
 
 
-def _solve(request: SolveRequest) -> object:
+def _solve(request: SolveRequest | PlaceRequest) -> object:
     try:
+        if isinstance(request, PlaceRequest):
+            return STORE_PLANNERS[request.planner](request.problem, request.task)
         return SOLVERS[request.algorithm](request.problem, request.task)
     except (UnsuitableProblemError, ValueError, MemoryError) as error:
         return str(error) or type(error).__name__

@@ -22,8 +22,9 @@ from dynatops.kit.background import Supervisor
 from dynatops.kit.observing.log_operations import SOLVED
 from dynatops.kit.observing.metrics import Histogram
 from reconfig_manager.placement.problem import PlacementProblem, Solution, Task
-from reconfig_manager.ports import Solve
+from reconfig_manager.ports import PlaceTopics, Solve
 from reconfig_manager.service.process_settings import ServiceSettings
+from reconfig_manager.storing.problem import StoringProblem, StoringSolution, StoringTask
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,13 @@ _RESTART_S = 1.0
 _STOP_TIMEOUT_S = 2.0
 _BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
-# The solution, or what went wrong as a sentence.
-Solved = Callable[[str, "Solution | str"], None]
+# A planner of stores says no time: it ends after so many steps. It is ended after this.
+_PLACING_MAX_S = 300.0
+
+Work = Solve | PlaceTopics
+# Of a placement, or of stores; or what went wrong as a sentence.
+Answer = Solution | StoringSolution | str
+Solved = Callable[[str, Answer], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,13 @@ class SolveRequest:
     algorithm: str
     problem: PlacementProblem
     task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRequest:
+    planner: str
+    problem: StoringProblem
+    task: StoringTask
 
 
 class _WorkerError(Exception):
@@ -52,7 +65,7 @@ class SolverProcess:
     def __init__(self, settings: ServiceSettings, on_solved: Solved) -> None:
         self._settings = settings
         self._on_solved = on_solved
-        self._waiting: deque[Solve] = deque()
+        self._waiting: deque[Work] = deque()
         self._stirred = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._running: asyncio.Task[object] | None = None
@@ -66,7 +79,7 @@ class SolverProcess:
     def start(self, supervisor: Supervisor) -> None:
         self._running = supervisor.start("the solver's process", self._run())
 
-    def submit(self, work: Solve) -> None:
+    def submit(self, work: Work) -> None:
         if len(self._waiting) >= WAITING_MAX:
             problem = f"{WAITING_MAX} problems wait for the solver already"
             asyncio.get_running_loop().call_soon(self._on_solved, work.plan_id, problem)
@@ -129,7 +142,7 @@ class SolverProcess:
             work = self._waiting.popleft()
             self._busy, self._dropped = True, False
             problem, began_s = "", time.monotonic()
-            answer: Solution | str = ""
+            answer: Answer = ""
             try:
                 answer = await self._solve(work)
             except _WorkerError as error:
@@ -143,24 +156,30 @@ class SolverProcess:
             if problem:
                 raise _WorkerError(problem)
 
-    def _log_solved(self, work: Solve, answer: Solution | str, seconds: float) -> None:
+    def _log_solved(self, work: Work, answer: Answer, seconds: float) -> None:
         self.seconds.observe(seconds)
         SOLVED.log(
             log,
             plan=work.plan_id,
-            algorithm=work.algorithm,
+            algorithm=work.algorithm if isinstance(work, Solve) else work.planner,
             brokers=work.problem.brokers,
             seconds=round(seconds, 3),
             outcome=f"failed: {answer}" if isinstance(answer, str) else "solved",
         )
 
-    async def _solve(self, work: Solve) -> Solution | str:
+    async def _solve(self, work: Work) -> Answer:
         process = self._process
         assert process is not None
         assert process.stdin is not None
-        request = SolveRequest(work.algorithm, work.problem, work.task)
+        request: SolveRequest | PlaceRequest
+        if isinstance(work, Solve):
+            request = SolveRequest(work.algorithm, work.problem, work.task)
+            budget_s = min(work.task.time_limit_s, 3600.0)
+        else:
+            request = PlaceRequest(work.planner, work.problem, work.task)
+            budget_s = _PLACING_MAX_S
         raw = await asyncio.to_thread(pickle.dumps, request, pickle.HIGHEST_PROTOCOL)
-        limit_s = min(work.task.time_limit_s, 3600.0) + self._settings.solver_grace_s
+        limit_s = budget_s + self._settings.solver_grace_s
         try:
             process.stdin.write(HEADER.pack(len(raw)) + raw)
             async with asyncio.timeout(limit_s):
@@ -168,7 +187,8 @@ class SolverProcess:
         except (OSError, TimeoutError) as error:
             raise _WorkerError(f"it took no problem: {error}") from error
         answer = await self._answer(limit_s)
-        if not isinstance(answer, Solution | str):
+        wanted = Solution if isinstance(work, Solve) else StoringSolution
+        if not isinstance(answer, wanted | str):
             raise _WorkerError("it answered something else")
         return answer
 

@@ -172,7 +172,14 @@ def _check_tables(
 
 def _wanted_at(broker: SimulatedBroker) -> set[Filter]:
     registry = broker.core.registry
-    sessions = dict.fromkeys((*registry.clients.values(), *registry.connections.values()))
+    store = broker.core.storing.store
+    sessions = dict.fromkeys(
+        (
+            *registry.clients.values(),
+            *registry.connections.values(),
+            *((store.session,) if store is not None else ()),
+        )
+    )
     return {each for session in sessions for held in session.filters.values() for each in held}
 
 

@@ -101,7 +101,7 @@ def test_a_flipped_bit_is_told_and_ends_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_is_said_to_publishers_and_the_rest_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         publisher = StoredPublisher("pub", TOPICS[0])
-        few = ("eventlog.log_bytes_max=200000", "core.publish_deadline_s=3")
+        few = ("eventlog.log_bytes_max=200000", "core.stored_deadline_s=3")
         async with store_processes(tmp_path, 2, *few, in_tree=False) as processes:
             async with publishing(processes, [publisher]):
                 await until(lambda: bool(publisher.refused), 90.0, "a publisher is refused")

@@ -15,14 +15,18 @@ from dynatops.v1.manager_pb2 import (
     RCFG_ROLL_BACK,
     RCFG_TREE_REPAIR,
     RCFG_TREE_RESTORE,
+    STEP_PROBLEM_CANNOT_KEEP,
     STEP_PROBLEM_IN_USE,
     STEP_PROBLEM_NOT_FROZEN,
     STEP_PROBLEM_STALE,
     STEP_PROBLEM_UNSPECIFIED,
+    STORE_ASSIGN,
+    KeptUnit,
     Registration,
     Step,
     StepProblem,
     StepReply,
+    StoreReport,
 )
 from dynatops.v1.overlay_pb2 import NodeRef
 from reconfig_manager.ports import AgentId
@@ -56,6 +60,11 @@ class FakeBroker:
     rolled_back: set[str] = field(default_factory=set)
     # Steps as they came, by kind.
     seen: list[int] = field(default_factory=list)
+    # As a store: what it may keep, does keep, and what of it is not caught up with.
+    capacity: int = 0
+    keeps: tuple[str, ...] = ()
+    store_epoch: int = 0
+    behind: set[str] = field(default_factory=set)
     # What it answers instead to steps of a kind, without obeying.
     answers: dict[int, StepReply] = field(default_factory=dict)
 
@@ -105,6 +114,7 @@ class FakeBroker:
             RCFG_TREE_REPAIR: self._repair,
             RCFG_FINISH: self._finish,
             RCFG_ROLL_BACK: self._roll_back,
+            STORE_ASSIGN: self._assign,
         }[step.kind](step, now_s)
 
     def _init(self, step: Step, now_s: float) -> StepProblem.ValueType:
@@ -145,6 +155,26 @@ class FakeBroker:
         self.rolled_back.add(step.plan)
         self._thaw(step)
         return STEP_PROBLEM_UNSPECIFIED
+
+    def _assign(self, step: Step, now_s: float) -> StepProblem.ValueType:
+        if step.epoch < self.store_epoch:
+            return STEP_PROBLEM_STALE
+        if len(step.keep) > self.capacity:
+            return STEP_PROBLEM_CANNOT_KEEP
+        self.store_epoch, self.keeps = step.epoch, tuple(step.keep)
+        return STEP_PROBLEM_UNSPECIFIED
+
+    def store_report(self) -> StoreReport | None:
+        if not (self.capacity or self.keeps):
+            return None
+        return StoreReport(
+            capacity=self.capacity,
+            epoch=self.store_epoch,
+            keeps=[
+                KeptUnit(pattern=each, ready=each not in self.behind, events=100)
+                for each in self.keeps
+            ],
+        )
 
     def _is_frozen_by(self, step: Step) -> bool:
         return self.frozen_by == step.plan

@@ -21,7 +21,12 @@ from dynatops.kit.observing.metrics import Family, Sample
 from dynatops.v1.manager_pb2 import LoadReport, TopicCount
 from overlay.base.identifiers import key_of
 from reconfig_manager.manager import Manager
-from reconfig_manager.model.core_settings import ManagerSettings, MeasuringSettings, MonitorSettings
+from reconfig_manager.model.core_settings import (
+    ManagerSettings,
+    MeasuringSettings,
+    MonitorSettings,
+    StoringSettings,
+)
 from reconfig_manager.model.notices import event_of
 from reconfig_manager.model.plan import Plan
 from reconfig_manager.model.refusals import StoreAway
@@ -34,6 +39,7 @@ from reconfig_manager.ports import (
     ManagerEffect,
     Notify,
     Outranked,
+    PlaceTopics,
     Record,
     SendStep,
     Solve,
@@ -45,6 +51,7 @@ from reconfig_manager.service.facade import ManagerFacade
 from reconfig_manager.solvers import SOLVERS
 from reconfig_manager.status import JobStatus
 from reconfig_manager.store.memory import MemoryStore
+from reconfig_manager.storing.planners import STORE_PLANNERS
 from tests.support.managed import FakeBroker
 
 START_S = 1_760_000_000.0
@@ -55,6 +62,7 @@ EVENTS = 1_000
 SETTINGS = ManagerSettings(
     monitor=MonitorSettings(report_period_s=PERIOD_S, period_s=PERIOD_S, periods_min=1),
     measuring=MeasuringSettings(settle_s=0.0, measure_s=3 * PERIOD_S, events_min=1),
+    storing=StoringSettings(measure_s=3 * PERIOD_S, catch_up_timeout_s=10 * PERIOD_S),
 )
 SOLVER_S = 0.05
 
@@ -90,6 +98,10 @@ class ManagerDriver:
         self._held: deque[ManagerEffect] = deque()
         self._streams = count(1)
         self._counters = dict.fromkeys(COUNTERS, 0)
+        # By broker: users' requests for the past of topics in a period; and what it counts of
+        # answers, since it was started.
+        self.requests: dict[str, dict[str, int]] = {}
+        self.answers: dict[str, dict[str, int]] = {}
 
     # ---- facade.Driver ---------------------------------------------------------------------------
 
@@ -139,6 +151,9 @@ class ManagerDriver:
                 task = replace(effect.task, time_limit_s=min(SOLVER_S, effect.task.time_limit_s))
                 solution = SOLVERS[effect.algorithm](effect.problem, task)
                 return self.manager.solved(effect.plan_id, solution, self.clock_s)
+            case PlaceTopics():
+                placed = STORE_PLANNERS[effect.planner](effect.problem, effect.task)
+                return self.manager.topics_placed(effect.plan_id, placed, self.clock_s)
             case Notify():
                 self.broadcast.publish(event_of(effect.notice))
             case Audit():
@@ -187,6 +202,12 @@ class ManagerDriver:
         self._counters["tree_delivered_hops"] += (2 if moved else 3) * EVENTS
         for number, broker in enumerate(self.brokers.values()):
             report = load_report(number, self._counters, first=first)
+            said = broker.store_report()
+            if said is not None:
+                report.store.CopyFrom(said)
+            for topic, asked in self.requests.get(broker.broker_id, {}).items():
+                report.requests.append(TopicCount(topic=topic, events=asked))
+            report.counters.update(self.answers.get(broker.broker_id, {}))
             await self.carry_out(self.manager.report(broker.agent, report, self.clock_s))
         self.clock_s += PERIOD_S
         await self.tick()

@@ -26,7 +26,7 @@ from dynatops.kit.filters import Filter
 from dynatops.kit.security.token_rights import TokenLimits, TokenRules
 from dynatops.kit.security.tokens import hash_of
 from dynatops.v1.client_pb2 import Received, SlowPolicy
-from dynatops.v1.manager_pb2 import Step
+from dynatops.v1.manager_pb2 import STORE_ASSIGN, Step
 from dynatops.v1.overlay_pb2 import PeerFrame
 from dynatops.v1.stimulus_pb2 import Stimulus
 from overlay.forwarding.tree.topology import Topology
@@ -85,7 +85,9 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     broker = LoneBroker(
         log=log, disk=disk, access=access, life=2, logged_rows_max=1_000,
         selection=SelectionSettings(),
-        store=StoreOptions([Filter.parse(TOPIC)], {TOPIC: UnitExtent((0, 0), (1, 1), [])}),
+        store=StoreOptions(
+            [Filter.parse(TOPIC)], {TOPIC: UnitExtent((0, 0), (1, 1), [])}, capacity=2
+        ),
     )  # fmt: skip
     core = broker.core
     broker.run(1.0)
@@ -118,6 +120,10 @@ def told_everything(log: MemoryLog) -> LoneBroker:
     broker.keep(core.on_refused_frame(ConnectionId("slow"), "that was no frame", broker.now_s))
     broker.keep(core.unreachable("b9", broker.now_s))
     broker.keep(core.on_step(Step(fence=1, plan="p"), broker.now_s))
+    assign = Step(fence=1, plan="q", epoch=4, kind=STORE_ASSIGN, keep=["news/today"])
+    broker.keep(core.on_step(assign, broker.now_s))
+    broker.keep(core.assignment_remembered(4, "", broker.now_s))
+    broker.run(0.5)
     broker.keep(core.on_peer_frame(PeerFrame(to=1), broker.now_s))
     broker.keep(core.change_topology(chain(["b0", "b1"]), broker.now_s))
     core.take_logbook_page(broker.now_s)

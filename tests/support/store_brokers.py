@@ -10,7 +10,7 @@ from typing import Any
 from broker_agent.core.base.effects import BrokerEffect, ReadPast
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.stores.log_past import read_past
-from broker_agent.core.stores.readiness import KeptState
+from broker_agent.core.stores.readiness import KeepingState
 from dynatops.kit.run_events import events_of
 from dynatops.v1.client_pb2 import Filter as WireFilter
 from dynatops.v1.client_pb2 import History, HistoryCredit, HistoryEnd
@@ -83,7 +83,7 @@ class StoreBrokers(WiredBrokers):
     def is_ready(self, name: str) -> bool:
         """Whether its store is advertised to clients."""
         states = self.cores[name].storing.past.readiness.states()
-        return all(state is KeptState.READY for _, state in states)
+        return all(state is KeepingState.READY for _, state in states)
 
     def _read_disks(self) -> None:
         orders, self._orders = self._orders, []

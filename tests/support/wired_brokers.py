@@ -13,7 +13,12 @@ from random import Random
 from typing import Any
 
 from broker_agent.core.base.core_settings import CoreSettings
-from broker_agent.core.base.effects import BrokerEffect, ConnectionId, SendFrame
+from broker_agent.core.base.effects import (
+    BrokerEffect,
+    ConnectionId,
+    RememberAssignment,
+    SendFrame,
+)
 from broker_agent.core.base.identity import Identity
 from broker_agent.core.broker import Broker
 from broker_agent.core.clients.reception import CLIENT_PROTOCOL
@@ -24,7 +29,7 @@ from broker_agent.core.stores.log.event_log import EventLog
 from broker_agent.core.stores.log.log_requests import ReadTopics, TopicsAnswer
 from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.core.stores.log.stored_runs import run_of
-from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_options import StoreAssignment, StoreOptions
 from broker_agent.doors.frames import take_output
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter as WantedFilter
@@ -142,9 +147,14 @@ class WiredBrokers:
         logged_rows_max: int = 0,
         stores: Mapping[str, Sequence[str]] | None = None,
         stores_needed: int = 2,
+        capacity: int = 0,
     ) -> None:
-        """`stores`: by broker, what it keeps in a log."""
+        """`stores`: by broker, what it keeps in a log; `capacity`: how many topics each may be
+        told to."""
         self.now_s = 0.0
+        self._capacity = capacity
+        # What managers have told them, on disk.
+        self.assigned: dict[str, StoreAssignment] = {}
         self.stores = stores or {}
         # What the logs are in, and those that are open.
         self._log_files = {name: KeptFiles() for name in self.stores}
@@ -182,8 +192,14 @@ class WiredBrokers:
     def _open_log(self, name: str) -> StoreOptions:
         log = EventLog.open(self._log_files[name], LogSettings(), self._lives)
         self.logs[name] = log
-        filters = [WantedFilter.parse(pattern) for pattern in self.stores[name]]
-        return StoreOptions(filters, log.extents())
+        assigned = self.assigned.get(name)
+        keep = self.stores[name] if assigned is None else assigned.patterns
+        return StoreOptions(
+            [WantedFilter.parse(pattern) for pattern in keep],
+            log.extents(),
+            capacity=self._capacity,
+            assigned=assigned,
+        )
 
     def _options(self, name: str) -> BrokerOptions:
         return BrokerOptions(
@@ -200,6 +216,11 @@ class WiredBrokers:
         for effect in effects:
             if isinstance(effect, SendFrame):
                 self._frames.append((effect.address, effect.frame.SerializeToString()))
+            elif isinstance(effect, RememberAssignment):
+                self.assigned[name] = effect.assignment
+                epoch = effect.assignment.epoch
+                remembered = self.cores[name].assignment_remembered(epoch, "", self.now_s)
+                self._perform(name, remembered)
             else:
                 self.effects.append((name, effect))
 

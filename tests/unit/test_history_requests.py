@@ -6,7 +6,7 @@ from broker_agent.core.base.core_settings import CoreSettings
 from broker_agent.core.rights.access import Access
 from dynatops.kit.security.token_rights import TokenRules
 from dynatops.kit.security.tokens import hash_of
-from dynatops.v1.client_pb2 import Filter, History, HistoryEnd
+from dynatops.v1.client_pb2 import Filter, History, HistoryCredit, HistoryEnd
 from dynatops.v1.overlay_pb2 import PastError
 from tests.support.brokers import LoneBroker
 
@@ -54,3 +54,22 @@ def test_welcome_says_that_a_broker_understands() -> None:
     broker.connect("ann")
     (welcome,) = [m.welcome for m in broker.hear("ann") if m.HasField("welcome")]
     assert welcome.histories
+
+
+def test_a_request_is_counted_once_where_the_user_is_the_same_for_manager_and_lake() -> None:
+    broker = LoneBroker(logged_rows_max=100)
+    broker.run(1.0)
+    broker.core.begin_reporting(broker.now_s)
+    broker.connect("ann")
+    for pattern in ("quake/ca", "quake/nv", "news/#"):
+        broker.core.storing.past.table.keep(pattern)
+    _ask(broker, "quake/ca", request=1)
+    _ask(broker, "quake/+", request=2)
+    # Credit and patience make no other request of it; what was refused was none.
+    broker.say("ann", history_credit=HistoryCredit(request=1, credit_bytes=10))
+    _ask(broker, "quake/ca", request=2)
+    broker.run(5.0)
+    report = broker.core.load_report(broker.now_s, full=True)
+    expected = {"quake/ca": 2, "quake/nv": 1}
+    assert {count.topic: count.events for count in report.requests} == expected
+    assert broker.core.take_logbook_page(broker.now_s).requests == expected

@@ -164,10 +164,10 @@ class TestANewStream:
         assert broker.core.status().open_publication_streams == 0
 
     def test_what_is_held_is_refused_in_the_end(self) -> None:
-        broker = _broker(publish_deadline_s=3.0)
+        broker = _broker(stored_deadline_s=3.0)
         for first in range(1, 2_001, 500):
             _publish(broker, first, count=500)
-        broker.run(4.0)
+        broker.run(8.0)
         refused = [m.refused for m in broker.hear("ann") if m.HasField("refused")]
         assert [r.code for r in refused] == [ErrorCode.ERROR_CODE_NOT_STORED] * 4
 
@@ -219,7 +219,7 @@ class TestProof:
 
 class TestTooFewStores:
     def test_the_publisher_is_told_that_none_is_known(self) -> None:
-        broker = _broker(publish_deadline_s=3.0)
+        broker = _broker(stored_deadline_s=3.0)
         _publish(broker, 1)
         broker.run(4.0)
         (refused,) = [m.refused for m in broker.hear("ann") if m.HasField("refused")]
@@ -227,7 +227,7 @@ class TestTooFewStores:
         assert refused.message == f"published, but no store is known to keep {TOPIC!r}"
 
     def test_the_publisher_is_told_which_there_are(self) -> None:
-        broker = _broker(needed=2, publish_deadline_s=3.0)
+        broker = _broker(needed=2, stored_deadline_s=3.0)
         _publish(broker, 1)
         _has(broker, 1, store="s1")
         broker.run(4.0)
@@ -235,8 +235,18 @@ class TestTooFewStores:
         assert "not on the disks of 2 stores in time" in refused.message
         assert "s1" in refused.message
 
+    def test_what_is_behind_it_with_less_to_wait_for_is_not_refused(self) -> None:
+        broker = _broker(stored_deadline_s=3.0)
+        _publish(broker, 1)
+        _publish(broker, 2, ack=RP)
+        broker.run(4.0)
+        messages = broker.hear("ann")
+        assert [m.refused.first_number for m in messages if m.HasField("refused")] == [1]
+        assert list(_acknowledged(messages)) == [2]
+        assert broker.core.status().open_publication_streams == 0
+
     def test_the_next_one_is_not_in_its_way(self) -> None:
-        broker = _broker(publish_deadline_s=3.0)
+        broker = _broker(stored_deadline_s=3.0)
         _publish(broker, 1)
         broker.run(4.0)
         broker.hear("ann")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from dynatops.v1.manager_pb2 import STORE_ASSIGN, Step
 from dynatops.v1.overlay_pb2 import AckLevel
 from tests.support.routings import ROUTINGS, MakeRouting
 from tests.support.wired_brokers import WiredBrokers
@@ -95,3 +96,27 @@ def test_what_was_acknowledged_is_there_after_all_were_killed(net: WiredBrokers)
     assert later.acknowledged(TOPIC) == 5
     for store in STORES:
         assert net.stored(store, TOPIC)[-5:] == numbered(21, 5)
+
+
+def test_a_store_keeps_what_it_is_told_and_remembers_that() -> None:
+    net = WiredBrokers(ROUTINGS["rendezvous"], NAMES, stores={"b0": [], "b3": [TOPIC]}, capacity=2)
+    net.connect("pub", "b1")
+    net.publish("pub", TOPIC, *numbered(1, 5))
+    net.run(2.0)
+    # A new replica begins while the other one goes on.
+    net.step("b0", Step(fence=1, plan="p1-1", epoch=1, kind=STORE_ASSIGN, keep=[TOPIC]))
+    net.run(2.0)
+    publish(net, 6, 5)
+    net.run(2.0)
+    assert acknowledged(net) == 10
+    assert net.stored("b0", TOPIC) == net.stored("b3", TOPIC) == numbered(1, 10)
+    # And then the other one leaves, and knows of it after a restart.
+    net.step("b3", Step(fence=1, plan="p1-1", epoch=2, kind=STORE_ASSIGN, keep=[]))
+    net.crash("b3")
+    net.restart("b3")
+    net.crash("b0")
+    net.restart("b0")
+    net.publish("pub", TOPIC, *numbered(11, 5))
+    net.run(3.0)
+    assert net.stored("b0", TOPIC) == numbered(1, 15)
+    assert net.stored("b3", TOPIC) == numbered(1, 10)

@@ -117,7 +117,8 @@ def test_a_store_that_was_away_for_long_gets_what_it_missed(routing: MakeRouting
     net.publish_more(5)
     net.run(10.0)
     assert net.has("b3") == net.all()
-    assert not any(extent.holes for extent in extents(net, "b3").values())
+    # On the ring another life of the topic may have begun; what was before it nobody can say.
+    assert extents(net, "b3") == extents(net, "b0")
 
 
 def extents(net: CatchingUpBrokers, name: str) -> Mapping[str, UnitExtent]:
@@ -191,7 +192,8 @@ def test_a_peer_that_dies_in_the_middle_is_gone_on_with(routing: MakeRouting) ->
 def test_a_full_disk_holds_it_up_and_no_more(routing: MakeRouting) -> None:
     past = PastSettings(portion_bytes=600, catch_up_bytes=1_000)
     net = CatchingUpBrokers(routing, past=past)
-    net.publish_more(60)
+    for _ in range(12):
+        net.publish_more(5)
     net.crash("b3")
     net.restart_empty("b3")
     net.files("b3").room_bytes = 0

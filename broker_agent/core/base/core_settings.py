@@ -141,7 +141,12 @@ class CoreSettings:
     stores_needed: int = setting(
         2,
         "Stores that must have an event on their disks before its publisher hears that it is "
-        "`stored`. What fewer have is refused to the publisher after `publish_deadline_s`.",
+        "`stored`.",
+    )
+    stored_deadline_s: float = setting(
+        30.0,
+        "Stores get so long once brokers have an event; then its publisher is told that it is "
+        "published, and not known to be on as many disks.",
     )
     publish_deadline_s: float = setting(
         30.0, "A publication that nobody took for this long is refused to its publisher."

@@ -10,6 +10,7 @@ from dynatops.v1.manager_pb2 import StepReply
 from dynatops.v1.overlay_pb2 import PeerFrame
 
 if TYPE_CHECKING:
+    from broker_agent.core.stores.store_options import StoreAssignment
     from broker_agent.core.stores.store_reader import ReadOrder
 
 # A client's connection, as its driver calls it. A session may outlive several.
@@ -68,6 +69,14 @@ class ReadPast:
 
 
 @dataclass(frozen=True, slots=True)
+class RememberAssignment:
+    """Have on disk what a manager told the store here to keep, in place of what was there;
+    `Broker.assignment_remembered` is to be told of it."""
+
+    assignment: StoreAssignment
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReady:
     """The broker takes part: others know it, and events reach it."""
 
@@ -91,6 +100,7 @@ BrokerEffect = (
     | SaveNow
     | StoreNow
     | ReadPast
+    | RememberAssignment
     | NodeReady
     | Stopped
     | ReplyToManager

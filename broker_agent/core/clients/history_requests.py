@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId
 from broker_agent.core.clients.flow import Flow
+from broker_agent.core.routing.routing import RoutingMeasures
 from broker_agent.core.sessions.session import Session
 from broker_agent.core.stores.past_requests import (
     PastArrived,
@@ -48,7 +49,15 @@ class _OpenHistory:
 
 
 class HistoryRequests:
-    def __init__(self, context: BrokerContext, requests: PastRequests, flow: Flow) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        requests: PastRequests,
+        flow: Flow,
+        measures: RoutingMeasures,
+    ) -> None:
+        self._logbook = context.logbook
+        self._measures = measures
         self._settings = context.settings
         self._counters = context.counters
         self._requests = requests
@@ -70,10 +79,19 @@ class HistoryRequests:
         credit = message.credit_bytes
         granted = min(credit, self._settings.history_window_bytes)
         number = self._requests.ask(wanted, _range_of(message), granted, now_s)
+        self._count(wanted)
         self._asks[session, message.request] = number
         self._open[number] = _OpenHistory(
             session, session.connection, message.request, credit, granted
         )
+
+    def _count(self, wanted: Filter) -> None:
+        """A user's request, once: here, whoever answers it and however often it is asked. Of a
+        filter with wildcards, for each of the topics that stores are known to keep of it."""
+        topics = self._requests.topics_of(wanted)
+        for topic in topics:
+            self._logbook.requested(topic)
+        self._measures.requested(topics)
 
     def _why_not(
         self, session: Session, message: History

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.routing import Routing
 from broker_agent.core.sessions.registry import Registry
+from broker_agent.core.stores.storing import Storing
 from dynatops.v1.manager_pb2 import LoadReport, Registration, RoundTrip, TopicCount
 
 PROTOCOL_MIN = 1
@@ -21,7 +22,9 @@ class Reporting:
         labels: Mapping[str, str],
         routing: Routing,
         registry: Registry,
+        storing: Storing,
     ) -> None:
+        self._storing = storing
         self._labels = labels
         self._plans = routing.plans
         self._measures = routing.measures
@@ -43,10 +46,11 @@ class Reporting:
     @property
     def version(self) -> int:
         """Whenever it has changed, the manager is to be told the registration again."""
-        return self._plans.version
+        return self._plans.version + self._storing.assigning.version
 
     def registration(self) -> Registration:
         registration = self._plans.registration()
+        registration.fence = max(registration.fence, self._storing.assigning.fence)
         registration.protocol_min = PROTOCOL_MIN
         registration.protocol_max = PROTOCOL_MAX
         registration.labels.update(self._labels)
@@ -66,7 +70,12 @@ class Reporting:
             unsubscribed=sorted(self._told - wanted),
             sessions=len(self._registry),
             subscriptions=sum(len(session.filters) for session in sessions),
-            counters={**self._counters.as_dict(), **measures.counters()},
+            counters={
+                **self._counters.as_dict(),
+                **measures.counters(),
+                **self._storing.past.reported_counters(),
+            },
+            store=self._storing.report(),
         )
         for topic, counted in tally.items():
             if counted.events:

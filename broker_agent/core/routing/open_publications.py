@@ -83,6 +83,8 @@ class OpenPublication:
     nbytes: int
     # Acknowledged, and waits to be stored, or behind what does.
     is_accepted: bool = False
+    # Since when brokers have it, whatever is known of it now.
+    accepted_s: float | None = None
     # Behind which its events were stamped, as it was first said.
     after: tuple[int, int] | None = None
     # It has not gone out yet.
@@ -109,6 +111,7 @@ class _OpenEvent:
     """An event of a bundle."""
 
     __slots__ = (
+        "accepted_s",
         "after",
         "bundle",
         "entered_s",
@@ -125,6 +128,7 @@ class _OpenEvent:
         self.nbytes = bundle.sizes[place]
         self.last_number = bundle.numbers[place]
         self.is_accepted = False
+        self.accepted_s: float | None = None
         self.after: tuple[int, int] | None = None
 
     @property
@@ -139,7 +143,12 @@ class _OpenEvent:
         """As it is published by itself. What is counted of it stays the same."""
         publication = self.bundle.publication_at(self.place)
         return OpenPublication(
-            publication, self.entered_s, self.nbytes, self.is_accepted, self.after
+            publication,
+            self.entered_s,
+            self.nbytes,
+            self.is_accepted,
+            self.accepted_s,
+            self.after,
         )
 
 
@@ -382,7 +391,7 @@ class OpenPublications(ABC):
         past = stream.past
         before, past.known, past.known_s = past.known, known, now_s
         if stream.is_to_be_stored:
-            self._accept_up_to(number, key, stream, (before, after, known))
+            self._accept_up_to(number, key, stream, (before, after, known), now_s)
             self._tell_done(key, stream, 0, known, now_s)
             return False
         past.settled = max(past.settled, number)
@@ -407,6 +416,7 @@ class OpenPublications(ABC):
         key: tuple[int, str],
         stream: _PublisherStream,
         positions: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+        now_s: float,
     ) -> None:
         """`positions`: where the topic stood when the publisher was last told; behind which the
         last of these events lies, if that is known; and where it stands now."""
@@ -417,15 +427,19 @@ class OpenPublications(ABC):
                 break
             if not entry.is_accepted:
                 entry.is_accepted = True
+                if entry.accepted_s is None:
+                    entry.accepted_s = now_s
                 accepted.append(entry)
         if not accepted:
             return
-        # Of several at once it is known only that they came after what was told before.
-        behind = after if len(accepted) == 1 and after != _NOWHERE else before
         for entry in accepted:
-            entry.after = behind if entry.after is None else min(entry.after, behind)
+            if after != _NOWHERE and entry.last_number == number:
+                entry.after = after
+            elif entry.after is None:
+                # Of several at once it is known only that they came after what was told before.
+                entry.after = before
         publisher, topic = key
-        oldest = accepted[0].after or _NOWHERE
+        oldest = min(entry.after or _NOWHERE for entry in accepted)
         self._unstored.append(Unstored(topic, publisher, number, oldest, known))
 
     def take_unstored(self) -> list[Unstored]:
@@ -526,7 +540,17 @@ class OpenPublications(ABC):
             if not stream.open:
                 self._rest(key)
                 continue
-            deadline_s = stream.open[0].entered_s + self._settings.publish_deadline_s
+            first = stream.open[0]
+            if isinstance(first, OpenPublication) and first.is_held:
+                # All that it waited for has been given up.
+                stream.first_events = 0
+                self._let_out(stream, now_s)
+            if first.is_accepted:
+                # It waited for what has been given up.
+                self._tell_done(key, stream, 0, stream.past.known, now_s)
+                if not stream.open:
+                    continue
+            deadline_s = self._deadline_s(stream.open[0])
             if all(map(_is_answered, stream.open)):
                 stream.due_s = deadline_s
                 continue
@@ -543,15 +567,22 @@ class OpenPublications(ABC):
         self._counters.publish_retries += len(again)
         self._out.add_all(again)
 
+    def _deadline_s(self, entry: OpenPublication | _OpenEvent) -> float:
+        """When it is given up."""
+        if entry.level == AckLevel.ACK_LEVEL_STORED and entry.accepted_s is not None:
+            return entry.accepted_s + self._settings.stored_deadline_s
+        return entry.entered_s + self._settings.publish_deadline_s
+
     def _give_up(self, stream: _PublisherStream, now_s: float) -> None:
-        oldest_s = now_s - self._settings.publish_deadline_s
-        while stream.open and stream.open[0].entered_s <= oldest_s:
+        while stream.open and self._deadline_s(stream.open[0]) <= now_s:
+            if stream.open[0].is_accepted and stream.open[0].level != AckLevel.ACK_LEVEL_STORED:
+                break
             entry = stream.open.popleft()
             stream.past.settled = entry.last_number
             self._count_open(stream.session, -entry.nbytes - _OPEN_BYTES)
             code = ErrorCode.ERROR_CODE_UNDELIVERABLE
             message = f"{self._taken_by} took it within {self._settings.publish_deadline_s:g} s"
-            if _is_answered(entry):
+            if entry.accepted_s is not None or _is_answered(entry):
                 code = ErrorCode.ERROR_CODE_NOT_STORED
                 message = self._why_not_stored(entry.alone().publication.topic)
             self.refuse(stream.session, entry.alone().publication, code, message)

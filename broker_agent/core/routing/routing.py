@@ -263,6 +263,9 @@ class RoutingMeasures(Protocol):
     def take_tally(self, taker: str) -> Mapping[str, TopicTally]:
         """What was published here and asked for by sessions since the last call, by topic."""
 
+    def requested(self, topics: Iterable[str]) -> None:
+        """A user here asks for the past of these."""
+
     def wanted(self) -> set[str]:
         """What this broker wants to hear of; without topics of the system's own."""
 

@@ -62,6 +62,15 @@ class FindingPast:
         """Requests that the store here has open."""
         return len(self._serving)
 
+    def reported_counters(self) -> dict[str, int]:
+        """What a manager learns from, what an assignment of stores is worth."""
+        counters = self.counters
+        return {
+            "past_answers": counters.past_answers,
+            "past_answer_hops": counters.past_answer_hops,
+            "past_events_received": counters.past_events_received,
+        }
+
     def list_stores(self, request: ListStoresRequest) -> StoresReport:
         """Raises FilterError."""
         if request.about:

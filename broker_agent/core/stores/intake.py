@@ -2,7 +2,8 @@
 
 A place is where the store stands in a unit: it has all after `since`, up to `reached`. What follows
 on that makes it longer. What does not, begins another place: what lies between is missing, and
-nobody here says that it is stored.
+nobody here says that it is stored. A topic whose history is lost may begin anew in a lower term:
+that is another branch, which is kept apart.
 
 Where topics share numbers, in a tree, numbers that the store does not see are those of topics that
 it does not keep; there a loss is told, and whatever is told as lost ends all places.
@@ -14,13 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from broker_agent.core.base.counters import BrokerCounters
-from broker_agent.core.base.store_units import side_unit
+from broker_agent.core.base.store_units import is_side_unit, side_unit
 from broker_agent.core.sessions.content import Body, Content
 from broker_agent.core.stores.log.log_requests import UnitExtent
 from broker_agent.core.stores.log.log_rows import LogRow, Stamp
 from broker_agent.core.stores.log.stored_runs import covering_row, row_of_run
 from broker_agent.core.stores.marks import Mark
 from dynatops.kit.bundles import Bundle
+from dynatops.kit.filters import pattern_matches
 from dynatops.kit.repeats import part_of_run
 from dynatops.kit.topics import STREAMS
 from dynatops.v1 import overlay_pb2
@@ -66,14 +68,32 @@ class StoreIntake:
         }
         # Whether something was told as lost since that was last asked.
         self._has_missed = False
-        # Whether what it subscribes to has been confirmed.
+        # Units of which something was missed since they stood there.
+        self._interrupted: set[str] = set()
+        # Whether anything that it subscribes to has been confirmed; and requests that were, since
+        # the last look.
         self.is_in_place = False
+        self._confirmed: list[int] = []
         # The request that the session goes on with; what it is told before that is not complete.
         self._awaited: int | None = None
 
     def goes_on_with(self, request: int) -> None:
         """Nothing counts before the session is told that it goes on, as this request asked."""
         self._awaited = request
+
+    def take_confirmed(self) -> list[int]:
+        """Requests that have been confirmed since the last call."""
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
+
+    def reached(self, patterns: Iterable[str]) -> dict[str, Stamp]:
+        """How far units have come that these patterns of topics are about."""
+        wanted = list(patterns)
+        return {
+            unit: place.reached
+            for unit, place in self._places.items()
+            if not is_side_unit(unit) and any(pattern_matches(each, unit) for each in wanted)
+        }
 
     def rows_of(self, contents: Iterable[Content], now_us: int) -> tuple[list[LogRow], list[Had]]:
         """Rows for the log, and what is had once they are there."""
@@ -98,6 +118,7 @@ class StoreIntake:
             self._miss(body)
         elif isinstance(body, Subscribed):
             self.is_in_place = True
+            self._confirmed.append(body.request)
 
     def take_missed(self) -> bool:
         """Whether something was told as lost since the last call."""
@@ -130,9 +151,9 @@ class StoreIntake:
     def _miss(self, missed: Missed) -> None:
         self._has_missed = True
         if self._units.shares_numbers or not missed.topic:
-            self._places.clear()
-        else:
-            self._places.pop(missed.topic, None)
+            self._interrupted.update(self._places)
+        elif missed.topic in self._places:
+            self._interrupted.add(missed.topic)
 
     def _rows_of_run(self, run: Run, now_us: int) -> Iterator[LogRow]:
         if run.topic == STREAMS:
@@ -182,7 +203,7 @@ class StoreIntake:
         if place is None:
             if len(self._places) < self._units_max:
                 self._places[unit] = Mark(here, _BEGINNING, here)
-        elif here > place.reached:
+        elif here > place.reached and unit not in self._interrupted:
             yield covering_row(unit, place.reached, here, now_us)
             self._places[unit] = place._replace(reached=here)
 
@@ -197,7 +218,11 @@ class StoreIntake:
             former = prev or _BEGINNING
         else:
             since, former, reached = place
-            if alone == reached or (reached[0] == run.term and self._units.shares_numbers):
+            if unit in self._interrupted:
+                self._interrupted.discard(unit)
+                since = after = alone
+                former = prev or _BEGINNING
+            elif alone == reached or (reached[0] == run.term and self._units.shares_numbers):
                 after = reached
             elif prev == reached:
                 after = former = reached

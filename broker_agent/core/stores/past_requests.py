@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.bundles import Bundle
-from dynatops.kit.filters import Filter, pattern_matches
+from dynatops.kit.filters import Filter, is_wildcard, pattern_matches
 from dynatops.v1.overlay_pb2 import (
     ForStore,
     LogSpan,
@@ -239,6 +239,15 @@ class PastRequests:
             self._send(number, ask, now_s)
         return number
 
+    def topics_of(self, wanted: Filter) -> list[str]:
+        """Topics that a question is about: the one that it names, or those of its pattern that
+        stores keep by their names."""
+        if not wanted.is_wildcard:
+            return [wanted.pattern]
+        units = self._table.units_of(wanted.pattern)
+        most = self._settings.units_per_ask_max
+        return [unit for unit in units[:most] if not is_wildcard(unit)]
+
     def _new_ask(
         self,
         wanted: Filter,
@@ -314,6 +323,8 @@ class PastRequests:
         if ask.route is None:
             self._counters.asks_moved += ask.store not in ("", response.store.broker_id)
             ask.store, ask.route = response.store.broker_id, tuple(response.route)
+            self._counters.past_answers += 1
+            self._counters.past_answer_hops += len(ask.route)
         spent = ask.spent_before + ask.spent
         if ask.wanted_range.HasField("for_store"):
             self._news.append(_arrived_for_store(number, response, spent))

@@ -1,6 +1,6 @@
 """What a store lacks, and whether it may be asked for the past: each store asks all others.
 
-    assign --> SUBSCRIBING --in place--> CATCHING_UP --gone through the others--> READY: advertised
+    kept ----> SUBSCRIBING --in place--> CATCHING_UP --gone through the others--> READY: advertised
                                            ^                                       |
                                            '------ fell behind: withdrawn ---------'
 
@@ -21,7 +21,7 @@ only find those that are READY.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
@@ -45,7 +45,7 @@ from overlay.stores.past_settings import PastSettings
 from overlay.stores.store_names import store_name
 
 
-class KeptState(Enum):
+class KeepingState(Enum):
     SUBSCRIBING = "subscribing"
     CATCHING_UP = "catching up"
     READY = "ready"
@@ -64,7 +64,7 @@ class LackedEvents:
 
 @dataclass(slots=True)
 class _KeptPattern:
-    state: KeptState = KeptState.SUBSCRIBING
+    state: KeepingState = KeepingState.SUBSCRIBING
     # Since when it catches up.
     since_s: float = 0.0
 
@@ -132,14 +132,17 @@ class StoreReadiness:
         self._damaged = 0
         # Events to append.
         self._lacked: list[LackedEvents] = []
-        # For operators: units of the log that have holes, as of the last round.
+        # Units of the log that have holes, as of the last round; and as of the last one that went
+        # through all that others have, and found nothing: nobody is asked for everything because of
+        # those again. Who gets some of it later says so.
         self.units_with_holes = 0
+        self._lost = 0
 
-    def state(self, pattern: str) -> KeptState | None:
+    def state(self, pattern: str) -> KeepingState | None:
         kept = self._kept.get(pattern)
         return kept.state if kept is not None else None
 
-    def states(self) -> Iterator[tuple[str, KeptState]]:
+    def states(self) -> Iterator[tuple[str, KeepingState]]:
         return ((pattern, kept.state) for pattern, kept in self._kept.items())
 
     @property
@@ -158,32 +161,29 @@ class StoreReadiness:
         """Other stores may ask this one from now on."""
         self._table.keep(store_name(self._me))
 
-    def assign(self, pattern: str) -> None:
-        """The store is to keep it."""
-        if pattern not in self._kept:
-            self._kept[pattern] = _KeptPattern()
-            self._serving.keep(self._kept)
-
-    def release(self, pattern: str) -> None:
-        """It keeps it no more; others are told before the subscription may go."""
-        kept = self._kept.pop(pattern, None)
-        if kept is not None:
-            self._serving.keep(self._kept)
-            self._withdraw(pattern, kept)
+    def keep(self, patterns: Sequence[str]) -> None:
+        """The store is to keep these, and no others."""
+        if patterns == list(self._kept):
+            return
+        for pattern in [pattern for pattern in self._kept if pattern not in patterns]:
+            self._withdraw(pattern, self._kept.pop(pattern))
+        for pattern in patterns:
+            self._kept.setdefault(pattern, _KeptPattern())
+        self._serving.keep(self._kept)
 
     def subscribed(self, pattern: str, now_s: float) -> None:
         """The subscription is in place: whatever is published from now on comes to the log."""
         kept = self._kept.get(pattern)
-        if kept is not None and kept.state is KeptState.SUBSCRIBING:
-            kept.state, kept.since_s = KeptState.CATCHING_UP, now_s
+        if kept is not None and kept.state is KeepingState.SUBSCRIBING:
+            kept.state, kept.since_s = KeepingState.CATCHING_UP, now_s
             self._fall_behind(now_s)
 
     def fell_behind(self, now_s: float) -> None:
         """Something is missing in the log: the store missed it, or its disk is damaged."""
         for pattern, kept in self._kept.items():
-            if kept.state is KeptState.READY:
+            if kept.state is KeepingState.READY:
                 self._withdraw(pattern, kept)
-                kept.state, kept.since_s = KeptState.CATCHING_UP, now_s
+                kept.state, kept.since_s = KeepingState.CATCHING_UP, now_s
         self._fall_behind(now_s)
 
     def disk_failed(self) -> None:
@@ -191,7 +191,7 @@ class StoreReadiness:
         self._end_round_early()
         for pattern, kept in self._kept.items():
             self._withdraw(pattern, kept)
-            kept.state = KeptState.SUBSCRIBING
+            kept.state = KeepingState.SUBSCRIBING
         self._lacked.clear()
 
     def _fall_behind(self, now_s: float) -> None:
@@ -224,7 +224,9 @@ class StoreReadiness:
     # ---- time ------------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        in_place = [p for p, kept in self._kept.items() if kept.state is not KeptState.SUBSCRIBING]
+        in_place = [
+            p for p, kept in self._kept.items() if kept.state is not KeepingState.SUBSCRIBING
+        ]
         if not in_place or self._round is not None:
             return
         others = self._others()
@@ -256,7 +258,9 @@ class StoreReadiness:
             self._is_behind = True
         else:
             self._pause_s = min(self._pause_s * 2, settings.catch_up_pause_max_s)
-            self._is_behind |= self.units_with_holes > 0
+            if this.is_full:
+                self._lost = self.units_with_holes
+            self._is_behind |= self.units_with_holes > self._lost
         self._due_s = now_s + self._pause_s
         if this.gone_through:
             # All have begun to tell of themselves by then.
@@ -269,12 +273,12 @@ class StoreReadiness:
         for pattern, kept in self._kept.items():
             waited_s = now_s - kept.since_s
             is_done = kept.since_s <= began_s and waited_s >= patience_s
-            if is_done and kept.state is KeptState.CATCHING_UP:
-                kept.state = KeptState.READY
+            if is_done and kept.state is KeepingState.CATCHING_UP:
+                kept.state = KeepingState.READY
                 self._table.keep(pattern)
 
     def _withdraw(self, pattern: str, kept: _KeptPattern) -> None:
-        if kept.state is KeptState.READY:
+        if kept.state is KeepingState.READY:
             self._table.give_up(pattern)
             self._serving.give_up(pattern)
 

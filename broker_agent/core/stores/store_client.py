@@ -8,13 +8,15 @@ What other stores gave because the log lacks it (`readiness.py`) goes to the log
 
 It subscribes with the places that its log has come to, as a client that has come back. Its driver
 takes rows when the disk is ready for more; what waits until then is in the session, within its
-bounds, and is missing in the log where that is too little.
+bounds, and is missing in the log where that is too little. What it keeps may change while it runs
+(`assign`): what is new it subscribes to, and what goes it no longer hears of; what its log has of
+that stays there as long as it is retained.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId, StoreNow
@@ -28,6 +30,7 @@ from broker_agent.core.stores.log.log_requests import (
     AppendStored,
     AppendToLog,
     LogOutcome,
+    UnitExtent,
 )
 from broker_agent.core.stores.readiness import LackedEvents
 from broker_agent.core.stores.store_options import StoreOptions
@@ -49,6 +52,12 @@ class StoreClient:
         self._outbox = context.outbox
         self._counters = context.counters
         self._options = options
+        self._filters = tuple(options.filters)
+        # Requests that are not confirmed, and what each is about.
+        self._open: dict[int, tuple[str, ...]] = {}
+        self._request = 0
+        # Of topics that are kept by their names, how many events the log has.
+        self._events: dict[str, int] = {}
         self._intake = StoreIntake(
             routing.stamping, options.extents, options.units_max, context.counters
         )
@@ -77,22 +86,40 @@ class StoreClient:
 
     @property
     def filters(self) -> Sequence[Filter]:
-        return self._options.filters
+        return self._filters
+
+    @property
+    def in_place(self) -> list[str]:
+        """Patterns that nothing is missed of that is published now."""
+        if self.failure:
+            return []
+        waiting = {pattern for patterns in self._open.values() for pattern in patterns}
+        return [pattern for pattern in self.patterns if pattern not in waiting]
+
+    @property
+    def events(self) -> Mapping[str, int]:
+        """By topic, of those kept by their names: how many are in the log, or have been."""
+        return self._events
 
     @property
     def patterns(self) -> list[str]:
-        return list(dict.fromkeys(wanted.pattern for wanted in self._options.filters))
+        return list(dict.fromkeys(wanted.pattern for wanted in self._filters))
 
     @property
     def unready(self) -> str:
         """Why it may lack what is published now; empty if it does not."""
         if self.failure:
             return f"the disk of the store here has failed: {self.failure}"
-        return "" if self._intake.is_in_place else "the store here has not been subscribed yet"
+        is_first = _REQUEST in self._open and not self._intake.is_in_place
+        return "the store here has not been subscribed yet" if is_first else ""
 
     def start(self, now_s: float) -> None:
         """Read on from where the log stands; of what is not there, all that is retained. In a tree
         nobody can say from where on that is all: there a store that has nothing begins now."""
+        self._request = _REQUEST
+        if not self._filters:
+            return
+        self._begin_with(self._filters)
         stamping, extents = self._routing.stamping, self._options.extents
         reached = {unit: e.upto for unit, e in extents.items() if not is_side_unit(unit)}
         cursors: list[Cursor] | None = stamping.cursors_of(reached)
@@ -101,8 +128,37 @@ class StoreClient:
             if reached:
                 self._intake.goes_on_with(_REQUEST)
         self._routing.subscriptions.subscribe(
-            self.session, _REQUEST, self._options.filters, [], cursors, now_s
+            self.session, _REQUEST, self._filters, [], cursors, now_s
         )
+
+    def assign(self, patterns: tuple[str, ...], now_s: float) -> None:
+        """Keep these from now on, and nothing else. What is new is read on from where the log
+        stands; of what it has not, all that is retained."""
+        subscriptions, wanted = self._routing.subscriptions, set(patterns)
+        gone = [each for each in self._filters if each.pattern not in wanted]
+        kept = {each.pattern for each in self._filters}
+        added = [Filter.parse(pattern) for pattern in patterns if pattern not in kept]
+        self._filters = (*(each for each in self._filters if each.pattern in wanted), *added)
+        for each in gone:
+            self._events.pop(each.pattern, None)
+        for number, waiting in list(self._open.items()):
+            self._open[number] = tuple(pattern for pattern in waiting if pattern in wanted)
+        if self.failure:
+            return
+        if gone:
+            subscriptions.unsubscribe(self.session, gone, now_s)
+        if added:
+            self._request += 1
+            self._begin_with(added)
+            reached = self._intake.reached(each.pattern for each in added)
+            cursors = self._routing.stamping.cursors_of(reached)
+            subscriptions.subscribe(self.session, self._request, added, [], cursors, now_s)
+
+    def _begin_with(self, filters: Sequence[Filter]) -> None:
+        self._open[self._request] = tuple(each.pattern for each in filters)
+        for each in filters:
+            if not each.is_wildcard:
+                self._events[each.pattern] = _events_of(self._options.extents.get(each.pattern))
 
     def settle(self) -> None:
         """After an input: is there anything for the log?"""
@@ -148,6 +204,8 @@ class StoreClient:
         while self.session.has_output:
             contents = self.session.take_output(bytes_max, now_s)
             rows, had = self._intake.rows_of(contents, now_us)
+            for number in self._intake.take_confirmed():
+                self._open.pop(number, None)
             if rows:
                 self._numbers += 1
                 append = AppendToLog(self._numbers, rows)
@@ -165,6 +223,9 @@ class StoreClient:
             if append.fills:
                 return self._filled(append, outcome, now_s)
             self._counters.stored_events += sum(row.events for row in append.rows)
+            for row in append.rows:
+                if row.topic in self._events:
+                    self._events[row.topic] += row.events
             return self._telling.news(had, now_s)
         if outcome.refusal is AppendRefusal.FAILED:
             self._fail(outcome.reason, now_s)
@@ -208,3 +269,11 @@ class StoreClient:
         if any(due_s <= now_s for due_s in self._refused.values()):
             self._outbox.do(StoreNow())
         return self._telling.due(now_s)
+
+
+def _events_of(extent: UnitExtent | None) -> int:
+    """About: of a history of several terms, only the last is counted."""
+    if extent is None:
+        return 0
+    (term, seq), (since_term, since_seq) = extent.upto, extent.since
+    return seq - since_seq if term == since_term else seq

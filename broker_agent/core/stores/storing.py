@@ -5,20 +5,25 @@
 
 A store here tells its marks the same way. What it keeps is advertised once it is subscribed, and
 has what other stores had (`readiness.py`), for requests for the past to find it
-(`finding_past.py`), if its driver reads its log for them.
+(`finding_past.py`), if its driver reads its log for them. A manager may say what it keeps
+(`assigning.py`), and is told how far it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.routing import Routing
+from broker_agent.core.stores.assigning import StoreAssigning
 from broker_agent.core.stores.finding_past import FindingPast
 from broker_agent.core.stores.log.log_requests import LogOutcome
 from broker_agent.core.stores.mark_board import MarkBoard
-from broker_agent.core.stores.readiness import StoreReadiness
+from broker_agent.core.stores.readiness import KeepingState, StoreReadiness
 from broker_agent.core.stores.store_client import StoreClient
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.core.stores.stored_publications import StoredPublications
+from dynatops.v1.manager_pb2 import KeptUnit, StoreReport
 from dynatops.v1.overlay_pb2 import (
     FromStamper,
     NodeRef,
@@ -47,11 +52,17 @@ class Storing:
         self.store = StoreClient(context, routing, store) if store is not None else None
         self.past = FindingPast(context, routing, past)
         self._readiness: StoreReadiness | None = None
-        if self.store is not None and store is not None and store.serves:
+        if store is not None and store.serves:
             self._readiness = self.past.readiness
-            for pattern in self.store.patterns:
-                self._readiness.assign(pattern)
         self._has_failed = False
+        # Where numbers are shared by topics, a log does not know since when it has each of them.
+        is_assignable = store is not None and not routing.stamping.shares_numbers
+        self.assigning = StoreAssigning(
+            context,
+            self.store,
+            store.capacity if store is not None and is_assignable else 0,
+            store.assigned if store is not None else None,
+        )
         routing.stamping.heed(self.on_to_stamper)
 
     def start(self, now_s: float) -> None:
@@ -97,16 +108,42 @@ class Storing:
         self.past.tick(now_s)
 
     def _look_at(self, store: StoreClient, readiness: StoreReadiness, now_s: float) -> None:
-        """Whether the store can be asked depends on its subscription, its session, and its disk."""
+        """Whether the store can be asked depends on what it keeps, its subscription, its session,
+        and its disk."""
+        readiness.keep(store.patterns)
         has_missed = store.take_missed()
         if store.failure and not self._has_failed:
             self._has_failed = True
             readiness.disk_failed()
         elif not store.unready:
-            for pattern in store.patterns:
+            for pattern in store.in_place:
                 readiness.subscribed(pattern, now_s)
             if has_missed:
                 readiness.fell_behind(now_s)
+
+    def report(self) -> StoreReport | None:
+        """For the manager; None: this broker is no store, and cannot be one."""
+        store = self.store
+        if store is None:
+            return None
+        ready = set(self._ready(store))
+        keeps = [
+            KeptUnit(pattern=pattern, ready=pattern in ready, events=store.events.get(pattern, 0))
+            for pattern in dict.fromkeys(wanted.pattern for wanted in store.filters)
+        ]
+        return StoreReport(
+            capacity=self.assigning.capacity,
+            epoch=self.assigning.epoch,
+            keeps=keeps,
+            failure=store.failure,
+        )
+
+    def _ready(self, store: StoreClient) -> Sequence[str]:
+        """What can be asked of the store, as far as anybody may ask it."""
+        if self._readiness is None:
+            return store.in_place
+        states = self._readiness.states()
+        return [pattern for pattern, state in states if state is KeepingState.READY]
 
     def settle(self, now_s: float) -> None:
         """After an input, before what it has caused goes out."""

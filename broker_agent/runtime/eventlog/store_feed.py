@@ -23,10 +23,11 @@ from broker_agent.core.stores.log.log_requests import (
     AppendRefused,
     AppendStored,
 )
-from broker_agent.core.stores.store_options import StoreOptions
+from broker_agent.core.stores.store_options import StoreAssignment, StoreOptions
 from broker_agent.core.stores.store_reader import ReadOrder
 from broker_agent.process_settings import BrokerSettings
 from broker_agent.retention_text import retention_rules
+from broker_agent.runtime.disk.assignment_file import AssignmentFile
 from broker_agent.runtime.eventlog.disk_files import DiskLogFiles
 from broker_agent.runtime.eventlog.log_driver import LogDriver, LogOutput, PastOutput
 from dynatops.kit.background import Supervisor
@@ -54,9 +55,17 @@ class StoreFeed:
         self._files = files
         rules = retention_rules(settings.store.retain)
         event_log = self._log = EventLog.open(files, settings.eventlog, life, rules)
-        filters = [Filter.parse(pattern) for pattern in settings.store.keep]
-        units_max = settings.eventlog.units_max
-        self.options = StoreOptions(filters, event_log.extents(), units_max, serves=True)
+        self._assignment = AssignmentFile(files.folder)
+        assigned = self._assignment.read() if settings.store.capacity else None
+        keep = assigned.patterns if assigned is not None else settings.store.keep
+        self.options = StoreOptions(
+            [Filter.parse(pattern) for pattern in keep],
+            event_log.extents(),
+            settings.eventlog.units_max,
+            serves=True,
+            capacity=settings.store.capacity,
+            assigned=assigned,
+        )
         self._driver = LogDriver(event_log, settings.eventlog, self._on_outputs, _clock_us)
         self._core: Broker
         self._now: Callable[[], float]
@@ -105,6 +114,12 @@ class StoreFeed:
 
     def read(self, order: ReadOrder) -> None:
         self._driver.read(order)
+
+    async def remember(self, assignment: StoreAssignment) -> None:
+        """What a manager told this store to keep."""
+        problem = await self._assignment.remember(assignment)
+        epoch = assignment.epoch
+        self._perform(self._core.assignment_remembered(epoch, problem, self._now()))
 
     def _on_outputs(self, outputs: Sequence[LogOutput]) -> None:
         for output in outputs:

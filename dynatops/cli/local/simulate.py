@@ -30,6 +30,9 @@ _COUNTED = {
     "repairs": "repairs",
     "gaps": "gaps told",
     "topologies": "versions of the topology",
+    "stored": "events stored",
+    "unstored": "refused as not stored",
+    "betrayals": "betrayals of disks",
 }
 
 
@@ -73,6 +76,12 @@ def add_commands(commands: Commands) -> None:
         "runs; of a tree eight seeds in a row are all its modes",
     )
     parser.add_argument(
+        "--stores",
+        action="store_true",
+        help="with brokers that keep events on disks, which tear writes, lie about syncs, flip "
+        "bits and are full, and publishers that want them stored",
+    )
+    parser.add_argument(
         "--quiet",
         action="store_true",
         help="nothing breaks: how much joining takes, rest, trees, and one reconfiguration",
@@ -89,6 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--trace goes with one seed")
     if arguments.routing == "forwarding" and (arguments.quiet or arguments.reconfigure):
         raise UsageError("--routing forwarding goes with neither --quiet nor --reconfigure")
+    if arguments.stores and (arguments.quiet or arguments.reconfigure):
+        raise UsageError("--stores goes with neither --quiet nor --reconfigure")
     if arguments.quiet:
         return _run_quiet(arguments)
     verdicts = _run_one(arguments) if arguments.seeds == 1 else _run_many(arguments)
@@ -147,7 +158,7 @@ def _simulation(arguments: argparse.Namespace) -> Callable[..., Verdict]:
     else:
         from simulator.run import simulate
 
-        simulation = partial(simulate, routing=arguments.routing)
+        simulation = partial(simulate, routing=arguments.routing, stores=arguments.stores)
     brokers = arguments.brokers or (6 if arguments.reconfigure else 8)
     return partial(simulation, brokers=brokers, minutes=arguments.minutes)
 

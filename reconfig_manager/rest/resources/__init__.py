@@ -17,6 +17,7 @@ from reconfig_manager.rest.resources import (
     policy,
     probes,
     reconfigurations,
+    stores,
     topics,
 )
 
@@ -28,6 +29,7 @@ RESOURCES = (
     events,
     placement,
     reconfigurations,
+    stores,
     policy,
     analytics,
     audit,

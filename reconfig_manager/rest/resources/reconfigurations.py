@@ -6,9 +6,11 @@ import enum
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Header, Request, Response
+from pydantic import Field
 
 from dynatops.kit.security.tokens import Role
-from reconfig_manager.model.plan import Origin, Phase, Plan, PlanState
+from reconfig_manager.model.plan import Origin, Phase, Plan, PlanKind, PlanState
+from reconfig_manager.model.store_plan import StorePart
 from reconfig_manager.rest.bodies import CommandBody, ProposalBody
 from reconfig_manager.rest.commands import command_router
 from reconfig_manager.rest.problems import problems, redirect, takes
@@ -52,9 +54,9 @@ ACTIONS: dict[PlanState, tuple[Action, ...]] = {
 
 
 def actions_of(plan: Plan) -> tuple[Action, ...]:
-    if plan.phase is not None and (plan.phase.committed or plan.phase is Phase.ROLLING_BACK):
+    if plan.is_beyond_cancelling:
         return ()
-    if plan.state is PlanState.PROPOSED and plan.prediction is None:
+    if plan.is_computing:
         return (Action.CANCEL,)
     return ACTIONS.get(plan.state, ())
 
@@ -75,7 +77,7 @@ class PlanSummary(RestView):
     id: str
     version: int
     state: PlanState
-    phase: Phase | None
+    phase: Phase | None = Field(description="Of a plan of brokers.")
     origin: Origin
     created_s: float
     changed_s: float
@@ -83,7 +85,8 @@ class PlanSummary(RestView):
     reason: str
     execute: bool
     algorithm: str
-    moves: int
+    moves: int = Field(description="Brokers that move, or replicas of topics that come and go.")
+    kind: PlanKind = Field(description="What is planned: where brokers are, or what stores keep.")
     cost_before: float | None
     cost_after: float | None
     benefit: float | None
@@ -96,16 +99,37 @@ class PlanSummary(RestView):
     @classmethod
     def of(cls, plan: Plan) -> Self:
         found = plan.prediction
+        shared = {name: getattr(plan, name) for name in _SHARED}
+        if plan.stores is not None:
+            return cls._of_stores(plan, plan.stores, shared)
         return cls(
-            **{name: getattr(plan, name) for name in _SHARED},
+            **shared,
             algorithm=plan.options.algorithm,
-            moves=len(plan.moves),
+            kind=plan.kind,
+            moves=plan.moves_count,
             cost_before=found.cost_before.total if found else None,
             cost_after=found.cost_after.total if found else None,
             benefit=found.benefit if found else None,
             moving_cost=found.moving_cost if found else None,
             accept=found.accept if found else None,
             measured_benefit=plan.measurement.measured_benefit if plan.measurement else None,
+        )
+
+    @classmethod
+    def _of_stores(cls, plan: Plan, part: StorePart, shared: dict[str, Any]) -> Self:
+        """Costs are requests x hops in a second, benefits events x hops."""
+        found = part.prediction
+        return cls(
+            **shared,
+            algorithm=part.options.planner,
+            kind=plan.kind,
+            moves=plan.moves_count,
+            cost_before=found.traffic_before if found else None,
+            cost_after=found.traffic_after if found else None,
+            benefit=found.benefit if found else None,
+            moving_cost=found.transfer if found else None,
+            accept=found.accept if found else None,
+            measured_benefit=None,
         )
 
 
@@ -138,13 +162,23 @@ async def get_reconfiguration(
     return tagged(response, if_none_match, plan.version, PlanView.of(plan))
 
 
+IdempotencyKey = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        max_length=200,
+        pattern="^[!-~]*$",
+        description="A request that comes twice with the same key is carried out once.",
+    ),
+]
+
 # ---- commands ------------------------------------------------------------------------------------
 
 _LOCATION = {"Location": {"schema": {"type": "string"}, "description": "Of the plan, to follow."}}
-_ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"headers": _LOCATION}}
+ACCEPTED: dict[int | str, dict[str, Any]] = {202: {"headers": _LOCATION}}
 
 
-def _follow(request: Request, response: Response, plan: Plan) -> PlanView:
+def follow_plan(request: Request, response: Response, plan: Plan) -> PlanView:
     path = request.app.url_path_for("get_reconfiguration", plan_id=plan.id)
     response.headers["Location"] = str(path)
     response.headers["ETag"] = tag_of(plan.version)
@@ -157,7 +191,7 @@ def _follow(request: Request, response: Response, plan: Plan) -> PlanView:
     "/reconfigurations",
     status_code=202,
     openapi_extra=takes(Role.OPERATOR),
-    responses={**_ACCEPTED, **problems(400, 403, 408, 409, 413, 415), **redirect()},
+    responses={**ACCEPTED, **problems(400, 403, 408, 409, 413, 415), **redirect()},
 )
 async def propose_reconfiguration(
     request: Request,
@@ -165,26 +199,18 @@ async def propose_reconfiguration(
     caller: Operator,
     manager: Manager,
     body: ProposalBody,
-    idempotency_key: Annotated[
-        str,
-        Header(
-            alias="Idempotency-Key",
-            max_length=200,
-            pattern="^[!-~]*$",
-            description="A request that comes twice with the same key is carried out once.",
-        ),
-    ] = "",
+    idempotency_key: IdempotencyKey = "",
 ) -> PlanView:
     """Look for a better placement: a dry run, unless `execute` is true."""
     plan = await manager.propose(caller, body, idempotency_key)
-    return _follow(request, response, plan)
+    return follow_plan(request, response, plan)
 
 
 @commands.post(
     "/reconfigurations/{plan_id}/approve",
     status_code=202,
     openapi_extra=takes(Role.OPERATOR),
-    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
+    responses={**ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
 )
 async def approve_reconfiguration(
     request: Request,
@@ -195,14 +221,14 @@ async def approve_reconfiguration(
     body: CommandBody,
 ) -> PlanView:
     """Execute a proposed plan."""
-    return _follow(request, response, await manager.approve(caller, plan_id, body.reason))
+    return follow_plan(request, response, await manager.approve(caller, plan_id, body.reason))
 
 
 @commands.post(
     "/reconfigurations/{plan_id}/cancel",
     status_code=202,
     openapi_extra=takes(Role.OPERATOR),
-    responses={**_ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
+    responses={**ACCEPTED, **problems(400, 403, 404, 408, 409, 413, 415), **redirect()},
 )
 async def cancel_reconfiguration(
     request: Request,
@@ -213,7 +239,7 @@ async def cancel_reconfiguration(
     body: CommandBody,
 ) -> PlanView:
     """Drop a plan; one that is being executed is rolled back, until its commit point."""
-    return _follow(request, response, await manager.cancel(caller, plan_id, body.reason))
+    return follow_plan(request, response, await manager.cancel(caller, plan_id, body.reason))
 
 
 router = APIRouter()

@@ -479,9 +479,11 @@ class TreeSubscriptions:
         """Each for each of its patterns, however often what it missed is fetched; the lake's count
         and the manager's are the same."""
         for session in sessions:
-            for pattern in session.filters:
-                self._logbook.requested(pattern)
-            self.measures.requested(session.filters)
+            # What a store reads is no user's request.
+            if not session.is_internal:
+                for pattern in session.filters:
+                    self._logbook.requested(pattern)
+                self.measures.requested(session.filters)
 
     def _fetched(self, group: CatchUpGroup, now_s: float) -> None:
         if group.is_incomplete:

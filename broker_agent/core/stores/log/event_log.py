@@ -13,7 +13,8 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from broker_agent.core.stores.log.coverage import Coverage
 from broker_agent.core.stores.log.dropping import carry_out
@@ -55,6 +56,9 @@ from broker_agent.core.stores.log.segments import ActiveSegment, SegmentUnproven
 from broker_agent.core.stores.log.stored_runs import StoredRunError, part_of_row
 
 _REFUSALS = {LogHealth.FULL: AppendRefusal.FULL, LogHealth.FAILED: AppendRefusal.FAILED}
+
+
+_Answer = TypeVar("_Answer")
 
 
 class EventLog:
@@ -130,11 +134,15 @@ class EventLog:
 
     def read(self, request: LogRead) -> LogAnswer:
         """Raises LogFilesError, if the disk does not work; damage is part of the answer."""
+        return self._proven(lambda: self._read(request))
+
+    def _proven(self, ask: Callable[[], _Answer]) -> _Answer:
+        """What it comes to, once all segments have been read again if one cannot be proven."""
         try:
-            return self._read(request)
+            return ask()
         except SegmentUnprovenError as unproven:
             self._rebuild(unproven)
-            return self._read(request)
+            return ask()
 
     def _read(self, request: LogRead) -> LogAnswer:
         if isinstance(request, ReadUnit):
@@ -150,11 +158,11 @@ class EventLog:
 
     def frame_before(self, unit: str, stamp: Stamp) -> int:
         """The number of a frame behind which all later rows of the unit are; 0: of none."""
-        return frame_before(self._context, unit, stamp)
+        return self._proven(lambda: frame_before(self._context, unit, stamp))
 
     def frame_of_last(self, pattern: str, events: int) -> LastEvents:
         """Where the newest so many events of these topics begin."""
-        return frame_of_last(self._context, pattern, events)
+        return self._proven(lambda: frame_of_last(self._context, pattern, events))
 
     # ---- writing --------------------------------------------------------------------------------
 

@@ -71,9 +71,10 @@ class NodeHosting:
         self._collect_tally()
         return self._tallies.take_tally(taker)
 
-    def count_request(self, topic: str) -> None:
-        """A session here asks for the topic's past."""
-        self._tallies.add({topic: TopicTally(requests=1)})
+    def requested(self, topics: Iterable[str]) -> None:
+        """A session here asks for the past of these."""
+        for topic in topics:
+            self._tallies.add({topic: TopicTally(requests=1)})
 
     def _collect_tally(self) -> None:
         self._tallies.add(self.node.reigns.take_tally())

@@ -242,9 +242,10 @@ class Subscriptions:
         entry = self.readers.open(topic)
         if entry.feed_of(session) is None:
             start = self._start_of(session, topic, request)
-            if request is not None and request.goes_on:
+            # What a store reads is no user's request.
+            if request is not None and request.goes_on and not session.is_internal:
                 self._logbook.requested(topic)
-                self._hosting.count_request(topic)
+                self._hosting.requested((topic,))
             self.readers.enter(entry, session, start, now_s)
         entry.set_condition(session)
         if request is not None and not entry.live.reader.started:
