@@ -243,8 +243,9 @@ class StoreReadiness:
     def _others(self) -> list[str]:
         return [store for store in self._table.stores() if store != self._me]
 
-    def _begin_round(self, patterns: Iterable[str], others: Iterable[str], now_s: float) -> None:
+    def _begin_round(self, patterns: Iterable[str], others: Sequence[str], now_s: float) -> None:
         self._counters.catch_up_rounds += 1
+        self._met = {peer: met for peer, met in self._met.items() if peer in others}
         self._round = _Round(tuple(patterns), self._is_behind, deque(others), now_s)
         self._is_behind = False
         self._compare(())
