@@ -443,8 +443,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.stores.past_serving.PastServing._reading
         broker_agent.core.stores.past_serving.PastServing._waiting
     """,
-    "What one store gets from others: of one at a time, a page of what it has, and of its events "
-    "as many bytes as past.catch_up_bytes; stores that are known are in the Advertisement Table.": """
+    "What one store gets from others: of one at a time, a page of what it has, and "
+    "of its events past.catch_up_bytes; stores that are known are in the Advertisement Table.": """
         broker_agent.core.stores.readiness.StoreReadiness._met
         broker_agent.core.stores.readiness._Round.lacked
         broker_agent.core.stores.readiness._Round.page
