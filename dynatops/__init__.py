@@ -18,6 +18,7 @@ from dynatops.version import VERSION
 if TYPE_CHECKING:
     from dynatops.client.aio import Client as Client
     from dynatops.client.core.publications import Ack as Ack
+    from dynatops.client.cursors import Cursor as Cursor
     from dynatops.client.errors import AccessError as AccessError
     from dynatops.client.errors import AckError as AckError
     from dynatops.client.errors import ArgumentError as ArgumentError
@@ -28,15 +29,18 @@ if TYPE_CHECKING:
     from dynatops.client.errors import ClosedError as ClosedError
     from dynatops.client.errors import ConnectError as ConnectError
     from dynatops.client.errors import DynatopsError as DynatopsError
+    from dynatops.client.errors import HistoryError as HistoryError
     from dynatops.client.errors import PublishError as PublishError
     from dynatops.client.errors import SubscribeError as SubscribeError
     from dynatops.client.errors import WrongLoopError as WrongLoopError
     from dynatops.client.events import Batch as Batch
     from dynatops.client.events import Event as Event
+    from dynatops.client.history import History as History
     from dynatops.client.opening import connect as connect
     from dynatops.client.subscription import Gap as Gap
     from dynatops.client.subscription import Subscription as Subscription
     from dynatops.client.sync import SyncClient as SyncClient
+    from dynatops.client.sync import SyncHistory as SyncHistory
     from dynatops.client.sync import SyncSubscription as SyncSubscription
     from dynatops.client.sync import connect_sync as connect_sync
     from dynatops.kit.filters import AttributesError as AttributesError
@@ -60,15 +64,19 @@ _HOMES = {
     "ClientFailedError": "dynatops.client.errors",
     "ClosedError": "dynatops.client.errors",
     "ConnectError": "dynatops.client.errors",
+    "Cursor": "dynatops.client.cursors",
     "DynatopsError": "dynatops.client.errors",
     "Event": "dynatops.client.events",
     "Filter": "dynatops.kit.filters",
     "FilterError": "dynatops.kit.filters",
     "Gap": "dynatops.client.subscription",
+    "History": "dynatops.client.history",
+    "HistoryError": "dynatops.client.errors",
     "PublishError": "dynatops.client.errors",
     "SubscribeError": "dynatops.client.errors",
     "Subscription": "dynatops.client.subscription",
     "SyncClient": "dynatops.client.sync",
+    "SyncHistory": "dynatops.client.sync",
     "SyncSubscription": "dynatops.client.sync",
     "Tls": "dynatops.kit.security.tls",
     "TlsFileError": "dynatops.kit.security.tls",

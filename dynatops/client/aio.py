@@ -41,7 +41,16 @@ from dynatops.client.core.publications import Ack, AckName, Payload
 from dynatops.client.core.reading import FilterKey
 from dynatops.client.core.work import AckMode, WorkItem, WorkLimits
 from dynatops.client.engine import Engine, OnConnection
-from dynatops.client.errors import AckError, ClosedError, PublishError, SubscribeError
+from dynatops.client.errors import (
+    AckError,
+    ClosedError,
+    HistoryError,
+    PublishError,
+    SubscribeError,
+)
+from dynatops.client.history import History
+from dynatops.client.past_source import PastSource
+from dynatops.client.past_wishes import Pace, Since, check_pace, checked_wish
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
 from dynatops.client.waiting import Together
 from dynatops.client.working import (
@@ -329,8 +338,7 @@ class Client:
         check_patterns(patterns)
         check_text(where, "where")
         check_callback(on_gap, "on_gap")
-        welcome = self._core.welcome
-        bytes_max = welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX
+        bytes_max = self._topic_bytes_max
         filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
         limits = WorkLimits(max_in_flight, ack_wait_s, max_deliver)
         check_work(patterns, ack, limits, dead_letter)
@@ -344,6 +352,56 @@ class Client:
         return Subscription(
             queue, self._start_subscription, self._end_subscription, self._change_subscription
         )
+
+    def history(
+        self,
+        pattern: str,
+        *,
+        where: str = "",
+        since: Since = "all",
+        last: int = 0,
+        with_loss: bool = False,
+        pace: Pace = "instant",
+        on_gap: OnGap | None = None,
+    ) -> History:
+        """What stores have of a topic or pattern: `async for event in client.history(…)`, which
+        ends with the newest.
+
+        `since` is "all", a length of time back from now ("90s", "15m", "1h", "7d", a timedelta), a
+        datetime, or a Cursor, for what is beyond it; `last` is how many events of each topic, the
+        newest. Events come at once, or, with `pace="original"`, as far apart as they were
+        published. If what follows a cursor is not kept any more, that is an error, unless
+        `with_loss`: then what is left comes, and `on_gap` is told.
+
+        Raises FilterError or ArgumentError if the call cannot be right; when it is read,
+        HistoryError.
+        """
+        self._engine.check_usable()
+        check_patterns((pattern,))
+        check_text(where, "where")
+        check_callback(on_gap, "on_gap")
+        check_pace(pace)
+        Filter.parse(pattern, where, self._topic_bytes_max)
+        wish = checked_wish(pattern, where, since, last, with_loss=with_loss)
+        engine = self._engine
+
+        def open_source() -> PastSource:
+            engine.check_usable()
+            self._check_histories(pattern)
+            return engine.open_past(wish)
+
+        return History(pattern, open_source, engine.close_past, pace, on_gap)
+
+    def _check_histories(self, pattern: str) -> None:
+        welcome = self._core.welcome
+        if welcome is not None and not welcome.histories:
+            reason = f"the broker {welcome.broker_id} is of a version that has none for clients"
+            raise HistoryError(pattern, "unavailable", reason)
+
+    @property
+    def _topic_bytes_max(self) -> int:
+        welcome = self._core.welcome
+        return welcome.topic_bytes_max if welcome is not None else TOPIC_BYTES_MAX
 
     def _bury(self, queue: WorkQueue, item: WorkItem) -> None:
         """It was handed out as often as it may be."""

@@ -19,6 +19,8 @@ from dynatops.client.callbacks import report_failing
 from dynatops.client.connection import Connection, ConnectionLostError
 from dynatops.client.core.client_core import ClientCore, Item, SessionWishes
 from dynatops.client.core.destinations import Destination, Destinations
+from dynatops.client.core.histories import PastEnd, PastPart, PastWish
+from dynatops.client.core.past_reading import PastReading
 from dynatops.client.core.publications import (
     Confirmed,
     ConfirmedColumns,
@@ -35,10 +37,12 @@ from dynatops.client.errors import (
     WrongLoopError,
 )
 from dynatops.client.inbox import Inbox
+from dynatops.client.past_source import PastSource
 from dynatops.client.waiting import Waiting
 from dynatops.kit.pacing import FRAMES_PER_S, SELDOM_PER_S, Pacer
 from dynatops.kit.security.tls import Tls, TlsFileError
 from dynatops.v1.client_pb2 import (
+    Cursor,
     ErrorCode,
     Goodbye,
     Missed,
@@ -96,6 +100,8 @@ class Engine:
         self.core = ClientCore(client_id, secrets.token_bytes(16), wishes)
         self.inbox = Inbox(self.core.reading, lambda: self.core.awaits_answers)
         self.waiting = Waiting()
+        # Those that read the past, by the numbers of their histories.
+        self._pasts: dict[int, PastSource] = {}
         # Why nothing works any more, once it is so.
         self.failure: Exception | None = None
         # Set while not too much is unacknowledged.
@@ -163,6 +169,8 @@ class Engine:
         self._stop_telling()
         self.waiting.on_failed(failure)
         self.inbox.fail(failure)
+        for source in self._pasts.values():
+            source.fail(failure)
         self.window_open.set()
 
     def raise_if_failed(self) -> None:
@@ -377,6 +385,24 @@ class Engine:
             reason = f"not handed to a broker within {timeout_s:g} s"
             raise PublishError("*", reason, may_arrive=True) from None
 
+    # ---- the past -------------------------------------------------------------------------------
+
+    def open_past(
+        self, wish: PastWish, reading: PastReading | None = None, upto: Sequence[Cursor] = ()
+    ) -> PastSource:
+        """See `Histories.open`."""
+        number = self.core.histories.open(wish, reading, upto)
+        source = self._pasts[number] = PastSource(
+            self.core.histories, number, wish.pattern, self.wake
+        )
+        self.wake()
+        return source
+
+    def close_past(self, source: PastSource) -> None:
+        if self._pasts.pop(source.number, None) is not None:
+            self.core.histories.close(source.number)
+            self.wake()
+
     # ---- what brokers say -----------------------------------------------------------------------
 
     def _take_in(self, frame: ServerFrame) -> None:
@@ -386,6 +412,9 @@ class Engine:
                     self.inbox.put(item)
                 elif isinstance(item, ArrivedBundle):
                     self.inbox.put_bundle(item)
+                elif isinstance(item, PastPart | PastEnd):
+                    if (source := self._pasts.get(item.history)) is not None:
+                        source.put(item)
                 else:
                     self._on_item(item)
         except DecodeError as error:

@@ -17,6 +17,7 @@ __all__ = [
     "ClosedError",
     "ConnectError",
     "DynatopsError",
+    "HistoryError",
     "PublishError",
     "SubscribeError",
     "TopicError",
@@ -128,3 +129,17 @@ class SubscribeError(DynatopsError):
         if len(self.topics) > _SHOWN_TOPICS:
             shown += f", … ({len(self.topics):,} in all)"
         super().__init__(f"subscribing to {shown}: {reason}")
+
+
+class HistoryError(DynatopsError):
+    """The past of these topics cannot be had, or not all of it.
+
+    `code` says why in a word: "not_stored", "future", "expired", "forbidden", "overloaded",
+    "damaged", "unavailable" or "invalid".
+    """
+
+    def __init__(self, pattern: str, code: str, reason: str) -> None:
+        self.pattern = pattern
+        self.code = code
+        self.reason = reason
+        super().__init__(f"the past of {pattern!r}: {reason}")

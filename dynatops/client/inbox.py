@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-
+from dynatops.client.arrivals import COLUMNS_MIN, events_of
 from dynatops.client.core.reading import Arrived
 from dynatops.client.core.taking import Taking
 from dynatops.client.core.work import WorkItem, oldest_held
@@ -17,10 +16,8 @@ from dynatops.client.events import NO_ATTRIBUTES, BundleEvents, Event, RunEvents
 from dynatops.client.routes import Route, Routes
 from dynatops.client.subscription import QUEUE_EVENTS_MAX, EventQueue, Gap
 from dynatops.client.working import WorkQueue
-from dynatops.kit.filters import Filter, attributes_of, pattern_matches
+from dynatops.kit.filters import Filter, pattern_matches
 from dynatops.v1.client_pb2 import MissCause, Missed, TopicProblem
-from dynatops.v1.overlay_pb2 import Event as WireEvent
-from dynatops.v1.overlay_pb2 import Events
 
 if TYPE_CHECKING:
     from dynatops.client.core.reading import ArrivedBundle, FilterKey, Reading
@@ -36,8 +33,6 @@ _MISS_REASONS = {
 
 
 _new = tuple.__new__
-# Fewer events are made at once: to keep what they came in costs more.
-_COLUMNS_MIN = 8
 # While an answer is waited for, so many times more events are taken in.
 _AWAITING_FACTOR = 4
 
@@ -158,7 +153,7 @@ class Inbox:
     # ---- what comes -----------------------------------------------------------------------------
 
     def put(self, arrived: Arrived) -> None:
-        events = _events_of(arrived)
+        events = events_of(arrived)
         if events is None:
             run = arrived.run
             cause = MissCause.MISS_CAUSE_UNREADABLE
@@ -185,10 +180,10 @@ class Inbox:
             for place in places:
                 self.put(Arrived(bundle.run_at(place), 0, 1))
             return
-        if len(places) >= _COLUMNS_MIN:
+        if len(places) >= COLUMNS_MIN:
             if self._put_whole(bundle, places):
                 return
-            if len(places) >= _COLUMNS_MIN * len(self._routes):
+            if len(places) >= COLUMNS_MIN * len(self._routes):
                 self._put_columns(bundle, places)
                 return
         topics, payloads, published_us = bundle.topics, bundle.payloads, bundle.published_us
@@ -320,37 +315,6 @@ class Inbox:
         queues = [queue for queue in self._routes if isinstance(queue, WorkQueue)]
         held = [item for queue in queues for item in queue.work.items()]
         return oldest_held((*held, *self._unclaimed))
-
-
-def _events_of(arrived: Arrived) -> list[Event] | RunEvents | None:
-    """None if they cannot be read: the broker did not look into them, or is broken."""
-    run = arrived.run
-    topic, term, first = run.topic, run.term, run.first_seq
-    try:
-        events = Events.FromString(run.events)
-    except DecodeError:
-        return None
-    messages = events.events
-    if len(messages) != (len(run.selected) if run.partial else run.count):
-        return None
-    if run.partial or events.attributed:
-        return [
-            Event(
-                topic, messages[i].payload, messages[i].published_us, term, first + offset,
-                attributes_of(messages[i].attributes),
-            )
-            for i, offset in arrived.places
-        ]  # fmt: skip
-    chosen: Iterable[WireEvent] = messages
-    if arrived.stop - arrived.start < run.count:
-        chosen = messages[arrived.start : arrived.stop]
-    elif run.count >= _COLUMNS_MIN:
-        return RunEvents(run, messages)
-    # As `Event(…)` makes them, without its call in between.
-    return [
-        _new(Event, (topic, event.payload, event.published_us, term, seq, NO_ATTRIBUTES))
-        for seq, event in enumerate(chosen, first + arrived.start)
-    ]
 
 
 @lru_cache(maxsize=1_000)

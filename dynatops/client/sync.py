@@ -18,10 +18,13 @@ from dynatops.client.aio import Client
 from dynatops.client.arguments import check_events, check_payloads, check_text, check_timeout
 from dynatops.client.core.publications import Ack, AckName, Payload
 from dynatops.client.core.work import AckMode
+from dynatops.client.cursors import Cursor
 from dynatops.client.engine import CLOSED_BY_US, OnConnection
 from dynatops.client.errors import CallbackError, ClosedError
 from dynatops.client.events import Event
+from dynatops.client.history import History
 from dynatops.client.opening import DEFAULT_ADDRESS, connect
+from dynatops.client.past_wishes import Pace, Since
 from dynatops.client.subscription import OnGap, Subscription
 from dynatops.kit.filters import Filter, Value
 from dynatops.kit.security.tls import Tls
@@ -118,6 +121,45 @@ class SyncSubscription:
 
     def __repr__(self) -> str:
         return repr(self._subscription).replace("<Subscription", "<SyncSubscription", 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SyncHistory:
+    """What stores have of some topics: iterate over it. Made by `SyncClient.history`."""
+
+    def __init__(self, run: _Runner, history: History) -> None:
+        self._run = run
+        self._history = history
+
+    def __iter__(self) -> Iterator[SyncEvent]:
+        while True:
+            try:
+                yield SyncEvent.of(self._run, self._run(self._history.__anext__()))
+            except StopAsyncIteration:
+                return
+
+    @property
+    def cursor(self) -> Cursor:
+        """How far it has been read; `since=cursor` is what is beyond."""
+        return self._history.cursor
+
+    @property
+    def missed(self) -> int:
+        """How often events were missing that are not kept any more, or cannot be read."""
+        return self._history.missed
+
+    def close(self) -> None:
+        """Nothing more of it is wanted."""
+        with contextlib.suppress(ClosedError):
+            self._run(self._history.close())
+
+    def __repr__(self) -> str:
+        return repr(self._history).replace("<History", "<SyncHistory", 1)
 
     def __enter__(self) -> Self:
         return self
@@ -290,6 +332,32 @@ class SyncClient:
             )
 
         return SyncSubscription(self._run, self._run(_subscribed(subscribe)))
+
+    def history(
+        self,
+        pattern: str,
+        *,
+        where: str = "",
+        since: Since = "all",
+        last: int = 0,
+        with_loss: bool = False,
+        pace: Pace = "instant",
+        on_gap: OnGap | None = None,
+    ) -> SyncHistory:
+        """What stores have of a topic or pattern: iterate over it. See `Client.history`."""
+
+        async def made() -> History:
+            return self._client.history(
+                pattern,
+                where=where,
+                since=since,
+                last=last,
+                with_loss=with_loss,
+                pace=pace,
+                on_gap=on_gap,
+            )
+
+        return SyncHistory(self._run, self._run(made()))
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Block until a broker has taken everything published so far, acknowledged or not."""

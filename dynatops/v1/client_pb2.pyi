@@ -414,6 +414,7 @@ class History(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     WITH_LOSS_FIELD_NUMBER: _builtins.int
     CREDIT_BYTES_FIELD_NUMBER: _builtins.int
+    UPTO_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     """Of this client's histories, on this connection."""
     since_us: _builtins.int
@@ -426,8 +427,14 @@ class History(_message.Message):
     def filter(self) -> Global___Filter: ...
     @_builtins.property
     def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cursor]:
-        """What is beyond these cursors, not older than this, microseconds since 1970, and of that the
+        """What is beyond these cursors, not older than this, microseconds since 1970, and of each topic the
         newest so many; 0: all. Topics without a cursor are wanted from their beginning.
+        """
+
+    @_builtins.property
+    def upto(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cursor]:
+        """A store that has not come as far as these says so in the end (PAST_ERROR_NOT_YET). In a tree of
+        brokers, of `$streams`.
         """
 
     def __init__(
@@ -440,10 +447,11 @@ class History(_message.Message):
         last: _builtins.int = ...,
         with_loss: _builtins.bool = ...,
         credit_bytes: _builtins.int = ...,
+        upto: _abc.Iterable[Global___Cursor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "credit_bytes", b"credit_bytes", "filter", b"filter", "last", b"last", "request", b"request", "since_us", b"since_us", "with_loss", b"with_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "credit_bytes", b"credit_bytes", "filter", b"filter", "last", b"last", "request", b"request", "since_us", b"since_us", "upto", b"upto", "with_loss", b"with_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,6 +76,8 @@ class _PastErrorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PastError.V
     """The request says what cannot be."""
     PAST_ERROR_FORGOTTEN: _PastError.ValueType  # 9
     """The store knows nothing of the request any more: it is to be made anew."""
+    PAST_ERROR_NOT_YET: _PastError.ValueType  # 10
+    """That was all that the store has, and it has not come as far as it was to."""
 
 class PastError(_PastError, metaclass=_PastErrorEnumTypeWrapper): ...
 
@@ -97,6 +99,8 @@ PAST_ERROR_INVALID: PastError.ValueType  # 8
 """The request says what cannot be."""
 PAST_ERROR_FORGOTTEN: PastError.ValueType  # 9
 """The store knows nothing of the request any more: it is to be made anew."""
+PAST_ERROR_NOT_YET: PastError.ValueType  # 10
+"""That was all that the store has, and it has not come as far as it was to."""
 Global___PastError: _TypeAlias = PastError  # noqa: Y015
 
 @_typing.final
@@ -3251,11 +3255,12 @@ class PastRange(_message.Message):
     WITH_LOSS_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
+    UPTO_FIELD_NUMBER: _builtins.int
     FOR_STORE_FIELD_NUMBER: _builtins.int
     since_us: _builtins.int
     """Microseconds since 1970."""
     last: _builtins.int
-    """So many events of the unit; 0: all."""
+    """Of each topic the newest so many events; 0: all."""
     with_loss: _builtins.bool
     """If what lies next to the places is not kept any more: what is left of it."""
     store: _builtins.str
@@ -3264,6 +3269,10 @@ class PastRange(_message.Message):
     @_builtins.property
     def after(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastPlace]:
         """Topics that are not named are wanted from their beginning."""
+
+    @_builtins.property
+    def upto(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastPlace]:
+        """Where the store must have come to: topics, or `$streams`. If it has not, it says so in the end."""
 
     @_builtins.property
     def for_store(self) -> Global___ForStore:
@@ -3278,11 +3287,12 @@ class PastRange(_message.Message):
         with_loss: _builtins.bool = ...,
         store: _builtins.str = ...,
         place: _builtins.bytes = ...,
+        upto: _abc.Iterable[Global___PastPlace] | None = ...,
         for_store: Global___ForStore | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["for_store", b"for_store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "for_store", b"for_store", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "with_loss", b"with_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "for_store", b"for_store", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "upto", b"upto", "with_loss", b"with_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3452,7 +3462,6 @@ class PastResponse(_message.Message):
     LOSSY_FIELD_NUMBER: _builtins.int
     ROUTE_FIELD_NUMBER: _builtins.int
     SPENT_BYTES_FIELD_NUMBER: _builtins.int
-    EVENTS_READ_FIELD_NUMBER: _builtins.int
     SPANS_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
@@ -3470,8 +3479,6 @@ class PastResponse(_message.Message):
     """Something is not kept any more of what was asked for (with_loss)."""
     spent_bytes: _builtins.int
     """Of the credit, with this one."""
-    events_read: _builtins.int
-    """Events of the unit that were read for it, whether the filter matches them or not."""
     life: _builtins.int
     """What the log says of itself: it has not changed but at the ends of units while this is the same."""
     version: _builtins.int
@@ -3510,7 +3517,6 @@ class PastResponse(_message.Message):
         lossy: _builtins.bool = ...,
         route: _abc.Iterable[Global___NodeRef] | None = ...,
         spent_bytes: _builtins.int = ...,
-        events_read: _builtins.int = ...,
         spans: _abc.Iterable[Global___LogSpan] | None = ...,
         life: _builtins.int = ...,
         version: _builtins.int = ...,
@@ -3518,7 +3524,7 @@ class PastResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "events_read", b"events_read", "life", b"life", "lossy", b"lossy", "message", b"message", "more_units", b"more_units", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spans", b"spans", "spent_bytes", b"spent_bytes", "store", b"store", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "life", b"life", "lossy", b"lossy", "message", b"message", "more_units", b"more_units", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spans", b"spans", "spent_bytes", b"spent_bytes", "store", b"store", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

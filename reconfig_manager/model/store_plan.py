@@ -22,7 +22,7 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from reconfig_manager.model.policy import RatesFrom, Written
-from reconfig_manager.storing.planners import DEFAULT_STORE_ALGORITHM, STORE_ALGORITHMS
+from reconfig_manager.storing import DEFAULT_STORE_ALGORITHM, STORE_ALGORITHMS
 
 _DAY_S = 86_400.0
 # What a request brings, where nobody has asked stores for anything yet.

@@ -9,3 +9,10 @@ them, L topics a store at most, and may be often. What is compared is the traffi
 for the past (eq. 3). All of it is `StoringProblem -> StoringSolution`, pure, and made of arrays;
 `planners.py` is the registry. `reassignment.py` says whether going there is worth the transfers.
 """
+
+from __future__ import annotations
+
+# Planners that keep all limits by design: they may run in a manager. Here for those who need only
+# their names.
+STORE_ALGORITHMS = ("seq", "wrr", "refine")
+DEFAULT_STORE_ALGORITHM = "refine"

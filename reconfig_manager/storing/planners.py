@@ -138,6 +138,3 @@ STORE_PLANNERS: Mapping[str, StorePlanner] = MappingProxyType(
         "grd-opt": plan_grd_opt,
     }
 )
-# Those that keep all limits by design: they may run in a manager.
-STORE_ALGORITHMS = ("seq", "wrr", "refine")
-DEFAULT_STORE_ALGORITHM = "refine"

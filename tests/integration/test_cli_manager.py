@@ -99,16 +99,16 @@ def test_a_plan_from_proposal_to_history(terminal: Terminal) -> None:
     text = terminal.type("approve", "p1-1", "--reason", "go")
     assert "plan p1-1: COMMITTED" in text
     assert "what it gains is being measured" in text
-    text = terminal.type("history")
+    text = terminal.type("plans")
     assert "p1-1" in text
     assert "COMMITTED" in text
-    plan = terminal.json("history", "p1-1")
+    plan = terminal.json("plans", "p1-1")
     assert plan["options"]["delay_weight"] == 2
     assert len(plan["moves"]) <= 4
-    audit = terminal.json("history", "--audit")
+    audit = terminal.json("plans", "--audit")
     assert [entry["action"] for entry in audit] == ["execute", "approve", "propose"]
-    assert "accepted" in terminal.type("history", "--audit")
-    assert len(terminal.json("history", "--audit", "--limit", "2")) == 2
+    assert "accepted" in terminal.type("plans", "--audit")
+    assert len(terminal.json("plans", "--audit", "--limit", "2")) == 2
 
 
 def test_execute_follows_it_to_its_end(terminal: Terminal) -> None:
@@ -132,20 +132,20 @@ def test_cancelling_an_execution(terminal: Terminal) -> None:
     answer = terminal.json("cancel", plan_id, "--no-wait", "--reason", "wrong moment")
     assert answer["phase"] == "ROLLING_BACK"
     terminal.manager.do(driver.let_go())
-    assert "rolled back" in terminal.type("history", plan_id)
+    assert "rolled back" in terminal.type("plans", plan_id)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("history", "p9-9"), 1, "there is no plan 'p9-9'"),
+        (("plans", "p9-9"), 1, "there is no plan 'p9-9'"),
         (("approve", "p9-9", *REASON), 1, "there is no plan 'p9-9'"),
         (("plan", "--reason", " "), 1, "body.reason: "),
         (("plan", "--algorithm", "lsap", "--max-moves", "3", *REASON), 1, "lsap cannot limit"),
         (("plan", "--delay-weight", "-1", *REASON), 2, "a number from 0 up"),
         (("policy", "set", "moods=1", *REASON), 2, "a policy has no 'moods'"),
         (("policy", "set", "mode=maybe", *REASON), 1, "body.policy.mode: "),
-        (("history", "p1", "--audit"), 2, "--audit lists all commands"),
+        (("plans", "p1", "--audit"), 2, "--audit lists all commands"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_sentence(
@@ -221,7 +221,7 @@ def test_roles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file.write_text("admin\n")
         admin = Terminal(manager, capsys, "--token-file", str(file))
         assert admin.json("plan", *REASON)["actor"] == "admin"
-        roles = [entry["role"] for entry in admin.json("history", "--audit")]
+        roles = [entry["role"] for entry in admin.json("plans", "--audit")]
         assert roles == ["admin", "viewer"]
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconfig_manager.storing import STORE_ALGORITHMS
 from reconfig_manager.storing.greedy import PickUse, pick_counts
 from reconfig_manager.storing.plain_greedy import plain_pick_counts
-from reconfig_manager.storing.planners import STORE_ALGORITHMS, STORE_PLANNERS, prefer_stores
+from reconfig_manager.storing.planners import STORE_PLANNERS, prefer_stores
 from reconfig_manager.storing.problem import StoringProblem, StoringTask, broken_limits
 from reconfig_manager.storing.refine import prices_of
 from reconfig_manager.storing.store_search import StoreSearch

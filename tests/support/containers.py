@@ -34,6 +34,7 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.tree_context.TreeContext.effects
         overlay.forwarding.links.link.Link._frames
         overlay.forwarding.keeping.copies.CopyKeeping._grown
+        broker_agent.core.stores.log.log_requests.TopicsAnswer.skipped
         broker_agent.core.stores.past_requests.PastRequests._news
         broker_agent.core.stores.readiness.StoreReadiness._lacked
         broker_agent.core.stores.store_client.StoreClient._done

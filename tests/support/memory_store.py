@@ -82,8 +82,6 @@ class MemoryStore:
             if error := self._why_not(order, [self.runs[at] for at in wanted]):
                 return StorePortion(error=error, message=f"of {order.unit}")
             is_lossy = self._is_expired(order)
-            if order.wanted.last and len(wanted) > order.wanted.last:
-                first = wanted[-order.wanted.last]
         chosen: list[Run] = []
         size = 0
         place = len(self.runs)
@@ -106,7 +104,13 @@ class MemoryStore:
             if pattern_matches(order.unit, run.topic)
             and time_of(run) >= wanted.since_us
             and run.first_seq > seen.get(run.topic, {}).get(run.term, 0)
+            and (not wanted.last or self._rank(at) <= wanted.last)
         ]
+
+    def _rank(self, at: int) -> int:
+        """Of how many of its topic's it is the oldest, up to the newest."""
+        topic = self.runs[at].topic
+        return sum(run.topic == topic for run in self.runs[at:])
 
     def _why_not(self, order: ReadOrder, runs: list[Run]) -> PastError.ValueType:
         for place in order.wanted.after:

@@ -10,10 +10,10 @@ import pytest
 HEAVY = (
     "broker_agent", "overlay", "simulator", "experiments", "numba", "scipy", "pyarrow", "pyspark",
 )  # fmt: skip
-# Names of solvers and of stores, which `--help` tells; they themselves are not loaded.
+# Names of solvers, planners and stores, which `--help` tells; they themselves are not loaded.
 OF_THE_MANAGER = {
-    "reconfig_manager", "reconfig_manager.solvers", "reconfig_manager.store",
-    "reconfig_manager.store.opening",
+    "reconfig_manager", "reconfig_manager.solvers", "reconfig_manager.storing",
+    "reconfig_manager.store", "reconfig_manager.store.opening",
 }  # fmt: skip
 # Whatever it loads on its way to a broker that is not there.
 NOBODY = "127.0.0.1:1"

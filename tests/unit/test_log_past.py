@@ -78,9 +78,9 @@ class TestRanges:
     def test_the_last_ones(self, last: int) -> None:
         log = _filled("a", "b")
         assert seqs(portions(log, "a", PastRange(last=last))) == list(range(1, 101))[-last:]
-        together = portions(log, "+", PastRange(last=last))
-        events = sum(e.count for p in together for e in p.events if isinstance(e, Run))
-        assert events == min(last, 200)
+        of_each = portions(log, "+", PastRange(last=last))
+        for topic in ("a", "b"):
+            assert seqs(of_each, topic) == list(range(1, 101))[-last:]
 
     def test_what_is_not_there_already(self) -> None:
         log = _filled("a", "b")
@@ -106,8 +106,35 @@ class TestRanges:
         again = portions(log, "a", PastRange(after=_places(a={1: had})))
         assert seqs(first) + seqs(again) == list(range(1, 101))
 
+    def test_the_last_value_of_each_topic(self) -> None:
+        log = open_log(disk())
+        store(log, row("x/quiet", 1, 3), row("x/busy", 1, 5), row("y", 1, 5))
+        for number in range(1, 20):
+            store(log, row("x/busy", 1 + 5 * number, 5))
+        found = portions(log, "x/#", PastRange(last=1))
+        assert (seqs(found, "x/quiet"), seqs(found, "x/busy"), seqs(found, "y")) == ([3], [100], [])
+
+    def test_what_filled_a_hole_is_not_among_the_last(self) -> None:
+        log = open_log(disk())
+        store(log, row("a", 11, 5), row("a", 6, 5))
+        assert seqs(portions(log, "a", PastRange(last=3))) == [13, 14, 15]
+        assert seqs(portions(log, "a", PastRange(last=7))) == [9, 10, 11, 12, 13, 14, 15]
+
+    def test_the_last_ones_of_a_stream_do_not_include_what_filled_a_hole(self) -> None:
+        log = open_log(disk())
+        stream = stream_unit(5)
+        store(log, row_of_run(run("a", 11, 5, term=5), stream, 1_000, (5, 10)))
+        store(log, row_of_run(run("a", 1, 5, term=5), stream, 1_000, (5, 0)))
+        assert seqs(portions(log, "a", PastRange(last=3))) == [13, 14, 15]
+
 
 class TestWhatIsNotThere:
+    def test_what_there_is_comes_before_a_place_in_the_future(self) -> None:
+        log = _filled("a", "b")
+        found = portions(log, "+", PastRange(after=_places(a={1: 101})), bytes_max=1 << 20)
+        assert seqs(found, "b") == list(range(1, 101))
+        assert found[-1].error == PastError.PAST_ERROR_FUTURE
+
     def test_a_place_in_the_future(self) -> None:
         log = _filled("a")
         (answer,) = portions(log, "a", PastRange(after=_places(a={1: 101})))

@@ -9,7 +9,7 @@ import pytest
 
 from dynatops.v1.manager_pb2 import STEP_PROBLEM_CANNOT_KEEP, STORE_ASSIGN, StepReply
 from reconfig_manager.manager import proposed
-from reconfig_manager.model.plan import Plan, PlanState
+from reconfig_manager.model.plan import PlanState
 from reconfig_manager.model.policy import Mode, Policy
 from reconfig_manager.model.refusals import (
     Busy,
@@ -18,65 +18,12 @@ from reconfig_manager.model.refusals import (
     Refused,
     StalePlan,
 )
-from reconfig_manager.model.store_plan import StorePhase, StorePlanOptions
+from reconfig_manager.model.store_plan import StorePhase
 from reconfig_manager.monitor.measuring import NOT_MEASURED
-from reconfig_manager.ports import ProposalRequest, StoreProposalRequest
-from tests.support.manager_driver import ManagerDriver
+from reconfig_manager.ports import ProposalRequest
+from tests.support.store_driver import AWAY, OTHERS, StoreDriver
 
-# That may be stores, and keep nothing where `_away` begins.
-OTHERS = ("b0", "b2", "b3")
-Test = Callable[["StoreDriver"], Awaitable[None]]
-
-
-class StoreDriver(ManagerDriver):
-    """Eight brokers, of which the first four may be stores."""
-
-    async def begin(
-        self, keeps: Mapping[str, tuple[str, ...]] | None = None, capacity: int = 4
-    ) -> None:
-        for name in ("b0", "b1", "b2", "b3"):
-            self.brokers[name].capacity = capacity
-            self.brokers[name].keeps = (keeps or {}).get(name, ())
-        if not self.requests:
-            self.requests = {"b5": {"quake/ca": 100, "news": 10}, "b6": {"quake/ca": 50}}
-        await self.lead()
-        await self.know_the_network()
-
-    async def propose(self, *, execute: bool = False, **options: object) -> Plan:
-        chosen = StorePlanOptions.model_validate(options)
-        request = StoreProposalRequest(actor="ann", reason="try", execute=execute, options=chosen)
-        effects = self.manager.propose_stores(request, self.clock_s)
-        plan = proposed(effects)
-        assert plan is not None
-        await self.carry_out(effects)
-        return self.plan(plan.id)
-
-    def plan(self, plan_id: str) -> Plan:
-        return self.manager.plan(plan_id)
-
-    async def approve(self, plan_id: str) -> Plan:
-        await self.carry_out(self.manager.approve(plan_id, "ann", "go", self.clock_s))
-        return self.plan(plan_id)
-
-    def lag(self) -> None:
-        """Whoever is new does not catch up for now."""
-        for name in OTHERS:
-            self.brokers[name].behind = {"quake/ca", "news"}
-
-    def catch_up(self) -> None:
-        for name in OTHERS:
-            self.brokers[name].behind = set()
-
-    def kept(self) -> dict[str, set[str]]:
-        return {name: set(b.keeps) for name, b in self.brokers.items() if b.keeps}
-
-    def holders(self, topic: str) -> set[str]:
-        return {name for name, broker in self.brokers.items() if topic in broker.keeps}
-
-    def phase(self, plan_id: str) -> StorePhase | None:
-        part = self.plan(plan_id).stores
-        assert part is not None
-        return part.phase
+Test = Callable[[StoreDriver], Awaitable[None]]
 
 
 def run(test: Test, keeps: Mapping[str, tuple[str, ...]] | None = None, **values: int) -> None:
@@ -217,7 +164,7 @@ class TestExecuting:
             assert {name: driver.kept().get(name, set()) for name in wanted} == wanted
             assert not former & driver.holders("quake/ca")
 
-        run(test, _away())
+        run(test, AWAY)
 
     def test_who_does_not_catch_up_in_time_goes_again(self) -> None:
         async def test(driver: StoreDriver) -> None:
@@ -231,7 +178,7 @@ class TestExecuting:
             assert "not caught up" in ended.note
             assert driver.kept() == before
 
-        run(test, _away())
+        run(test, AWAY)
 
     def test_a_refusal_rolls_it_back(self) -> None:
         async def test(driver: StoreDriver) -> None:
@@ -249,7 +196,7 @@ class TestExecuting:
             assert "disk full" in ended.note
             assert driver.kept() == before
 
-        run(test, _away())
+        run(test, AWAY)
 
     def test_it_may_be_cancelled_until_former_stores_are_told(self) -> None:
         async def test(driver: StoreDriver) -> None:
@@ -270,7 +217,7 @@ class TestExecuting:
             with pytest.raises(IllegalTransition):
                 driver.manager.cancel(plan.id, "bob", "again", driver.clock_s)
 
-        run(test, _away())
+        run(test, AWAY)
 
     def test_another_assignment_makes_it_stale(self) -> None:
         async def test(driver: StoreDriver) -> None:
@@ -282,7 +229,7 @@ class TestExecuting:
             with pytest.raises(StalePlan, match="assignment"):
                 await driver.approve(second.id)
 
-        run(test, _away())
+        run(test, AWAY)
 
     @pytest.mark.parametrize("phase", [StorePhase.KEEPING, StorePhase.RELEASING])
     def test_a_new_leader_goes_on(self, phase: StorePhase) -> None:
@@ -311,7 +258,7 @@ class TestExecuting:
             wanted = {change.broker_id: set(change.after) for change in done.stores.changes}
             assert {name: driver.kept().get(name, set()) for name in wanted} == wanted
 
-        run(test, _away())
+        run(test, AWAY)
 
     def test_plans_of_brokers_and_of_stores_wait_for_each_other(self) -> None:
         async def test(driver: StoreDriver) -> None:
@@ -324,15 +271,15 @@ class TestExecuting:
             assert placement is not None
             assert driver.plan(placement.id).state is not PlanState.EXECUTING
 
-        run(test, _away())
+        run(test, AWAY)
 
 
 class TestMeasuring:
     def test_how_far_requests_go_is_told_beside_the_prediction(self) -> None:
         async def test(driver: StoreDriver) -> None:
-            await self._answer(driver, periods=3, hops=4)
+            await driver.answer(periods=3, hops=4)
             plan = await driver.propose(replicas=1, execute=True)
-            await self._answer(driver, periods=7, hops=1)
+            await driver.answer(periods=7, hops=1)
             done = driver.plan(plan.id)
             assert done.state is PlanState.COMMITTED
             assert done.stores is not None
@@ -345,17 +292,7 @@ class TestMeasuring:
             assert found is not None
             assert measured.predicted_hops_saved == found.hops_before - found.hops_after
 
-        run(test, _away())
-
-    async def _answer(self, driver: StoreDriver, periods: int, hops: int) -> None:
-        counts = driver.answers.setdefault(
-            "b5", {"past_answers": 0, "past_answer_hops": 0, "past_events_received": 0}
-        )
-        for _ in range(periods):
-            counts["past_answers"] += 100
-            counts["past_answer_hops"] += 100 * hops
-            counts["past_events_received"] += 500
-            await driver.report()
+        run(test, AWAY)
 
     def test_too_few_requests_say_nothing(self) -> None:
         async def test(driver: StoreDriver) -> None:
@@ -364,9 +301,4 @@ class TestMeasuring:
                 await driver.report()
             assert NOT_MEASURED in driver.plan(plan.id).flags
 
-        run(test, _away())
-
-
-def _away() -> Mapping[str, tuple[str, ...]]:
-    """Far from those who ask, so that moving is worth it."""
-    return {"b1": ("quake/ca", "news")}
+        run(test, AWAY)

@@ -13,6 +13,7 @@ import pytest
 
 from overlay.base.identifiers import key_of
 from overlay.placement.geometry import RingGeometry
+from reconfig_manager.storing import STORE_ALGORITHMS
 from reconfig_manager.storing.assignment import (
     Assigning,
     assign_in_rounds,
@@ -27,7 +28,6 @@ from reconfig_manager.storing.greedy import PickUse, pick_counts
 from reconfig_manager.storing.network import Flags, Floats, Ints, StoreNetwork, StoringProblemError
 from reconfig_manager.storing.plain_greedy import plain_picks
 from reconfig_manager.storing.planners import (
-    STORE_ALGORITHMS,
     STORE_PLANNERS,
     prefer_stores,
 )

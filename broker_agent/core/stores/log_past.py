@@ -11,7 +11,7 @@ this, and read at the end, one after the other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker_agent.core.base.store_units import is_side_unit, stream_of_unit
@@ -31,28 +31,31 @@ from dynatops.kit.repeats import part_of_run
 from dynatops.kit.run_events import events_of
 from dynatops.v1.overlay_pb2 import PastError, PastRange, Run
 
-# Where reading goes on: behind a frame, with so many events to be passed over; or, with a unit
-# named, in that one behind a stamp.
-_PLACE = struct.Struct("<QIQQ")
+# Where reading goes on: behind a frame; or, with a unit named, in that one behind a stamp.
+_PLACE = struct.Struct("<QQQ")
+_LAST_FRAME = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _LogPlace:
     frame: int = 0
-    skip: int = 0
     unit: str = ""
     stamp: Stamp = NOWHERE
 
     def to_wire(self) -> bytes:
-        return _PLACE.pack(self.frame, self.skip, *self.stamp) + self.unit.encode()
+        return _PLACE.pack(self.frame, *self.stamp) + self.unit.encode()
 
     @classmethod
     def from_wire(cls, raw: bytes) -> _LogPlace:
         """Raises ValueError."""
         if len(raw) < _PLACE.size:
             raise ValueError("too short")
-        frame, skip, term, seq = _PLACE.unpack_from(raw)
-        return cls(frame, skip, raw[_PLACE.size :].decode(), (term, seq))
+        frame, term, seq = _PLACE.unpack_from(raw)
+        return cls(frame, raw[_PLACE.size :].decode(), (term, seq))
+
+
+# All has been read, and what is left to be said is that a place is beyond it.
+_END = _LogPlace(_LAST_FRAME)
 
 
 class _PastRefusedError(Exception):
@@ -123,12 +126,15 @@ class _PastReading:
         else:
             is_lossy = self._check_what_is_left()
             place = self._beginning()
-        following: _LogPlace | None = place
+        following: _LogPlace | None = place if place != _END else None
         while following is not None and self._nbytes < order.bytes_max:
             place = following
             following = self._read(place)
-        if following is None and not order.place and not self._events:
-            self._check_the_future()
+        if following is None and (beyond := self._why_future()):
+            if not self._events:
+                raise _PastRefusedError(PastError.PAST_ERROR_FUTURE, beyond)
+            # What there is comes first.
+            following = _END
         said = following if following is not None else place
         return StorePortion(self._events, said.to_wire(), following is None, is_lossy)
 
@@ -176,22 +182,18 @@ class _PastReading:
             if (reached := seen.get(stream)) is not None:
                 yield unit, (stream, reached)
 
-    def _check_the_future(self) -> None:
+    def _why_future(self) -> str:
+        """A place that is beyond all that is here, in a sentence; empty if none is."""
         for topic, seen in self._wanted.seen.items():
             for unit, stamp in self._stands(topic, seen):
                 extent = self._log.extent(unit)
                 if extent is not None and extent.upto < stamp:
                     newest = f"{extent.upto[0]}/{extent.upto[1]}"
-                    message = f"the place {stamp[0]}/{stamp[1]} of {topic} is beyond {newest}"
-                    raise _PastRefusedError(
-                        PastError.PAST_ERROR_FUTURE, f"{message}, the newest here"
-                    )
+                    place = f"the place {stamp[0]}/{stamp[1]} of {topic}"
+                    return f"{place} is beyond {newest}, the newest here"
+        return ""
 
     def _beginning(self) -> _LogPlace:
-        wanted, log, unit = self._order.wanted, self._log, self._order.unit
-        if wanted.last:
-            last = log.frame_of_last(unit, wanted.last)
-            return _LogPlace(last.after_frame, last.others)
         return _LogPlace(self._frame_before_news())
 
     def _frame_before_news(self) -> int:
@@ -217,18 +219,33 @@ class _PastReading:
         if place.unit:
             return self._read_unit(place)
         room = max(self._order.bytes_max - self._nbytes, 1)
-        request = ReadTopics(0, self._order.unit, self._wanted.since_us, room, place.frame)
+        request = ReadTopics(
+            0, self._order.unit, self._wanted.since_us, room, place.frame, self._order.wanted.last
+        )
         answer = self._log.read(request)
         assert isinstance(answer, TopicsAnswer)
         apart = set(self._apart())
-        skipped = self._take((row for row in answer.rows if row.unit not in apart), place.skip)
+        for number, row in enumerate(answer.rows):
+            if row.unit not in apart:
+                self._take(row, answer.skipped.get(number, 0))
         if answer.following is not None:
-            return _LogPlace(answer.following.after_frame, place.skip - skipped)
-        return next((_LogPlace(unit=unit) for unit in sorted(apart)), None)
+            return _LogPlace(answer.following.after_frame)
+        return next((self._place_in(unit) for unit in sorted(apart)), None)
 
     def _apart(self) -> list[str]:
         """Units that are read by themselves."""
-        return [u for u in self._units() if not (self._log.is_ordered(u) or is_side_unit(u))]
+        units = [u for u in self._units() if not (self._log.is_ordered(u) or is_side_unit(u))]
+        if self._order.wanted.last:
+            # A stream's stamps do not say how many events of a topic there are.
+            return [u for u in units if stream_of_unit(u) is None]
+        return units
+
+    def _place_in(self, unit: str) -> _LogPlace:
+        """Where reading a unit by itself begins."""
+        last, extent = self._order.wanted.last, self._log.extent(unit)
+        if not last or extent is None or extent.upto[1] <= last:
+            return _LogPlace(unit=unit)
+        return _LogPlace(unit=unit, stamp=(extent.upto[0], extent.upto[1] - last))
 
     def _read_unit(self, place: _LogPlace) -> _LogPlace | None:
         room = max(self._order.bytes_max - self._nbytes, 1)
@@ -236,33 +253,30 @@ class _PastReading:
         request = ReadUnit(0, place.unit, place.stamp, pattern, self._wanted.since_us, room)
         answer = self._log.read(request)
         assert isinstance(answer, UnitAnswer)
-        self._take(answer.rows, 0)
+        for row in answer.rows:
+            self._take(row)
         if answer.following is not None:
             return _LogPlace(unit=place.unit, stamp=answer.upto)
         further = (unit for unit in sorted(self._apart()) if unit > place.unit)
-        return next((_LogPlace(unit=unit) for unit in further), None)
+        return next((self._place_in(unit) for unit in further), None)
 
-    def _take(self, rows: Sequence[LogRow] | Iterator[LogRow], skip: int) -> int:
-        """The events of these rows, but for so many; how many of those there were."""
-        left = skip
-        for row in rows:
-            if not row.events:
-                continue
-            if left >= row.events:
-                left -= row.events
-                continue
-            try:
-                run = run_of(row)
-            except StoredRunError:
-                # It is told by the log when it is found to be damaged.
-                continue
-            if run is not None and left:
-                run, left = part_of_run(run, left, run.count - left), 0
-            part = self._wanted.part(row, run) if run is not None else None
-            if part is not None:
-                self._events.append(part)
-                self._nbytes += len(part.events)
-        return skip - left
+    def _take(self, row: LogRow, skip: int = 0) -> None:
+        """Its events, but for so many."""
+        if not row.events:
+            return
+        try:
+            run = run_of(row)
+        except StoredRunError:
+            # It is told by the log when it is found to be damaged.
+            return
+        if run is None:
+            return
+        if skip and not run.partial:
+            run = part_of_run(run, skip, run.count - skip)
+        part = self._wanted.part(row, run)
+        if part is not None:
+            self._events.append(part)
+            self._nbytes += len(part.events)
 
 
 def _reached(seen: dict[str, dict[int, int]], stream: int) -> int:

@@ -116,9 +116,8 @@ class _PastAsk:
     route: tuple[NodeRef, ...] | None = None
     store: str = ""
     towards: str = ""
-    # Where that store has come to, and how many events of the unit have been read.
+    # Where that store has come to.
     place: bytes = b""
-    events_read: int = 0
     # Since something came, or was asked; since credit was given.
     heard_s: float = 0.0
     credit_said_s: float = 0.0
@@ -153,7 +152,7 @@ class _PastAsk:
         wanted = self.wanted_range
         left = PastRange(
             since_us=wanted.since_us,
-            last=max(wanted.last - self.events_read, 0),
+            last=wanted.last,
             with_loss=self.with_loss,
         )
         if wanted.HasField("for_store"):
@@ -319,7 +318,6 @@ class PastRequests:
         ask.expected += 1
         ask.attempts = 0
         ask.place, ask.spent = response.place, response.spent_bytes
-        ask.events_read += response.events_read
         if ask.route is None:
             self._counters.asks_moved += ask.store not in ("", response.store.broker_id)
             ask.store, ask.route = response.store.broker_id, tuple(response.route)
@@ -354,7 +352,7 @@ class PastRequests:
             self._news.append(PastEnded(number))
             return
         ask.forget_errors()
-        ask.store, ask.place, ask.events_read = "", b"", 0
+        ask.store, ask.place = "", b""
         ask.with_loss = False
         self._send(number, ask, now_s)
 
@@ -446,9 +444,6 @@ class PastRequests:
         ask.retry_s = None
         if ask.credit_left <= 0:
             # Once there is more.
-            return
-        if 0 < ask.wanted_range.last <= ask.events_read:
-            self._end_unit(number, ask, now_s)
             return
         ask.request = self._number()
         ask.heard_s = ask.credit_said_s = now_s

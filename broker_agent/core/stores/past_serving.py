@@ -47,6 +47,8 @@ RESPONSE_BYTES = 256
 class _ServedRequest:
     request: PastRequest
     wanted: Filter
+    # What is read for it: the unit, or what the filter is about of it.
+    pattern: str
     credit: int
     heard_s: float
     place: bytes = b""
@@ -91,7 +93,9 @@ class PastServing:
             self._counters.serves_refused += 1
             self._refuse(request, PastError.PAST_ERROR_INVALID, "the filter is none")
             return
-        served = _ServedRequest(request, wanted, request.credit_bytes, now_s)
+        is_narrower = pattern_covers(request.unit, wanted.pattern)
+        pattern = wanted.pattern if is_narrower else request.unit
+        served = _ServedRequest(request, wanted, pattern, request.credit_bytes, now_s)
         if request.range.store == self._me.broker_id:
             served.place = request.range.place
         if not self._open.put(key, served):
@@ -145,7 +149,7 @@ class PastServing:
             room = max(served.credit - served.spent - RESPONSE_BYTES, 1)
             bytes_max = min(self._settings.portion_bytes, room)
             order = ReadOrder(
-                key, request.unit, request.range, served.place, bytes_max,
+                key, served.pattern, request.range, served.place, bytes_max,
                 proves_streams=self._keeps_all(request.range.for_store.patterns),
             )  # fmt: skip
             reader.begin_read(order)
@@ -175,7 +179,6 @@ class PastServing:
             matched = [part for part in parts if part is not None]
         _put_all(response.events, matched)
         self._counters.past_events_served += sum(map(events_in, matched))
-        response.events_read = sum(map(events_in, portion.events))
         served.spent += RESPONSE_BYTES + sum(map(size_of, matched))
         served.spent += sum(map(LogSpan.ByteSize, portion.spans))
         response.spent_bytes = served.spent

@@ -1,4 +1,4 @@
-"""`dynatops stores`: what a broker knows of stores, and by whom they are reached."""
+"""`dynatops stores`: which stores keep what, as a broker knows it; the rest is the managers'."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dynatops.cli.common import (
     print_table,
 )
 from dynatops.cli.errors import UsageError
+from dynatops.cli.managers.store_plans import add_store_plans
 
 if TYPE_CHECKING:
     from dynatops.v1.inspection_pb2 import KnownUnit, StoreWay
@@ -25,9 +26,16 @@ _HEADINGS = ("topics", "hops", "by way of", "stores", "and farther")
 
 
 def add_commands(commands: Commands) -> None:
-    parser = add_command(
-        commands,
+    group = commands.add_parser(
         "stores",
+        help="who keeps the past of which topics, and who had better keep it",
+        description="Who keeps the past of which topics, and who had better keep it.",
+    )
+    kinds = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    add_store_plans(kinds)
+    parser = add_command(
+        kinds,
+        "known",
         run,
         summary="show which stores a broker knows, and how far they are",
         description="Show a broker's Advertisement Table: of each topic or pattern of topics that "

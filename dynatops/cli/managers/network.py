@@ -70,7 +70,7 @@ def _going_on(executing: Mapping[str, Any] | None, proposals: int) -> str:
         parts.append(f"plan {executing['plan_id']} is being executed: {phase}")
     if proposals:
         noun = "proposal waits" if proposals == 1 else "proposals wait"
-        parts.append(f"{proposals:,} {noun} for approval (dynatops history)")
+        parts.append(f"{proposals:,} {noun} for approval (dynatops plans)")
     return "; ".join(parts) or "nothing"
 
 

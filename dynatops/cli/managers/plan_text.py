@@ -11,6 +11,7 @@ from dynatops.cli.durations import brief_duration
 Plan = Mapping[str, Any]
 _MOVES_SHOWN = 10
 _NAME_WIDTH = 12
+_TOPICS_SHOWN = 3
 
 
 def when(seconds: float) -> str:
@@ -24,6 +25,11 @@ def change(before: float, after: float) -> str:
 
 def describe_plan(plan: Plan, *, moves_shown: int = _MOVES_SHOWN) -> Iterator[str]:
     yield f"plan {plan['id']}: {headline(plan)}"
+    if plan.get("stores") is not None:
+        yield from _rows(_asked(plan))
+        yield from describe_stores_part(plan["stores"], moves_shown)
+        yield from _flags(plan)
+        return
     yield from _rows(_facts(plan))
     if plan["prediction"] is not None:
         yield ""
@@ -37,17 +43,31 @@ def describe_plan(plan: Plan, *, moves_shown: int = _MOVES_SHOWN) -> Iterator[st
     if plan["measurement"] is not None:
         yield ""
         yield from _measured(plan["measurement"])
+    yield from _flags(plan)
+
+
+def _flags(plan: Plan) -> Iterator[str]:
     if plan["flags"]:
         yield ""
         yield f"look at: {', '.join(flag.replace('_', ' ') for flag in plan['flags'])}"
 
 
+def is_computing(plan: Plan) -> bool:
+    part = plan.get("stores") or plan
+    return plan["state"] == "PROPOSED" and part["prediction"] is None
+
+
+def measurement_of(plan: Plan) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = (plan.get("stores") or plan)["measurement"]
+    return found
+
+
 def headline(plan: Plan) -> str:
-    state = str(plan["state"])
-    if state == "PROPOSED" and plan["prediction"] is None:
+    state, phase = str(plan["state"]), (plan.get("stores") or plan)["phase"]
+    if is_computing(plan):
         return "PROPOSED, being computed"
-    if state == "EXECUTING" and plan["phase"]:
-        return f"EXECUTING, {str(plan['phase']).lower().replace('_', ' ')}"
+    if state == "EXECUTING" and phase:
+        return f"EXECUTING, {str(phase).lower().replace('_', ' ')}"
     return state
 
 
@@ -56,15 +76,14 @@ def _rows(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"  {name:<{_NAME_WIDTH}} {text}"
 
 
-def _facts(plan: Plan) -> list[tuple[str, str]]:
-    model, options = plan["model"], plan["options"]
+def _asked(plan: Plan) -> list[tuple[str, str]]:
     asked = f"by {plan['actor'] or 'the manager itself'}, {when(plan['created_s'])}"
     rows = [("asked", asked)]
     if plan["reason"]:
         rows.append(("for", plan["reason"]))
     if plan["approved_by"]:
         rows.append(("approved", f"by {plan['approved_by']}"))
-    found = plan["prediction"]
+    found = (plan.get("stores") or plan)["prediction"]
     note = plan["note"]
     if found is not None:
         # The decision has a line of its own.
@@ -73,6 +92,13 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("state", note))
     if found is not None:
         rows.append(("decision", found["explanation"]))
+    return rows
+
+
+def _facts(plan: Plan) -> list[tuple[str, str]]:
+    model, options = plan["model"], plan["options"]
+    rows, found = _asked(plan), plan["prediction"]
+    if found is not None:
         ended = "" if found["finished"] else ", cut off by its limits"
         rows.append(("found by", f"{found['algorithm']} in {found['seconds']:.2f} s{ended}"))
     else:
@@ -179,6 +205,88 @@ def _measured(measurement: Mapping[str, Any]) -> Iterator[str]:
         )
     ]
     yield from table(("counted per event", "before", "after", ""), counted)
+
+
+def describe_stores_part(part: Mapping[str, Any], changes_shown: int) -> Iterator[str]:
+    """What stores are to keep, and what became of that."""
+    facts = part["facts"]
+    known = (
+        f"{facts['requests_per_s']:,.2f} requests/s for {facts['topics']:,} topics, "
+        f"{facts['candidates']:,} brokers that may keep them"
+    )
+    source = {"rates_from": facts["requests_from"], "rates_age_s": facts["requests_age_s"]}
+    rows = [("planner", part["options"]["planner"]), ("known", known)]
+    rows.append(("requests", rates_text(source)))
+    yield from _rows([*rows, *(("", note) for note in facts["notes"])])
+    if part["prediction"] is not None:
+        yield ""
+        yield from _traffic(part["prediction"])
+    if part["changes"]:
+        yield ""
+        yield from _changes(part["changes"], changes_shown)
+    if part["execution"] is not None:
+        yield ""
+        yield from _store_execution(part["execution"])
+    if part["measurement"] is not None:
+        yield ""
+        yield from _answers(part["measurement"])
+
+
+def _traffic(found: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        (name, f"{found[before]:,.2f}", f"{found[after]:,.2f}", change(found[before], found[after]))
+        for name, before, after in (
+            ("requests x hops", "traffic_before", "traffic_after"),
+            ("hops a request", "hops_before", "hops_after"),
+            ("without a store", "unserved_before", "unserved_after"),
+        )
+    ]
+    yield from table(("in a second", "before", "after", ""), rows)
+    yield f"benefit {found['benefit']:,.0f} events x hops, transfer {found['transfer']:,.0f}"
+    if found["missing"]:
+        yield f"{found['missing']:,} replicas found no store with room"
+
+
+def _changes(changes: Sequence[Mapping[str, Any]], shown: int) -> Iterator[str]:
+    yield f"{len(changes):,} stores change"
+    for each in changes[:shown]:
+        parts = [
+            f"{sign}{len(topics):,} ({_some(topics)})"
+            for sign, topics in (("+", each["begins"]), ("-", each["ends"]))
+            if topics
+        ]
+        yield f"  {each['broker_id']}: {', '.join(parts)}"
+    if len(changes) > shown:
+        yield f"  and {len(changes) - shown:,} more; --json has them all"
+
+
+def _some(topics: Sequence[str]) -> str:
+    more = ", …" if len(topics) > _TOPICS_SHOWN else ""
+    return ", ".join(topics[:_TOPICS_SHOWN]) + more
+
+
+def _store_execution(execution: Mapping[str, Any]) -> Iterator[str]:
+    ended_s = execution["ended_s"]
+    took = f"took {ended_s - execution['started_s']:.2f} s" if ended_s else "going on"
+    rows = [("executed", f"assignment {execution['epoch']}, led by {execution['manager']}; {took}")]
+    if execution["failure"]:
+        rows.append(("rolled back", execution["failure"]))
+    rows.append(("messages", f"{execution['messages']:,}"))
+    if execution["stragglers"]:
+        rows.append(("stragglers", ", ".join(execution["stragglers"])))
+    return _rows(rows)
+
+
+def _answers(measurement: Mapping[str, Any]) -> Iterator[str]:
+    before, after = measurement["before"], measurement["after"]
+    predicted, measured = measurement["predicted_hops_saved"], measurement["measured_hops_saved"]
+    rows = [("hops saved", f"{predicted:.2f}", f"{measured:.2f}")]
+    yield from table(("a request", "predicted", "measured"), rows)
+    counted = [
+        ("requests", f"{before['requests']:,}", f"{after['requests']:,}"),
+        ("hops", f"{before['hops_per_request']:.2f}", f"{after['hops_per_request']:.2f}"),
+    ]
+    yield from table(("counted", "before", "after"), counted)
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

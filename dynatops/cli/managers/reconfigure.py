@@ -1,4 +1,4 @@
-"""`dynatops plan`, `approve`, `cancel` and `history`: reconfigurations, from a proposal to what
+"""`dynatops plan`, `approve`, `cancel` and `plans`: reconfigurations, from a proposal to what
 they gained."""
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from dynatops.cli.managers.manager_client import (
     UnreachableError,
     add_manager,
 )
-from dynatops.cli.managers.plan_text import describe_plan, headline, when
+from dynatops.cli.managers.plan_text import (
+    describe_plan,
+    headline,
+    is_computing,
+    measurement_of,
+    when,
+)
 from dynatops.cli.terminal import OVER_THE_LINE, write_control
 from dynatops.kit.strict_json import write_json
 from reconfig_manager.solvers import ALGORITHMS
@@ -27,7 +33,7 @@ from reconfig_manager.solvers import ALGORITHMS
 _PATH = "/v1/reconfigurations"
 _OVER = frozenset({"COMMITTED", "ROLLED_BACK", "REJECTED", "CANCELLED", "EXPIRED"})
 # REJECTED is an answer: staying is better.
-_FINE = frozenset({"COMMITTED", "REJECTED"})
+FINE = frozenset({"COMMITTED", "REJECTED"})
 _POLL_S = 0.2
 _WAIT_S = 600.0
 # A plan goes on while another manager takes over; so does following it.
@@ -60,27 +66,27 @@ def add_commands(commands: Commands) -> None:
             epilog="Exit code 1 if the plan ends otherwise than wanted.",
         )
         parser.add_argument("plan_id", metavar="ID")
-        _add_reason(parser)
-        _add_waiting(parser)
+        add_reason(parser)
+        add_waiting(parser)
         add_manager(parser)
-    history = add_command(
+    plans = add_command(
         commands,
-        "history",
-        run_history,
+        "plans",
+        run_plans,
         summary="list plans, or show one in full; list who commanded what",
         description="List plans, the newest first; or show one in full, with what was measured "
         "beside what was predicted; or list commands and how they ended.",
     )
-    history.add_argument("plan_id", metavar="ID", nargs="?", help="show this plan")
-    history.add_argument("--audit", action="store_true", help="list commands instead of plans")
-    history.add_argument(
+    plans.add_argument("plan_id", metavar="ID", nargs="?", help="show this plan")
+    plans.add_argument("--audit", action="store_true", help="list commands instead of plans")
+    plans.add_argument(
         "--limit",
         type=positive(int),
         default=20,
         metavar="N",
         help="entries at most (default: 20)",
     )
-    add_manager(history)
+    add_manager(plans)
 
 
 def _add_plan(commands: Commands) -> None:
@@ -94,7 +100,7 @@ def _add_plan(commands: Commands) -> None:
         epilog="Exit code 0 also if staying is better; 1 if an execution was rolled back. What is "
         "not said is as the policy has it.",
     )
-    _add_reason(parser)
+    add_reason(parser)
     parser.add_argument(
         "--execute", action="store_true", help="execute it if it is worth it, and follow it"
     )
@@ -110,19 +116,19 @@ def _add_plan(commands: Commands) -> None:
     )
     parser.add_argument("--objective", choices=("net", "cost"), help="what to make small")
     parser.add_argument("--seed", type=int, metavar="N", help="of the solver's own dice")
-    _add_waiting(parser)
+    add_waiting(parser)
     add_manager(parser)
 
 
-def _add_reason(parser: argparse.ArgumentParser) -> None:
+def add_reason(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reason", required=True, metavar="TEXT", help="what for; it is kept in the audit log"
     )
 
 
-def _add_waiting(parser: argparse.ArgumentParser) -> None:
+def add_waiting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--no-wait", action="store_true", help="return at once; `dynatops history ID` shows more"
+        "--no-wait", action="store_true", help="return at once; `dynatops plans ID` shows more"
     )
 
 
@@ -134,10 +140,10 @@ def run_plan(arguments: argparse.Namespace) -> int:
     plan = client.post(_PATH, _proposal(arguments), key=uuid.uuid4().hex)
     if not arguments.no_wait:
         plan = follow(client, plan, to_its_end=arguments.execute)
-    _show(arguments, plan)
+    show_plan(arguments, plan)
     if arguments.no_wait or not arguments.execute:
         return 0
-    return 0 if plan["state"] in _FINE else 1
+    return 0 if plan["state"] in FINE else 1
 
 
 def _proposal(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -170,7 +176,7 @@ def _command(arguments: argparse.Namespace, action: str, wanted: str) -> int:
     plan = client.post(path, {"reason": arguments.reason})
     if not arguments.no_wait:
         plan = follow(client, plan, to_its_end=True)
-    _show(arguments, plan)
+    show_plan(arguments, plan)
     fine = {wanted, "ROLLED_BACK"} if action == "cancel" else {wanted}
     return 0 if arguments.no_wait or plan["state"] in fine else 1
 
@@ -181,15 +187,15 @@ def _quoted(plan_id: str) -> str:
     return quote(plan_id, safe="")
 
 
-def _show(arguments: argparse.Namespace, plan: Mapping[str, Any]) -> None:
+def show_plan(arguments: argparse.Namespace, plan: Mapping[str, Any]) -> None:
     if arguments.json:
         print_json(plan)
         return
     print("\n".join(describe_plan(plan)))
-    if plan["state"] == "PROPOSED" and plan["prediction"] is not None:
+    if plan["state"] == "PROPOSED" and not is_computing(plan):
         print(f"\nto execute it: dynatops approve {plan['id']} --reason TEXT")
-    elif plan["state"] == "COMMITTED" and plan["measurement"] is None:
-        print(f"\nwhat it gains is being measured: dynatops history {plan['id']}")
+    elif plan["state"] == "COMMITTED" and measurement_of(plan) is None:
+        print(f"\nwhat it gains is being measured: dynatops plans {plan['id']}")
 
 
 # ---- following a plan ----------------------------------------------------------------------------
@@ -208,7 +214,7 @@ def follow(
             if time.monotonic() > ends_s:
                 raise CommandError(
                     f"plan {plan['id']} is still {headline(plan)} after {wait_s:g} s; "
-                    f"dynatops history {plan['id']} shows what becomes of it"
+                    f"dynatops plans {plan['id']} shows what becomes of it"
                 )
             progress.show(headline(plan))
             time.sleep(_POLL_S)
@@ -228,7 +234,7 @@ def follow(
 def _settled(plan: Mapping[str, Any], *, to_its_end: bool) -> bool:
     if plan["state"] in _OVER:
         return True
-    computed = plan["state"] == "PROPOSED" and plan["prediction"] is not None
+    computed = plan["state"] == "PROPOSED" and not is_computing(plan)
     return not to_its_end and computed
 
 
@@ -254,10 +260,10 @@ class PlanProgress:
             sys.stderr.flush()
 
 
-# ---- history -------------------------------------------------------------------------------------
+# ---- plans ---------------------------------------------------------------------------------------
 
 
-def run_history(arguments: argparse.Namespace) -> int:
+def run_plans(arguments: argparse.Namespace) -> int:
     client = ManagerClient.of(arguments)
     if arguments.audit:
         if arguments.plan_id is not None:
@@ -265,7 +271,7 @@ def run_history(arguments: argparse.Namespace) -> int:
         return _audit(arguments, client)
     if arguments.plan_id is not None:
         plan = client.get(f"{_PATH}/{_quoted(arguments.plan_id)}")
-        _show(arguments, plan)
+        show_plan(arguments, plan)
         return 0
     plans = list(client.pages(_PATH, arguments.limit))
     if arguments.json:
@@ -278,7 +284,18 @@ def run_history(arguments: argparse.Namespace) -> int:
 
 
 def print_plans(plans: list[Mapping[str, Any]]) -> None:
-    headings = ("plan", "created", "state", "moves", "benefit", "price", "measured", "by", "for")
+    headings = (
+        "plan",
+        "of",
+        "created",
+        "state",
+        "moves",
+        "benefit",
+        "price",
+        "measured",
+        "by",
+        "for",
+    )
     print_table(headings, [_row(plan) for plan in plans])
 
 
@@ -287,6 +304,7 @@ def _row(plan: Mapping[str, Any]) -> tuple[object, ...]:
     reason = str(plan["reason"]).replace("\n", " ")
     return (
         plan["id"],
+        "stores" if plan["kind"] == "stores" else "brokers",
         when(plan["created_s"]),
         state,
         plan["moves"],

@@ -1,4 +1,4 @@
-"""`dynatops pub` and `dynatops sub`."""
+"""`dynatops pub`, `dynatops sub` and `dynatops history`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ _FLUSH_TIMEOUT_S = 2.0
 def add_commands(commands: Commands) -> None:
     _add_pub(commands)
     _add_sub(commands)
+    _add_history(commands)
 
 
 def _add_pub(commands: Commands) -> None:
@@ -51,7 +52,8 @@ def _add_pub(commands: Commands) -> None:
         choices=("none", "rp", "replicated", "stored"),
         default="replicated",
         help="wait until events are: handed to the broker (none), stamped by the topic's "
-        "rendezvous point (rp), or on two brokers (replicated, the default)",
+        "rendezvous point (rp), on two brokers (replicated, the default), or on disks of stores as "
+        "well (stored)",
     )
     publish.add_argument(
         "--attribute",
@@ -109,6 +111,73 @@ def _add_sub(commands: Commands) -> None:
         help="print payloads only, each on a line of its own; in a file or pipe, byte for byte",
     )
     add_address(subscribe)
+
+
+def _add_history(commands: Commands) -> None:
+    history = add_command(
+        commands,
+        "history",
+        run_history,
+        summary="print what stores have of topics",
+        description="Print events that stores keep of a topic, or of a pattern of topics, up to "
+        "the newest.\nControl characters are shown as escapes, as `dynatops sub` does.",
+        epilog="""examples:
+  dynatops history quake/ca --since 1h
+  dynatops history 'shop/#' --last 1 --json                the last value of each topic
+  dynatops history 'fleet/+' --since 10m --pace original   as far apart as it was published""",
+    )
+    history.add_argument("pattern")
+    history.add_argument(
+        "--where", default="", metavar="CONDITION", help="only events whose attributes meet this"
+    )
+    _add_range(history, default="all")
+    history.add_argument(
+        "--pace",
+        choices=("instant", "original"),
+        default="instant",
+        help="all at once, or as far apart as they were published (original)",
+    )
+    history.add_argument(
+        "--raw",
+        action="store_true",
+        help="print payloads only, each on a line of its own; in a file or pipe, byte for byte",
+    )
+    add_address(history)
+
+
+def _add_range(command: argparse.ArgumentParser, default: str) -> None:
+    command.add_argument(
+        "--since",
+        default=default,
+        metavar="TIME",
+        help="how far back: all, a length of time such as 90s, 15m, 1h or 7d, or a time such as "
+        "2026-11-20T10:00",
+    )
+    command.add_argument(
+        "--last", type=positive(int), default=0, metavar="N", help="of each topic the newest N"
+    )
+
+
+def run_history(arguments: argparse.Namespace) -> int:
+    run_async(_print_history(arguments))
+    return 0
+
+
+async def _print_history(arguments: argparse.Namespace) -> None:
+    import dynatops
+
+    options = access_options(arguments)
+    async with dynatops.connect(arguments.broker, stay=True, **options) as client:
+        history = client.history(
+            arguments.pattern,
+            where=arguments.where,
+            since=arguments.since,
+            last=arguments.last,
+            pace=arguments.pace,
+            on_gap=_print_gap,
+        )
+        async for event in history:
+            _print_event(event, arguments)
 
 
 def run_pub(arguments: argparse.Namespace) -> int:

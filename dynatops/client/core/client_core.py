@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from dynatops.client.core.histories import Histories, PastEnd, PastPart
 from dynatops.client.core.publications import (
     FRAME_MESSAGES_MAX,
     Ack,
@@ -66,6 +67,8 @@ Item = (
     | Welcome
     | Goodbye
     | Redirect
+    | PastPart
+    | PastEnd
     | int
 )
 
@@ -92,6 +95,7 @@ class ClientCore:
         self.welcome: Welcome | None = None
         self.publications = Publications()
         self.reading = Reading()
+        self.histories = Histories()
         self._wishes = wishes or SessionWishes()
         # What the numbers of its events are bound to, at whichever broker.
         self._secret = secret
@@ -126,7 +130,8 @@ class ClientCore:
         """Whether anybody may be waiting for what a broker will say."""
         publications = self.publications
         under_way = publications.unsettled_bytes + publications.open_bytes
-        return bool(self._pending_requests or self._echoes or under_way)
+        waits = self._pending_requests or self._echoes or under_way
+        return bool(waits or self.histories.is_awaited)
 
     # ---- the connection -------------------------------------------------------------------------
 
@@ -168,6 +173,7 @@ class ClientCore:
         self._beyond, self._marks = [], []
         self._echoes = dict.fromkeys(self._echoes, False)
         self.publications.disconnected()
+        self.histories.disconnected()
 
     def _greeted(self, welcome: Welcome) -> Iterator[Item]:
         self.welcome = welcome
@@ -196,6 +202,7 @@ class ClientCore:
             self._request += 1
             self._say(unsubscribe=Unsubscribe(request=self._request, filters=to_wire(excess)))
         self.publications.greeted(welcome.publisher, bundles=welcome.bundles)
+        yield from self.histories.greeted(welcome)
 
     # ---- what the application wants -------------------------------------------------------------
 
@@ -268,7 +275,7 @@ class ClientCore:
 
     @property
     def has_output(self) -> bool:
-        unsaid = not all(self._echoes.values())
+        unsaid = not all(self._echoes.values()) or self.histories.has_output
         return bool(self._control or unsaid or self.publications.has_output or self._tells_soon)
 
     @property
@@ -284,6 +291,7 @@ class ClientCore:
         """The next frame to send; None if there is nothing to say, or nobody to say it to."""
         if self.welcome is None or not (self.has_output or (tell and self.has_untold)):
             return None
+        self._control += self.histories.take_unsaid()
         frame = ClientFrame(messages=self._control[:FRAME_MESSAGES_MAX])
         del self._control[:FRAME_MESSAGES_MAX]
         if self._control:
@@ -345,6 +353,10 @@ class ClientCore:
         elif kind == "echoed":
             self._echoes.pop(message.echoed.request, None)
             yield message.echoed.request
+        elif kind == "history_part":
+            yield from self.histories.on_part(message.history_part)
+        elif kind == "history_end":
+            yield from self.histories.on_end(message.history_end)
 
     def _on_notice(self, message: ServerMessage) -> Iterator[Item]:
         """Something about deliveries."""

@@ -44,9 +44,7 @@ from broker_agent.core.stores.log.log_rows import LogRow, Stamp
 from broker_agent.core.stores.log.log_settings import LogSettings
 from broker_agent.core.stores.log.opening import rebuild, recover
 from broker_agent.core.stores.log.reading import (
-    LastEvents,
     frame_before,
-    frame_of_last,
     read_topics,
     read_unit,
 )
@@ -159,10 +157,6 @@ class EventLog:
     def frame_before(self, unit: str, stamp: Stamp) -> int:
         """The number of a frame behind which all later rows of the unit are; 0: of none."""
         return self._proven(lambda: frame_before(self._context, unit, stamp))
-
-    def frame_of_last(self, pattern: str, events: int) -> LastEvents:
-        """Where the newest so many events of these topics begin."""
-        return self._proven(lambda: frame_of_last(self._context, pattern, events))
 
     # ---- writing --------------------------------------------------------------------------------
 

@@ -83,6 +83,8 @@ class ReadTopics:
     bytes_max: int = 1 << 20
     # The number of the frame that the answer before came to; it says so itself.
     after_frame: int = 0
+    # Of each topic the newest so many events; 0: all. What filled a hole later does not count.
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class TopicsAnswer:
     number: int
     rows: Sequence[LogRow]
     following: ReadTopics | None
+    # By place among the rows: how many of its events are not among the newest that were asked for.
+    skipped: Mapping[int, int] = field(default_factory=dict)
 
 
 LogOutcome = AppendStored | AppendRefused

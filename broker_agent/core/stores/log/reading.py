@@ -9,8 +9,8 @@ each other as they should, whatever the reason.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from broker_agent.core.stores.log.coverage import Coverage, CoveredRange
@@ -223,31 +223,86 @@ def _later_part(row: LogRow, after: Stamp) -> LogRow:
 
 def read_topics(context: LogContext, request: ReadTopics) -> TopicsAnswer:
     rows: list[LogRow] = []
+    skipped: dict[int, int] = {}
+    begins = _begins_of_last(context, request) if request.last else {}
     nbytes, after = 0, request.after_frame
-    for at in _frames_of_topics(context, request):
+    for at in _frames_of_topics(context, request, begins):
         if nbytes >= request.bytes_max:
-            following = ReadTopics(
-                request.number, request.pattern, request.since_us, request.bytes_max, after
-            )
-            return TopicsAnswer(request.number, rows, following)
+            following = replace(request, after_frame=after)
+            return TopicsAnswer(request.number, rows, following, skipped)
         after = at.frame.number
+        others = {t: b.others for t, b in begins.items() if b.frame == after and b.others}
         for row in checked_rows(context, at) or ():
-            if row.last_us >= request.since_us and pattern_matches(request.pattern, row.topic):
-                rows.append(row)
-                nbytes += len(row.data) + _ROW_BYTES
-                context.counters.log_events_read += row.events
-    return TopicsAnswer(request.number, rows, None)
+            if row.last_us < request.since_us or not pattern_matches(request.pattern, row.topic):
+                continue
+            if request.last:
+                skip = _not_among_last(row, after, begins, others)
+                if skip == row.events:
+                    continue
+                if skip:
+                    skipped[len(rows)] = skip
+            rows.append(row)
+            nbytes += len(row.data) + _ROW_BYTES
+            context.counters.log_events_read += row.events
+    return TopicsAnswer(request.number, rows, None, skipped)
 
 
-def _frames_of_topics(context: LogContext, request: ReadTopics) -> Iterator[FrameAt]:
+class _BeginOfLast(NamedTuple):
+    """Where the newest events of a topic begin."""
+
+    # The number of a frame; 0: there are not so many, all of them are wanted.
+    frame: int
+    # Events of the topic in that frame that come before them.
+    others: int
+
+
+def _not_among_last(
+    row: LogRow, frame: int, begins: Mapping[str, _BeginOfLast], others: dict[str, int]
+) -> int:
+    """How many events of this row are not wanted; `others` is what is left to be passed over."""
+    begin = begins.get(row.topic)
+    if begin is None or frame < begin.frame or (begin.frame and row.is_late):
+        return row.events
+    skip = min(others.get(row.topic, 0), row.events)
+    if skip:
+        others[row.topic] -= skip
+    return skip
+
+
+def _begins_of_last(context: LogContext, request: ReadTopics) -> dict[str, _BeginOfLast]:
+    begins: dict[str, _BeginOfLast] = {}
+    missing: dict[str, int] = {}
+    for info in reversed(list(context.segments.infos())):
+        index = context.segments.index(info.number)
+        for topic in _topics_of(index, request.pattern):
+            left = missing.get(topic, request.last)
+            entries = index.topic_frames(topic)
+            counts = zip(reversed(entries.frames), reversed(entries.events), strict=True)
+            for place, count in counts if left else ():
+                begins[topic] = _BeginOfLast(index.frame(place).number, max(count - left, 0))
+                left = max(left - count, 0)
+                if not left:
+                    break
+            missing[topic] = left
+        if not is_wildcard(request.pattern) and not missing.get(request.pattern, 1):
+            break
+    whole = {topic: _BeginOfLast(0, 0) for topic, left in missing.items() if left}
+    return begins | whole
+
+
+def _frames_of_topics(
+    context: LogContext, request: ReadTopics, begins: Mapping[str, _BeginOfLast]
+) -> Iterator[FrameAt]:
     segments = context.segments
+    first = min((begin.frame for begin in begins.values()), default=0)
+    after_frame = max(request.after_frame, first - 1)
     for info in list(segments.infos()):
-        if info.last_us < request.since_us or info.last_frame <= request.after_frame:
+        if info.last_us < request.since_us or info.last_frame <= after_frame:
             continue
         index = segments.index(info.number)
         for place in sorted(_places_of(index, request.pattern)):
             frame = index.frame(place)
-            if frame.number > request.after_frame and frame.last_us >= request.since_us:
+            if frame.number > after_frame and frame.last_us >= request.since_us:
                 yield FrameAt(info.number, place, frame)
 
 
@@ -268,26 +323,3 @@ def frame_before(context: LogContext, unit: str, stamp: Stamp) -> int:
         if place < len(entries.frames):
             return index.frame(entries.frames[place]).number - 1
     return 0
-
-
-class LastEvents(NamedTuple):
-    # The number of the frame behind which they are, and how many events are there beside them.
-    after_frame: int
-    others: int
-
-
-def frame_of_last(context: LogContext, pattern: str, events: int) -> LastEvents:
-    """Where the newest so many events of these topics begin."""
-    found = 0
-    for info in reversed(list(context.segments.infos())):
-        index = context.segments.index(info.number)
-        per_frame: Counter[int] = Counter()
-        for topic in _topics_of(index, pattern):
-            entries = index.topic_frames(topic)
-            for place, count in zip(entries.frames, entries.events, strict=True):
-                per_frame[place] += count
-        for place in sorted(per_frame, reverse=True):
-            found += per_frame[place]
-            if found >= events:
-                return LastEvents(index.frame(place).number - 1, found - events)
-    return LastEvents(0, 0)

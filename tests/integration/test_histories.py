@@ -1,0 +1,167 @@
+"""The past, as applications get it: from any broker, through both faces of the client, and in words
+where it cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import dynatops
+from dynatops.client.aio import Client
+from dynatops.local.cluster import LocalCluster
+from dynatops.local.tree_cluster import LocalTree, star
+from tests.support.commands import run
+from tests.support.waiting import until
+
+TIMEOUT_S = 60.0
+Network = LocalCluster | LocalTree
+Scenario = Callable[[Network], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def _network(kind: str, folder: Path) -> AsyncIterator[Network]:
+    """The first two brokers keep `quake/#`, and all know of them."""
+    keep, data_dir = ("quake/#",), str(folder)
+    with contextlib.ExitStack() as stack:
+        network: Network
+        if kind == "ring":
+            network = LocalCluster(4, keep=keep, data_dir=data_dir)
+        else:
+            network = LocalTree(stack.enter_context(star(3)), keep=keep, data_dir=data_dir)
+        async with network:
+            agents = network.agents
+            await until(lambda: all(agent.core.status().known_units for agent in agents))
+            yield network
+
+
+def _in_both(scenario: Scenario, folder: Path) -> None:
+    async def everywhere() -> None:
+        for kind in ("ring", "tree"):
+            async with asyncio.timeout(TIMEOUT_S), _network(kind, folder / kind) as network:
+                await scenario(network)
+
+    asyncio.run(everywhere())
+
+
+async def _stored(network: Network, events: int) -> None:
+    stores = network.agents[:2]
+    await until(lambda: all(a.counters.stored_events == events for a in stores))
+
+
+def _numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+def _at(network: Network, broker: int) -> contextlib.AbstractAsyncContextManager[Client]:
+    return dynatops.connect(network.addresses[broker], stay=True)
+
+
+def test_the_past_is_had_from_any_broker(tmp_path: Path) -> None:
+    async def scenario(network: Network) -> None:
+        async with _at(network, 3) as client:
+            await client.publish_many("quake/ca", _numbers(1, 3_000))
+            await client.publish("quake/nv", b"M4", attributes={"magnitude": 4})
+            await client.publish("quake/nv", b"M6", attributes={"magnitude": 6})
+            await _stored(network, 3_002)
+        for broker in range(4):
+            async with _at(network, broker) as client:
+                await _read_all_ways(client)
+
+    _in_both(scenario, tmp_path)
+
+
+async def _read_all_ways(client: Client) -> None:
+    history = client.history("quake/ca")
+    assert [event.payload async for event in history] == _numbers(1, 3_000)
+    assert [event async for event in client.history("quake/ca", since=history.cursor)] == []
+    batches = [batch async for batch in client.history("quake/ca", since="1h").batches()]
+    assert [p for batch in batches for p in batch.payloads] == _numbers(1, 3_000)
+    # The last value of each topic.
+    last = [event.payload async for event in client.history("quake/#", last=1)]
+    assert sorted(last) == [b"3000", b"M6"]
+    large = client.history("quake/#", where="magnitude > 5")
+    assert [event.payload async for event in large] == [b"M6"]
+    async with client.history("quake/ca") as some:
+        first = [await anext(some) for _ in range(3)]
+        cursor = some.cursor
+    assert [event.payload for event in first] == _numbers(1, 3)
+    rest = client.history("quake/ca", since=dynatops.Cursor.parse(str(cursor)))
+    assert [event.payload async for event in rest] == _numbers(4, 3_000)
+
+
+def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
+    async def scenario(network: Network) -> None:
+        async with _at(network, 3) as client:
+            await client.publish("quake/ca", b"one")
+            await _stored(network, 1)
+            (event,) = [event async for event in client.history("quake/ca")]
+            future = dynatops.Cursor.parse(f'{{"quake/ca": {{"{event.term}": {event.seq + 9}}}}}')
+            await _fails(client, "not_stored", "no store is known that keeps", "news")
+            await _fails(client, "future", "is beyond", "quake/ca", since=future)
+
+    _in_both(scenario, tmp_path)
+
+
+async def _fails(
+    client: Client, code: str, words: str, pattern: str, since: dynatops.Cursor | str = "all"
+) -> None:
+    with pytest.raises(dynatops.HistoryError) as caught:
+        _ = [event async for event in client.history(pattern, since=since)]
+    assert (caught.value.code, caught.value.pattern) == (code, pattern)
+    assert words in str(caught.value)
+
+
+def test_at_the_pace_at_which_it_was_published(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(TIMEOUT_S), _network("ring", tmp_path) as network:
+            async with _at(network, 2) as client:
+                for number in (1, 2, 3):
+                    await client.publish("quake/ca", b"%d" % number)
+                    await asyncio.sleep(0.2 * (number < 3))
+                await _stored(network, 3)
+                loop = asyncio.get_running_loop()
+                came_s = []
+                events = []
+                async for event in client.history("quake/ca", pace="original"):
+                    came_s.append(loop.time())
+                    events.append(event)
+                published_s = (events[-1].published_us - events[0].published_us) / 1e6
+                assert came_s[-1] - came_s[0] >= published_s - 0.01 >= 0.39
+
+    asyncio.run(scenario())
+
+
+def test_from_the_command_line_and_without_asyncio(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(TIMEOUT_S), _network("ring", tmp_path) as network:
+            await asyncio.to_thread(_type_commands, network.addresses[2], network)
+
+    asyncio.run(scenario())
+
+
+def _type_commands(address: str, network: Network) -> None:
+    with dynatops.connect_sync(address, stay=True) as client:
+        client.publish_many("quake/ca", _numbers(1, 5))
+        counters = [agent.counters for agent in network.agents[:2]]
+        asyncio.run(until(lambda: all(each.stored_events == 5 for each in counters)))
+        with client.history("quake/#", last=2) as history:
+            assert [event.payload for event in history] == _numbers(4, 5)
+            assert "quake/ca" in str(history.cursor)
+    at = ("--broker", address)
+    outcome = run("history", "quake/ca", "--since", "1h", *at)
+    assert outcome.stdout.splitlines() == [f"quake/ca  {n}" for n in range(1, 6)], outcome.stderr
+    outcome = run("history", "quake/#", "--last", "1", "--json", *at)
+    assert json.loads(outcome.stdout)["payload"] == "5"
+    outcome = run("history", "news", *at)
+    assert outcome.returncode == 1
+    assert outcome.stderr == (
+        "dynatops: the past of 'news': no store is known that keeps anything of news\n"
+    )
+    outcome = run("history", "quake/ca", "--since", "yesterday", *at)
+    assert outcome.returncode != 0
+    assert "such as" in outcome.stderr
