@@ -523,6 +523,6 @@ class Broker:
     def _settle_histories(self, now_s: float) -> None:
         """What stores answered goes to those who asked, who may let more come because of it."""
         past = self.storing.past
-        for news in past.take_news():
+        for news in past.take_news(now_s):
             self._histories.on_news(news, now_s)
         past.settle(now_s)

@@ -3256,6 +3256,7 @@ class PastRange(_message.Message):
     STORE_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     UPTO_FIELD_NUMBER: _builtins.int
+    FOR_STORE_FIELD_NUMBER: _builtins.int
     since_us: _builtins.int
     """Microseconds since 1970."""
     last: _builtins.int
@@ -3273,6 +3274,10 @@ class PastRange(_message.Message):
     def upto(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastPlace]:
         """Where the store must have come to: topics, or `$streams`. If it has not, it says so in the end."""
 
+    @_builtins.property
+    def for_store(self) -> Global___ForStore:
+        """It is a store that asks, for what its log lacks; nothing else here counts then."""
+
     def __init__(
         self,
         *,
@@ -3283,14 +3288,87 @@ class PastRange(_message.Message):
         store: _builtins.str = ...,
         place: _builtins.bytes = ...,
         upto: _abc.Iterable[Global___PastPlace] | None = ...,
+        for_store: Global___ForStore | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["for_store", b"for_store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "upto", b"upto", "with_loss", b"with_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "for_store", b"for_store", "last", b"last", "place", b"place", "since_us", b"since_us", "store", b"store", "upto", b"upto", "with_loss", b"with_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PastRange: _TypeAlias = PastRange  # noqa: Y015
+
+@_typing.final
+class ForStore(_message.Message):
+    """What a store asks another one: what the log there has of these patterns; or, with spans, the events of
+    those.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERNS_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    AFTER_UNIT_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    life: _builtins.int
+    """Only of units that have changed since the log said this of itself."""
+    version: _builtins.int
+    after_unit: _builtins.str
+    """Only of units behind this one, in the order of their names."""
+    @_builtins.property
+    def patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogSpan]: ...
+    def __init__(
+        self,
+        *,
+        patterns: _abc.Iterable[_builtins.str] | None = ...,
+        life: _builtins.int = ...,
+        version: _builtins.int = ...,
+        after_unit: _builtins.str = ...,
+        spans: _abc.Iterable[Global___LogSpan] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_unit", b"after_unit", "life", b"life", "patterns", b"patterns", "spans", b"spans", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForStore: _TypeAlias = ForStore  # noqa: Y015
+
+@_typing.final
+class LogSpan(_message.Message):
+    """Of what a log counts stamps in, a topic or a stream, what comes after one stamp, up to another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNIT_FIELD_NUMBER: _builtins.int
+    AFTER_TERM_FIELD_NUMBER: _builtins.int
+    AFTER_SEQ_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    unit: _builtins.str
+    after_term: _builtins.int
+    after_seq: _builtins.int
+    term: _builtins.int
+    seq: _builtins.int
+    def __init__(
+        self,
+        *,
+        unit: _builtins.str = ...,
+        after_term: _builtins.int = ...,
+        after_seq: _builtins.int = ...,
+        term: _builtins.int = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_seq", b"after_seq", "after_term", b"after_term", "seq", b"seq", "term", b"term", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogSpan: _TypeAlias = LogSpan  # noqa: Y015
 
 @_typing.final
 class PastPlace(_message.Message):
@@ -3384,6 +3462,10 @@ class PastResponse(_message.Message):
     LOSSY_FIELD_NUMBER: _builtins.int
     ROUTE_FIELD_NUMBER: _builtins.int
     SPENT_BYTES_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    MORE_UNITS_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     number: _builtins.int
     """1, 2, 3, …"""
@@ -3397,6 +3479,11 @@ class PastResponse(_message.Message):
     """Something is not kept any more of what was asked for (with_loss)."""
     spent_bytes: _builtins.int
     """Of the credit, with this one."""
+    life: _builtins.int
+    """What the log says of itself: it has not changed but at the ends of units while this is the same."""
+    version: _builtins.int
+    more_units: _builtins.bool
+    """There are units behind the last one named here."""
     @_builtins.property
     def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
         """As the request had it; each broker takes its own off the end, and gives it to the one that is last
@@ -3410,6 +3497,10 @@ class PastResponse(_message.Message):
     @_builtins.property
     def route(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeRef]:
         """The whole way to the store, in the first response."""
+
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogSpan]:
+        """For a store: what the log has; or of which spans these events are all there are."""
 
     def __init__(
         self,
@@ -3426,10 +3517,14 @@ class PastResponse(_message.Message):
         lossy: _builtins.bool = ...,
         route: _abc.Iterable[Global___NodeRef] | None = ...,
         spent_bytes: _builtins.int = ...,
+        spans: _abc.Iterable[Global___LogSpan] | None = ...,
+        life: _builtins.int = ...,
+        version: _builtins.int = ...,
+        more_units: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "store", b"store"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "lossy", b"lossy", "message", b"message", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spent_bytes", b"spent_bytes", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "error", b"error", "events", b"events", "life", b"life", "lossy", b"lossy", "message", b"message", "more_units", b"more_units", "number", b"number", "path", b"path", "place", b"place", "request", b"request", "route", b"route", "spans", b"spans", "spent_bytes", b"spent_bytes", "store", b"store", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

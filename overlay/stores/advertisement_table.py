@@ -38,9 +38,11 @@ from dynatops.kit.filters import (
     is_wildcard,
     pattern_covers,
 )
+from dynatops.kit.topics import TOPIC_BYTES_MAX
 from overlay.forwarding.tables.held_filters import HERE, BrokerId
 from overlay.stores.past_counters import PastCounters
 from overlay.stores.past_settings import PastSettings
+from overlay.stores.store_names import store_of_name
 
 # From a neighbour to the broker that has the store, both included; empty: the store is here.
 Way = tuple[BrokerId, ...]
@@ -102,17 +104,21 @@ class AdvertisementTable:
             settings.units_max, counters, "units_refused", past=Past.NEWEST
         )
         self._patterns: PatternTree[str] = PatternTree()
+        # Names of stores among them: nobody asks for those as for topics.
+        self._stores: dict[str, None] = {}
         # Units of which any offer has changed since that was asked for.
         self._stirred: dict[str, None] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        """Topics and patterns."""
+        return len(self._entries) - len(self._stores)
 
     # ---- stores of this broker ------------------------------------------------------------------
 
     def keep(self, unit: str) -> None:
         """The store here has it from now on, and can serve it. Raises FilterError if it is none."""
-        check_pattern(unit)
+        if store_of_name(unit) is None:
+            check_pattern(unit)
         self._put(unit, HERE, ())
 
     def give_up(self, unit: str) -> None:
@@ -120,7 +126,9 @@ class AdvertisementTable:
 
     @property
     def kept_here(self) -> list[str]:
-        return [unit for unit, entry in self._entries.items() if HERE in entry.offers]
+        """Topics and patterns."""
+        here = (unit for unit, entry in self._entries.items() if HERE in entry.offers)
+        return [unit for unit in here if unit not in self._stores]
 
     # ---- what neighbours say --------------------------------------------------------------------
 
@@ -160,6 +168,8 @@ class AdvertisementTable:
             return False
         if unit in self._entries:
             return True
+        if store_of_name(unit) is not None:
+            return len(unit) <= TOPIC_BYTES_MAX
         try:
             check_pattern(unit)
         except FilterError:
@@ -183,7 +193,10 @@ class AdvertisementTable:
             entry = _UnitOffers()
             if not self._entries.put(unit, entry):
                 return False
-            self._patterns.put(unit, unit)
+            if store_of_name(unit) is None:
+                self._patterns.put(unit, unit)
+            else:
+                self._stores[unit] = None
         entry.offers[holder] = way
         self._review(unit, entry)
         return True
@@ -196,7 +209,10 @@ class AdvertisementTable:
         self._review(unit, entry)
         if not entry.offers:
             del self._entries[unit]
-            self._patterns.remove(unit)
+            if unit in self._stores:
+                del self._stores[unit]
+            else:
+                self._patterns.remove(unit)
         return True
 
     def _review(self, unit: str, entry: _UnitOffers) -> None:
@@ -287,6 +303,10 @@ class AdvertisementTable:
         nearest = sorted(hop for hop, rank in ranks.items() if rank == best)
         entry.turn += 1
         return nearest[entry.turn % len(nearest)]
+
+    def stores(self) -> list[BrokerId]:
+        """All that are known, and can be asked by each other."""
+        return sorted(filter(None, map(store_of_name, self._stores)))
 
     # ---- for whoever looks at it ----------------------------------------------------------------
 

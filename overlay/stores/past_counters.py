@@ -61,6 +61,12 @@ class PastCounters:
         "Times more was granted for a request that the store here does not know any more."
     )
     past_events_read: int = counter("Events that the store here has read for requests.")
+    catch_up_rounds: int = counter(
+        "Times that the store here has asked all others for what its log lacks."
+    )
+    catch_up_failures: int = counter("Of these, other stores that could not be asked for all.")
+    catch_up_spans: int = counter("Ranges that the log here lacked, and another store had.")
+    catch_up_events: int = counter("Events that came from other stores to fill them.")
     past_events_served: int = counter("Of these, events that matched, and were sent.")
 
     def as_dict(self) -> dict[str, int]:

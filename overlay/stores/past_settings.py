@@ -81,7 +81,19 @@ class PastSettings:
         "whatever others there are is known to all by then.",
     )
     catch_up_again_s: float = setting(
-        2.0, "A store that could not get what it lacks asks again after this."
+        2.0,
+        "A store that got something that it lacked, or could not get it, asks all others again "
+        "after this; while there is nothing to get, after twice as long each time.",
+    )
+    catch_up_pause_max_s: float = setting(
+        60.0, "Stores compare what their logs have at least as often as this."
+    )
+    catch_up_patience_s: float = setting(
+        60.0,
+        "A store that others have not answered for so long serves what it has; it goes on asking.",
+    )
+    spans_per_ask: int = setting(
+        200, "Holes in a store's log that one question to another store is about."
     )
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from dynatops.kit.filters import pattern_intersects
 from dynatops.v1.inspection_pb2 import KnownUnit, ListStoresRequest, StoresReport, StoreWay
 from overlay.forwarding.tables.held_filters import BrokerId
 from overlay.stores.advertisement_table import AdvertisementTable, StoreEntry, Way
+from overlay.stores.store_names import store_of_name
 
 LIMIT_MAX = 1_000
 
@@ -22,7 +23,9 @@ def list_stores(
     names = (
         unit
         for unit in sorted(table.units())
-        if unit > request.after and (not about or pattern_intersects(about, unit))
+        if unit > request.after
+        and store_of_name(unit) is None
+        and (not about or pattern_intersects(about, unit))
     )
     chosen = list(islice(names, limit + 1))
     entries = [table.entry(unit) for unit in chosen[:limit]]

@@ -79,12 +79,6 @@ class StoreScenario:
         """The store is ready: it has subscribed, and has what it lacked."""
         self.net.keep(name, *units)
 
-    def do_assign(self, name: str, unit: str) -> None:
-        """A store is to keep it: it subscribes, catches up from its peers, and advertises then."""
-        self.net.assign(name, unit)
-        self._lines.append(f"{name}: Subscribe {unit}")
-        self.net.confirm_subscription(name, unit)
-
     def do_withdraw(self, name: str, *units: str) -> None:
         self.net.give_up(name, *units)
 

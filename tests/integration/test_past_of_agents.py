@@ -4,32 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
-
-import grpc
 
 import dynatops
-from dynatops.kit.run_events import events_of
-from dynatops.v1.client_pb2 import ClientFrame, ClientMessage, Filter, Hello, History, ServerFrame
-from tests.support.agent_trees import TIMEOUT_S, Tree
+from tests.support.agent_trees import Tree
+from tests.support.histories import past_at
 from tests.support.waiting import until
-
-
-async def _past(address: str, pattern: str, **wanted: Any) -> list[bytes]:
-    """As a client of this broker is told of it."""
-    history = History(request=1, filter=Filter(pattern=pattern), credit_bytes=1 << 20, **wanted)
-    said = [ClientMessage(hello=Hello(protocol=1)), ClientMessage(history=history)]
-    payloads: list[bytes] = []
-    async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(TIMEOUT_S):
-        call: Any = channel.stream_stream("/dynatops.v1.PubSub/Connect")()
-        await call.write(ClientFrame(messages=said).SerializeToString())
-        while True:
-            for message in ServerFrame.FromString(await call.read()).messages:
-                if message.HasField("history_end"):
-                    assert not message.history_end.error, message.history_end
-                    return payloads
-                for run in message.history_part.events.runs:
-                    payloads += [event.payload for event in events_of(run) or ()]
 
 
 def test_what_was_stored_is_had_from_other_brokers(tmp_path: Path) -> None:
@@ -56,5 +35,5 @@ async def _ask_everywhere(tree: Tree, tmp_path: Path) -> None:
     await until(lambda: counters.stored_events == 20)
     expected = [b"%d" % number for number in range(20)]
     for address in tree.addresses.values():
-        assert await _past(address, "quake/ca") == expected
-    assert await _past(tree.addresses["leaf1"], "quake/+", last=5) == expected[15:]
+        assert await past_at(address, "quake/ca") == expected
+    assert await past_at(tree.addresses["leaf1"], "quake/+", last=5) == expected[15:]

@@ -17,8 +17,9 @@ def test_what_a_broker_knows_of_stores(tmp_path: Path) -> None:
             leaf = tree.addresses["leaf1"]
             shown = await asyncio.to_thread(run, "stores", "known", leaf)
             assert shown.stdout.splitlines() == [f"no stores are known at {leaf}"]
-            tree.running["leaf2"].core.storing.past.keep(["quake/#", "news"])
-            tree.running["hub"].core.storing.past.keep(["news"])
+            for pattern in ("quake/#", "news"):
+                tree.running["leaf2"].core.storing.past.table.keep(pattern)
+            tree.running["hub"].core.storing.past.table.keep("news")
             status = tree.running["leaf1"].core.status
             await until(lambda: status().known_units == 2)
             shown = await asyncio.to_thread(run, "stores", "known", leaf, "--topic", "quake/ca")

@@ -36,8 +36,8 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         overlay.forwarding.keeping.copies.CopyKeeping._grown
         broker_agent.core.stores.log.log_requests.TopicsAnswer.skipped
         broker_agent.core.stores.past_requests.PastRequests._news
-        broker_agent.core.stores.readiness.StoreReadiness.to_append
-        broker_agent.core.stores.readiness.StoreReadiness.to_subscribe
+        broker_agent.core.stores.readiness.StoreReadiness._lacked
+        broker_agent.core.stores.store_client.StoreClient._done
         overlay.stores.advertisement_table.AdvertisementTable._stirred
         overlay.stores.past_ways.PastWays._said
         overlay.stores.past_ways.PastWays._credits
@@ -444,9 +444,23 @@ BOUNDED_OTHERWISE: dict[str, str] = {
         broker_agent.core.stores.past_serving.PastServing._reading
         broker_agent.core.stores.past_serving.PastServing._waiting
     """,
+    "What one store gets from others: of one at a time, a page of what it has, and "
+    "of its events past.catch_up_bytes; stores that are known are in the Advertisement Table.": """
+        broker_agent.core.stores.readiness.StoreReadiness._met
+        broker_agent.core.stores.readiness._Round.lacked
+        broker_agent.core.stores.readiness._Round.page
+        broker_agent.core.stores.store_client.StoreClient._filling
+        broker_agent.core.stores.store_client.StoreClient._lacked
+        broker_agent.core.stores.log_peers._Filling._events
+        broker_agent.core.stores.log_peers._Filling._proven
+        overlay.stores.advertisement_table.AdvertisementTable._stores
+    """,
+    "Units of a log, of which there are eventlog.units_max at most.": """
+        broker_agent.core.stores.log.log_context.LogContext.changed
+        broker_agent.core.stores.log.log_requests.AppendStored.extents
+    """,
     "What a store keeps is assigned to it: by its settings, or by the manager.": """
-        broker_agent.core.stores.readiness.StoreReadiness._asks
-        broker_agent.core.stores.readiness.StoreReadiness._units
+        broker_agent.core.stores.readiness.StoreReadiness._kept
     """,
     "Neighbours, as routing says.": """
         overlay.stores.advertising.StoreAdvertising._told

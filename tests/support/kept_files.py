@@ -10,6 +10,11 @@ from broker_agent.core.stores.log.log_files import LogFilesError
 class KeptFiles:
     def __init__(self) -> None:
         self._files: dict[str, bytearray] = {}
+        self.room_bytes = 1 << 40
+
+    def of(self, name: str) -> bytearray:
+        """What is in it, to be changed."""
+        return self._files[name]
 
     def names(self) -> Iterable[str]:
         return list(self._files)
@@ -46,4 +51,4 @@ class KeptFiles:
         self._files.pop(name, None)
 
     def free_bytes(self) -> int:
-        return 1 << 40
+        return self.room_bytes

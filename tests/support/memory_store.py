@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import count
 
 from broker_agent.core.stores.store_reader import ReadOrder, StorePortion
 from dynatops.kit.filters import pattern_matches
@@ -13,9 +12,7 @@ from dynatops.v1.overlay_pb2 import (
     Event,
     Events,
     PastError,
-    PastPlace,
     Run,
-    TermSeq,
 )
 
 TERM = 7
@@ -54,23 +51,6 @@ class MemoryStore:
 
     def store(self, run: Run) -> None:
         self.runs.append(run)
-
-    def store_missing(self, run: Run) -> None:
-        """One that is older than others here, perhaps: a log has those of a topic in order."""
-        if all((run.topic, run.first_seq) != (other.topic, other.first_seq) for other in self.runs):
-            self.runs.append(run)
-            self.runs.sort(key=lambda each: (each.term, each.first_seq))
-
-    def places(self, unit: str) -> list[PastPlace]:
-        """Up to where nothing is missing in it."""
-        places = []
-        topics = {run.topic for run in self.runs if pattern_matches(unit, run.topic)}
-        for topic in sorted(topics):
-            seqs = {run.first_seq for run in self.runs if run.topic == topic}
-            whole = next(seq for seq in count(1) if seq not in seqs) - 1
-            if whole:
-                places.append(PastPlace(topic=topic, seen=[TermSeq(term=TERM, seq=whole)]))
-        return places
 
     def expire(self, events: int) -> None:
         """The oldest go."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from broker_agent.core.stores.past_requests import PastArrived, PastEnded, PastRequests
 from broker_agent.core.stores.past_serving import PastServing
-from broker_agent.core.stores.readiness import StoreReadiness, UnitState
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, pattern_matches
 from dynatops.kit.run_events import events_of
@@ -47,12 +46,6 @@ class PastBroker:
         self.serving = PastServing(self.me, self.ways, net.settings, counters)
         self.requests = PastRequests(advertising.table, self.ways, net.settings, counters)
         self.store = MemoryStore()
-        self.readiness = StoreReadiness(
-            name, advertising.table, self.serving, self.requests, net.settings, self._lacked
-        )
-
-    def _lacked(self, unit: str) -> PastRange:
-        return PastRange(after=self.store.places(unit))
 
     def settle(self, now_s: float) -> list[tuple[str, PeerMessage]]:
         ways = self.ways
@@ -68,25 +61,17 @@ class PastBroker:
         return ways.take_said()
 
     def use_disk(self, now_s: float) -> bool:
-        """Whether there was something to read or to write."""
+        """Whether there was something to read."""
         answers = self.store.take_answers()
         for order, answer in answers:
             self.serving.on_portion(order.key, answer, now_s)
-        lacked, self.readiness.to_append = self.readiness.to_append, []
-        for events in lacked:
-            for run in events.portions:
-                assert not isinstance(run, Bundle)
-                self.store.store_missing(run)
-            self.readiness.appended(events, now_s)
-        return bool(answers or lacked)
+        return bool(answers)
 
 
 class PastNet(StoreNet):
     def __init__(self, links: Iterable[Link], settings: PastSettings | None = None) -> None:
         self.past: dict[str, PastBroker] = {}
         self.readers: list[PastReader] = []
-        # Units that stores are subscribed to, by name of the broker, besides those they keep.
-        self.subscribed: dict[str, set[str]] = {}
         self._seqs: dict[str, int] = {}
         super().__init__(links, settings)
 
@@ -97,16 +82,6 @@ class PastNet(StoreNet):
     def crash(self, name: str) -> None:
         super().crash(name)
         del self.past[name]
-        self.subscribed.pop(name, None)
-
-    def assign(self, name: str, unit: str) -> None:
-        """Its store is to keep it: it subscribes, catches up, and advertises."""
-        self.past[name].readiness.assign(unit)
-
-    def confirm_subscription(self, name: str, unit: str) -> None:
-        self.subscribed.setdefault(name, set()).add(unit)
-        self.past[name].readiness.subscribed(unit, self.now_s)
-        self.run()
 
     def publish(self, topic: str, payload: bytes, at_us: int = 1, **attributes: int) -> list[str]:
         """To all stores that keep it; which they are."""
@@ -114,8 +89,7 @@ class PastNet(StoreNet):
         values = [Attribute(name=name, whole=value) for name, value in attributes.items()]
         stored_at = []
         for name, broker in self.past.items():
-            subscribed = self.kept[name] | self.subscribed.get(name, set())
-            if any(pattern_matches(unit, topic) for unit in subscribed):
+            if any(pattern_matches(unit, topic) for unit in self.kept[name]):
                 broker.store.store(event_run(topic, seq, payload, at_us, values))
                 stored_at.append(name)
         return stored_at
@@ -152,7 +126,6 @@ class PastNet(StoreNet):
         for broker in self.past.values():
             broker.requests.tick(self.now_s)
             broker.serving.tick(self.now_s)
-            broker.readiness.tick(self.now_s)
 
     def run(self) -> None:
         super().run()
@@ -169,8 +142,6 @@ class PastNet(StoreNet):
             for address, message in broker.settle(self.now_s):
                 self._send(broker.me, address, message)
             self._hear(name, broker)
-            states = broker.readiness.units()
-            self.kept[name] |= {unit for unit, state in states if state is UnitState.READY}
 
     def _deliver(self, sender: NodeRef, address: str, message: PeerMessage) -> None:
         broker = self.past.get(address)
@@ -194,8 +165,6 @@ class PastNet(StoreNet):
 
     def _hear(self, name: str, broker: PastBroker) -> None:
         for news in broker.requests.take_news():
-            if broker.readiness.on_news(news, self.now_s):
-                continue
             (reader,) = [r for r in self.readers if (r.broker, r.number) == (name, news.ask)]
             assert reader.ended is None
             if isinstance(news, PastEnded):

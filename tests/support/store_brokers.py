@@ -10,14 +10,17 @@ from typing import Any
 from broker_agent.core.base.effects import BrokerEffect, ReadPast
 from broker_agent.core.options import BrokerOptions
 from broker_agent.core.stores.log_past import read_past
+from broker_agent.core.stores.readiness import KeepingState
 from dynatops.kit.run_events import events_of
 from dynatops.v1.client_pb2 import Filter as WireFilter
 from dynatops.v1.client_pb2 import History, HistoryCredit, HistoryEnd
 from dynatops.v1.overlay_pb2 import PastError, Runs
+from overlay.stores.past_settings import PastSettings
 from tests.support.routings import MakeRouting
-from tests.support.wired_brokers import WiredBrokers
+from tests.support.wired_brokers import TICK_S, WiredBrokers
 
 _PLENTY_BYTES = 1 << 24
+_CAUGHT_UP_S = 30.0
 
 
 @dataclass(slots=True)
@@ -37,15 +40,20 @@ class Asked:
 
 class StoreBrokers(WiredBrokers):
     def __init__(
-        self, routing: MakeRouting, names: Sequence[str], stores: Mapping[str, Sequence[str]]
+        self,
+        routing: MakeRouting,
+        names: Sequence[str],
+        stores: Mapping[str, Sequence[str]],
+        past: PastSettings | None = None,
     ) -> None:
         """`stores`: by broker, what its store keeps."""
         self._orders: list[tuple[str, ReadPast]] = []
         self._requests = 0
+        self._past = past or PastSettings()
         super().__init__(routing, names, stores=stores)
 
     def _options(self, name: str) -> BrokerOptions:
-        options = super()._options(name)
+        options = replace(super()._options(name), past=self._past)
         if options.store is None:
             return options
         return replace(options, store=replace(options.store, serves=True))
@@ -56,11 +64,26 @@ class StoreBrokers(WiredBrokers):
         self._orders += [(name, e) for e in listed if isinstance(e, ReadPast)]
 
     def run(self, seconds: float) -> None:
-        super().run(seconds)
-        while self._orders:
-            self._read_disks()
-            self._deliver()
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            super().run(TICK_S)
+            while self._orders:
+                self._read_disks()
+                self._deliver()
         self._hear()
+
+    def run_until_ready(self) -> None:
+        super().run_until_ready()
+        end_s = self.now_s + _CAUGHT_UP_S
+        while not all(map(self.is_ready, filter(self.cores.__contains__, self.stores))):
+            assert self.now_s < end_s, "the stores do not catch up"
+            self.run(0.5)
+        self.run(1.0)
+
+    def is_ready(self, name: str) -> bool:
+        """Whether its store is advertised to clients."""
+        states = self.cores[name].storing.past.readiness.states()
+        return all(state is KeepingState.READY for _, state in states)
 
     def _read_disks(self) -> None:
         orders, self._orders = self._orders, []

@@ -171,11 +171,11 @@ class WiredBrokers:
         self._frames: deque[tuple[str, bytes]] = deque()
         self._lives = 0
         for name in names:
-            self._begin(name)
+            self.begin(name)
             self.run(0.5)
         self.run_until_ready()
 
-    def _begin(self, name: str) -> None:
+    def begin(self, name: str) -> None:
         self._lives += 1
         core = Broker(
             Identity(name, name, self._lives),
@@ -275,12 +275,22 @@ class WiredBrokers:
             self.run(0.5)
         self.run(5.0)
 
+    def files(self, name: str) -> KeptFiles:
+        """Of the log of this store."""
+        return self._log_files[name]
+
+    def forget_disk(self, name: str) -> None:
+        """Another one takes its place."""
+        self._log_files[name] = KeptFiles()
+
     def crash(self, name: str) -> None:
         """It is gone, with what was not on its disk, and its clients' connections."""
         del self.cores[name]
 
-    def restart(self, name: str) -> None:
-        self._begin(name)
+    def restart(self, *names: str) -> None:
+        """All at once."""
+        for name in names:
+            self.begin(name)
         self.run_until_ready()
 
     def leave(self, name: str) -> None:

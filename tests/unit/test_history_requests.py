@@ -41,7 +41,7 @@ def test_two_histories_of_one_number_are_refused() -> None:
     broker = LoneBroker()
     broker.run(1.0)
     broker.connect("ann")
-    broker.core.storing.past.keep(["quake/ca"])
+    broker.core.storing.past.table.keep("quake/ca")
     _ask(broker, "quake/ca", credit_bytes=0)
     _ask(broker, "quake/ca", credit_bytes=0)
     (end,) = _ends(broker)
@@ -61,7 +61,8 @@ def test_a_request_is_counted_once_where_the_user_is_the_same_for_manager_and_la
     broker.run(1.0)
     broker.core.begin_reporting(broker.now_s)
     broker.connect("ann")
-    broker.core.storing.past.keep(["quake/ca", "quake/nv", "news/#"])
+    for pattern in ("quake/ca", "quake/nv", "news/#"):
+        broker.core.storing.past.table.keep(pattern)
     _ask(broker, "quake/ca", request=1)
     _ask(broker, "quake/+", request=2)
     # Credit and patience make no other request of it; what was refused was none.

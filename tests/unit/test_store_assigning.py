@@ -22,6 +22,7 @@ from dynatops.v1.manager_pb2 import (
     StoreReport,
 )
 from overlay.forwarding.tree.topology import Topology
+from overlay.stores.past_settings import PastSettings
 from tests.support.brokers import LoneBroker
 from tests.support.nodes import publication
 
@@ -46,8 +47,12 @@ class AssignedBroker(LoneBroker):
         )
         self.run(1.0)
         self.store()
-        self.run(0.5)
+        self.run_until_first()
         self.connect("ann", bundles=True)
+
+    def run_until_first(self) -> None:
+        """Other stores would have been heard of by then."""
+        self.run(PastSettings().first_patience_s + 0.5)
 
     def store(self) -> list[str]:
         """The log takes what there is: topics of the events."""
@@ -84,7 +89,7 @@ class AssignedBroker(LoneBroker):
         assert reply.problem == STEP_PROBLEM_UNSPECIFIED
         self.run(1.0)
         self.store()
-        self.run(0.5)
+        self.run_until_first()
 
     def publish_each(self, topics: Iterable[str], number: int) -> list[str]:
         for topic in topics:
@@ -113,7 +118,7 @@ class TestObeying:
         broker.run(1.0)
         # Of the new one, what the network still has.
         assert broker.store() == ["c"]
-        broker.run(1.0)
+        broker.run_until_first()
         assert broker.publish_each("abc", 2) == ["b", "c"]
         assert broker.advertised() == ["b", "c"]
 

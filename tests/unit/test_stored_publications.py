@@ -216,6 +216,21 @@ class TestProof:
         _has(broker, 2, since=0, store="s2")
         assert list(_acknowledged(broker.hear("ann"))) == [2]
 
+    def test_what_is_looked_for_anew_is_not_done_with_what_came_after_it(self) -> None:
+        """A later event's proof proves nothing of an earlier one."""
+        broker = _broker(stored_deadline_s=60.0)
+        _publish(broker, 1)
+        _publish(broker, 2)
+        term = _term(broker)
+        # The store began between the two; the first is published again, and waits behind.
+        broker.run(5.0)
+        _publish(broker, 3)
+        broker.run(6.0)
+        _has(broker, 3, since=1, term=term)
+        assert list(_acknowledged(broker.hear("ann"))) == []
+        _has(broker, 3, since=0, term=term, store="s2")
+        assert max(_acknowledged(broker.hear("ann"))) == 3
+
 
 class TestTooFewStores:
     def test_the_publisher_is_told_that_none_is_known(self) -> None:

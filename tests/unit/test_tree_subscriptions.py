@@ -271,7 +271,7 @@ def test_when_all_brokers_died_each_client_is_told_once() -> None:
     for name in NAMES:
         net.crash(name)
     for name in NAMES:
-        net._begin(name)
+        net.begin(name)
     net.run_until_ready()
     for turn, broker in enumerate(("b0", "b1", "b0")):
         net.connect("ann", broker)

@@ -50,6 +50,9 @@ class BrokerCounters:
         "Times a session was not told where a topic begins, for lack of room in its queue."
     )
     stored_events: int = counter("Events that the store here has on its disk.")
+    store_fills_refused: int = counter(
+        "Parts of what other stores gave that the log could not take, for good."
+    )
     store_refusals: int = counter(
         "Times the store's log took no events, mostly for want of room; they are offered again."
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _MARK = "\0"
+_DIGITS = frozenset("0123456789abcdef")
+_DIGITS_MAX = 16
 
 
 def stream_unit(stream: int) -> str:
@@ -23,3 +25,20 @@ def side_unit(unit: str, term: int) -> str:
 
 def is_side_unit(unit: str) -> bool:
     return unit.find(_MARK) > 0
+
+
+def topic_of_unit(unit: str) -> str:
+    """Of a unit of one topic; empty of a stream."""
+    return unit.partition(_MARK)[0]
+
+
+def term_of_side_unit(unit: str) -> int:
+    return int(unit.partition(_MARK)[2], 16)
+
+
+def is_sound_unit(unit: str) -> bool:
+    """Whether it is the name of one: others say names of theirs."""
+    topic, mark, number = unit.partition(_MARK)
+    if not mark:
+        return bool(topic)
+    return 0 < len(number) <= _DIGITS_MAX and set(number) <= _DIGITS

@@ -45,11 +45,12 @@ def _no_stores(topic: str) -> str:
 
 
 class Unstored(NamedTuple):
-    """Events of a publisher on a topic, up to this number, that are stamped and copied, and are to
-    be stored as well: they lie behind `after`, and no farther than `stamp`."""
+    """Events of a publisher on a topic, those of one answer of brokers, that are stamped and
+    copied, and are to be stored as well: they lie behind `after`, and no farther than `stamp`."""
 
     topic: str
     publisher: int
+    first_number: int
     number: int
     after: tuple[int, int]
     stamp: tuple[int, int]
@@ -85,6 +86,8 @@ class OpenPublication:
     is_accepted: bool = False
     # Since when brokers have it, whatever is known of it now.
     accepted_s: float | None = None
+    # Enough stores have it.
+    is_proven: bool = False
     # Behind which its events were stamped, as it was first said.
     after: tuple[int, int] | None = None
     # It has not gone out yet.
@@ -116,6 +119,7 @@ class _OpenEvent:
         "bundle",
         "entered_s",
         "is_accepted",
+        "is_proven",
         "last_number",
         "nbytes",
         "place",
@@ -128,6 +132,7 @@ class _OpenEvent:
         self.nbytes = bundle.sizes[place]
         self.last_number = bundle.numbers[place]
         self.is_accepted = False
+        self.is_proven = False
         self.accepted_s: float | None = None
         self.after: tuple[int, int] | None = None
 
@@ -148,6 +153,7 @@ class _OpenEvent:
             self.nbytes,
             self.is_accepted,
             self.accepted_s,
+            self.is_proven,
             self.after,
         )
 
@@ -392,7 +398,7 @@ class OpenPublications(ABC):
         before, past.known, past.known_s = past.known, known, now_s
         if stream.is_to_be_stored:
             self._accept_up_to(number, key, stream, (before, after, known), now_s)
-            self._tell_done(key, stream, 0, known, now_s)
+            self._tell_done(key, stream, known, now_s)
             return False
         past.settled = max(past.settled, number)
         wants_to_know = False
@@ -440,7 +446,8 @@ class OpenPublications(ABC):
                 entry.after = before
         publisher, topic = key
         oldest = min(entry.after or _NOWHERE for entry in accepted)
-        self._unstored.append(Unstored(topic, publisher, number, oldest, known))
+        first_number = accepted[0].last_number
+        self._unstored.append(Unstored(topic, publisher, first_number, number, oldest, known))
 
     def take_unstored(self) -> list[Unstored]:
         """What has been acknowledged by brokers since the last call, and is to be stored."""
@@ -448,17 +455,24 @@ class OpenPublications(ABC):
         return unstored
 
     def stored(self, unstored: Unstored, now_s: float) -> None:
-        """There are as many stores as it takes that have these, and all before them."""
+        """There are as many stores as it takes that have these."""
         key = (unstored.publisher, unstored.topic)
         stream = self._busy.get(key)
-        if stream is not None:
-            self._tell_done(key, stream, unstored.number, unstored.stamp, now_s)
+        if stream is None:
+            return
+        for entry in stream.open:
+            if entry.last_number > unstored.number:
+                break
+            if entry.last_number >= unstored.first_number:
+                entry.is_proven = entry.is_accepted
+        stream.past.is_stored = True
+        self._let_out(stream, now_s)
+        self._tell_done(key, stream, unstored.stamp, now_s)
 
     def _tell_done(
         self,
         key: tuple[int, str],
         stream: _PublisherStream,
-        stored: int,
         position: tuple[int, int],
         now_s: float,
     ) -> None:
@@ -467,7 +481,7 @@ class OpenPublications(ABC):
         number, wants_to_know = 0, False
         while stream.open and stream.open[0].is_accepted:
             entry = stream.open[0]
-            if entry.level == AckLevel.ACK_LEVEL_STORED and entry.last_number > stored:
+            if entry.level == AckLevel.ACK_LEVEL_STORED and not entry.is_proven:
                 break
             stream.open.popleft()
             number = entry.last_number
@@ -475,9 +489,6 @@ class OpenPublications(ABC):
             self._count_open(session, -entry.nbytes - _OPEN_BYTES)
             wants_to_know = wants_to_know or entry.wants_to_know
         past.settled = max(past.settled, number)
-        if stored:
-            past.is_stored = True
-            self._let_out(stream, now_s)
         if wants_to_know:
             self._done.setdefault((session, key[0]), []).append((key[1], number, *position))
         self._outbox.settled[session] = None
@@ -547,7 +558,7 @@ class OpenPublications(ABC):
                 self._let_out(stream, now_s)
             if first.is_accepted:
                 # It waited for what has been given up.
-                self._tell_done(key, stream, 0, stream.past.known, now_s)
+                self._tell_done(key, stream, stream.past.known, now_s)
                 if not stream.open:
                     continue
             deadline_s = self._deadline_s(stream.open[0])

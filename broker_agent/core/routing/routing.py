@@ -155,7 +155,7 @@ class RoutedPublishing(Protocol):
         """What brokers have acknowledged since the last call, and is to be stored."""
 
     def stored(self, unstored: Unstored, now_s: float) -> None:
-        """As many stores as it takes have these, and all before them."""
+        """As many stores as it takes have these."""
 
     def ask_again(self, unstored: Unstored, now_s: float) -> None:
         """It is not to be known whether stores have these: where are they stamped?"""

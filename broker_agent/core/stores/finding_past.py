@@ -11,13 +11,14 @@ another topology, those are others, and tables follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ReadPast
 from broker_agent.core.routing.routing import PeerHandler, Routing
 from broker_agent.core.stores.past_requests import PastNews, PastRequests
 from broker_agent.core.stores.past_serving import PastServing
+from broker_agent.core.stores.readiness import StoreReadiness
 from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion, StoreStanding
 from dynatops.kit.filters import check_pattern
 from dynatops.v1.inspection_pb2 import ListStoresRequest, StoresReport
@@ -46,6 +47,11 @@ class FindingPast:
         self._ways = PastWays(me, self._advertising, settings, counters)
         self._serving = PastServing(me, self._ways, settings, counters)
         self.requests = PastRequests(self.table, self._ways, settings, counters)
+        # Of the store here; it asks for nothing where nothing is assigned to it.
+        self.readiness = StoreReadiness(
+            identity.broker_id, self.table, self._serving, self.requests, settings, counters,
+            self.begin_read,
+        )  # fmt: skip
 
     @property
     def table(self) -> AdvertisementTable:
@@ -84,23 +90,14 @@ class FindingPast:
 
     # ---- the store here --------------------------------------------------------------------------
 
-    def keep(self, units: Iterable[str]) -> None:
-        """The store here has them, with all that it lacked, and serves them."""
-        for unit in units:
-            self.table.keep(unit)
-
-    def give_up(self, units: Iterable[str]) -> None:
-        for unit in units:
-            self.table.give_up(unit)
-            self._serving.give_up(unit)
-
     def serve(self, store: StoreStanding) -> None:
         """It is here, and its driver reads its log."""
         self._serving.standing = store
 
     def on_read(self, key: ServedKey, portion: StorePortion, now_s: float) -> None:
         """What `ReadPast` came to."""
-        self._serving.on_portion(key, portion, now_s)
+        if not self.readiness.on_read(key, portion, now_s):
+            self._serving.on_portion(key, portion, now_s)
 
     def begin_read(self, order: ReadOrder) -> None:
         self._outbox.do(ReadPast(order))
@@ -113,6 +110,7 @@ class FindingPast:
         self._advertising.tick(brokers.is_gone, now_s)
         self.requests.tick(now_s)
         self._serving.tick(now_s)
+        self.readiness.tick(now_s)
         self._send(self._advertising.take_said(now_s))
 
     def settle(self, now_s: float) -> None:
@@ -125,9 +123,10 @@ class FindingPast:
             self._send(self._advertising.take_said(now_s))
         self._send(ways.take_said())
 
-    def take_news(self) -> list[PastNews]:
-        """What came for those who asked here."""
-        return self.requests.take_news()
+    def take_news(self, now_s: float) -> list[PastNews]:
+        """What came for clients that asked here."""
+        news = self.requests.take_news()
+        return [each for each in news if not self.readiness.on_news(each, now_s)]
 
     def _deal_with_arrivals(self, now_s: float) -> None:
         requests, responses, granted = self._ways.take_arrived()

@@ -66,6 +66,8 @@ class StoreIntake:
             unit: Mark(_whole_since(extent), _BEGINNING, extent.upto)
             for unit, extent in extents.items()
         }
+        # Whether something was told as lost since that was last asked.
+        self._has_missed = False
         # Units of which something was missed since they stood there.
         self._interrupted: set[str] = set()
         # Whether anything that it subscribes to has been confirmed; and requests that were, since
@@ -123,7 +125,36 @@ class StoreIntake:
             self.is_in_place = True
             self._confirmed.append(body.request)
 
+    def take_missed(self) -> bool:
+        """Whether something was told as lost since the last call."""
+        has_missed, self._has_missed = self._has_missed, False
+        return has_missed
+
+    def filled(self, unit: str, extent: UnitExtent) -> Mark | None:
+        """The log has that of the unit, now that it was filled. What it has on its disk of the
+        place where the store stands, if that begins earlier than it did."""
+        place = self._places.get(unit)
+        if place is None:
+            if not self.is_in_place or len(self._places) >= self._units_max:
+                return None
+            place = self._places[unit] = Mark(_whole_since(extent), _BEGINNING, extent.upto)
+            return place
+        if not extent.since <= place.since <= extent.upto:
+            return None
+        if any(after < place.since < upto for after, upto in extent.holes):
+            return None
+        since = max((u for _, u in extent.holes if u <= place.since), default=extent.since)
+        if since >= place.since:
+            return None
+        self._places[unit] = place._replace(since=since)
+        # Not all up to where it stands is there yet.
+        there = min((a for a, _ in extent.holes if a >= since), default=extent.upto)
+        reached = min(place.reached, there)
+        prev = place.prev if reached[0] == place.reached[0] else _BEGINNING
+        return Mark(since, prev, reached)
+
     def _miss(self, missed: Missed) -> None:
+        self._has_missed = True
         if self._units.shares_numbers or not missed.topic:
             self._interrupted.update(self._places)
         elif missed.topic in self._places:

@@ -24,6 +24,7 @@ from broker_agent.core.stores.log.log_requests import (
 )
 from broker_agent.core.stores.log.log_rows import NOWHERE, LogRow, Stamp
 from broker_agent.core.stores.log.stored_runs import StoredRunError, run_of
+from broker_agent.core.stores.log_peers import is_about_logs, read_for_store
 from broker_agent.core.stores.store_reader import ReadOrder, StorePortion
 from dynatops.kit.filters import is_wildcard, pattern_matches
 from dynatops.kit.repeats import part_of_run
@@ -66,6 +67,8 @@ class _PastRefusedError(Exception):
 
 def read_past(log: EventLog, order: ReadOrder) -> StorePortion:
     """Raises LogFilesError, if the disk does not work."""
+    if is_about_logs(order):
+        return read_for_store(log, order)
     reading = _PastReading(log, order)
     try:
         return reading.portion()

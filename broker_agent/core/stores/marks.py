@@ -40,6 +40,8 @@ class Mark(NamedTuple):
 
     def with_longer(self, other: Mark) -> Mark:
         """Of two by one life of a store, which may have overtaken each other."""
+        if self.reached == other.reached:
+            return min(self, other)
         return max(self, other, key=lambda mark: mark.reached)
 
 

@@ -25,6 +25,8 @@ from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, is_wildcard, pattern_matches
 from dynatops.v1.overlay_pb2 import (
+    ForStore,
+    LogSpan,
     NodeRef,
     PastCredit,
     PastError,
@@ -35,10 +37,12 @@ from dynatops.v1.overlay_pb2 import (
     WantedFilter,
 )
 from overlay.forwarding.streams.portions import Portion, events_in, last_of, portions_of
+from overlay.soundness import is_sound
 from overlay.stores.advertisement_table import AdvertisementTable
 from overlay.stores.past_counters import PastCounters
 from overlay.stores.past_settings import PastSettings
 from overlay.stores.past_ways import PastWays
+from overlay.stores.store_names import store_name
 
 # After these another store may be able to answer.
 _ELSEWHERE = frozenset(
@@ -53,6 +57,16 @@ _ELSEWHERE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class AboutLog:
+    """What a store says of its log: which spans it covers, or of which the events are all."""
+
+    spans: Sequence[LogSpan]
+    life: int
+    version: int
+    more_units: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PastArrived:
     """A part of the answer; `is_lossy`: something before it is not kept any more."""
 
@@ -61,6 +75,8 @@ class PastArrived:
     is_lossy: bool
     # Of the credit that was granted, so much is spent.
     spent_bytes: int
+    # Where a store asks: what the other one says of its log.
+    about_log: AboutLog | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,8 @@ class _PastAsk:
             with_loss=self.with_loss,
             upto=wanted.upto,
         )
+        if wanted.HasField("for_store"):
+            left.for_store.CopyFrom(wanted.for_store)
         for topic, terms in self.places.items():
             seen = [TermSeq(term=term, seq=seq) for term, seq in terms.items()]
             left.after.add(topic=topic, seen=seen)
@@ -202,6 +220,20 @@ class PastRequests:
             )
             self._fail(number, PastError.PAST_ERROR_INVALID, message)
         elif not self._asks.put(number, ask):
+            message = f"{len(self._asks):,} requests for the past are open at this broker already"
+            self._fail(number, PastError.PAST_ERROR_OVERLOADED, message)
+        else:
+            self._send(number, ask, now_s)
+        return number
+
+    def ask_store(self, store: str, wanted: ForStore, credit_bytes: int, now_s: float) -> int:
+        """Of that store alone, for the one here."""
+        self._counters.asks += 1
+        number = self._number()
+        wanted_range = PastRange(for_store=wanted)
+        unit = store_name(store)
+        ask = self._new_ask(Filter.parse("#"), wanted_range, [unit], credit_bytes, frozenset())
+        if not self._asks.put(number, ask):
             message = f"{len(self._asks):,} requests for the past are open at this broker already"
             self._fail(number, PastError.PAST_ERROR_OVERLOADED, message)
         else:
@@ -293,10 +325,13 @@ class PastRequests:
             ask.store, ask.route = response.store.broker_id, tuple(response.route)
             self._counters.past_answers += 1
             self._counters.past_answer_hops += len(ask.route)
-        portions = tuple(self._read(ask, response))
-        if portions or response.lossy:
-            spent = ask.spent_before + ask.spent
-            self._news.append(PastArrived(number, portions, response.lossy, spent))
+        spent = ask.spent_before + ask.spent
+        if ask.wanted_range.HasField("for_store"):
+            self._news.append(_arrived_for_store(number, response, spent))
+        else:
+            portions = tuple(self._read(ask, response))
+            if portions or response.lossy:
+                self._news.append(PastArrived(number, portions, response.lossy, spent))
         if response.end:
             self._end_unit(number, ask, now_s)
         else:
@@ -442,6 +477,12 @@ class PastRequests:
     def _number(self) -> int:
         self._numbers += 1
         return self._numbers
+
+
+def _arrived_for_store(number: int, response: PastResponse, spent: int) -> PastArrived:
+    spans = [span for span in response.spans if is_sound(span)]
+    about = AboutLog(spans, response.life, response.version, response.more_units)
+    return PastArrived(number, tuple(portions_of(response.events)), False, spent, about)
 
 
 def _not_of(units: Sequence[str], portion: Portion) -> Portion | None:

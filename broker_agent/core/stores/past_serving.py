@@ -11,7 +11,7 @@ nobody takes anything of is closed after a while; whoever asked makes it anew fr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from broker_agent.core.stores.store_reader import (
@@ -26,6 +26,7 @@ from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterError, pattern_covers, pattern_matches
 from dynatops.kit.topics import STREAMS
 from dynatops.v1.overlay_pb2 import (
+    LogSpan,
     NodeRef,
     PastCredit,
     PastError,
@@ -82,6 +83,8 @@ class PastServing:
         self._open: BoundedTable[ServedKey, _ServedRequest] = BoundedTable(
             settings.serves_max, counters, "serves_refused", past=Past.NEWEST
         )
+        # What the store here keeps.
+        self._patterns: tuple[str, ...] = ()
         self._waiting: deque[ServedKey] = deque()
         self._reading: dict[ServedKey, None] = {}
         # What is here to be served, once it is known.
@@ -133,6 +136,10 @@ class PastServing:
 
     # ---- the store -------------------------------------------------------------------------------
 
+    def keep(self, patterns: Iterable[str]) -> None:
+        """That is what the store here keeps."""
+        self._patterns = tuple(patterns)
+
     def give_up(self, unit: str) -> None:
         """The store keeps it no more: whoever reads it goes on elsewhere."""
         for key, served in list(self._open.items()):
@@ -153,9 +160,15 @@ class PastServing:
             served.has_come = served.has_come or self._has_come(request)
             room = max(served.credit - served.spent - RESPONSE_BYTES, 1)
             bytes_max = min(self._settings.portion_bytes, room)
-            reader.begin_read(
-                ReadOrder(key, served.pattern, request.range, served.place, bytes_max)
-            )
+            order = ReadOrder(
+                key, served.pattern, request.range, served.place, bytes_max,
+                proves_streams=self._keeps_all(request.range.for_store.patterns),
+            )  # fmt: skip
+            reader.begin_read(order)
+
+    def _keeps_all(self, patterns: Iterable[str]) -> bool:
+        kept = self._patterns
+        return all(any(pattern_covers(mine, each) for mine in kept) for each in patterns)
 
     def on_portion(self, key: ServedKey, portion: StorePortion, now_s: float) -> None:
         self._reading.pop(key, None)
@@ -170,11 +183,16 @@ class PastServing:
             self._send(response)
             self._close(key)
             return
-        parts = (matching_part(events, served.wanted) for events in portion.events)
-        matched = [part for part in parts if part is not None]
+        matched = list(portion.events)
+        if served.request.range.HasField("for_store"):
+            _put_log(response, portion)
+        else:
+            parts = (matching_part(events, served.wanted) for events in portion.events)
+            matched = [part for part in parts if part is not None]
         _put_all(response.events, matched)
         self._counters.past_events_served += sum(map(events_in, matched))
         served.spent += RESPONSE_BYTES + sum(map(size_of, matched))
+        served.spent += sum(map(LogSpan.ByteSize, portion.spans))
         response.spent_bytes = served.spent
         response.place = served.place = portion.place
         response.end = portion.is_end and served.has_come
@@ -246,6 +264,12 @@ def matching_part(events: Portion, wanted: Filter) -> Portion | None:
     if not pattern_matches(wanted.pattern, events.topic):
         return None
     return events if wanted.predicate is None else RunSelection(events).of((wanted,))
+
+
+def _put_log(response: PastResponse, portion: StorePortion) -> None:
+    response.spans.extend(portion.spans)
+    response.life, response.version = portion.standing.life, portion.standing.version
+    response.more_units = portion.more_units
 
 
 def _put_all(message: Runs, portions: Sequence[Portion]) -> None:

@@ -4,6 +4,8 @@
                                                                         |
        whoever stamps: "has it" <--marks of what was in the rows--------'
 
+What other stores gave because the log lacks it (`readiness.py`) goes to the log between that.
+
 It subscribes with the places that its log has come to, as a client that has come back. Its driver
 takes rows when the disk is ready for more; what waits until then is in the session, within its
 bounds, and is missing in the log where that is too little. What it keeps may change while it runs
@@ -13,6 +15,7 @@ that stays there as long as it is retained.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from broker_agent.core.base.context import BrokerContext
@@ -20,6 +23,7 @@ from broker_agent.core.base.effects import ConnectionId, StoreNow
 from broker_agent.core.base.store_units import is_side_unit
 from broker_agent.core.routing.routing import Routing
 from broker_agent.core.sessions.session import Session
+from broker_agent.core.stores.filling import rows_that_fill
 from broker_agent.core.stores.intake import Had, StoreIntake
 from broker_agent.core.stores.log.log_requests import (
     AppendRefusal,
@@ -28,6 +32,7 @@ from broker_agent.core.stores.log.log_requests import (
     LogOutcome,
     UnitExtent,
 )
+from broker_agent.core.stores.readiness import LackedEvents
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.core.stores.store_telling import StoreTelling
 from dynatops.kit.filters import Filter
@@ -38,6 +43,7 @@ STORE = "$store"
 _REQUEST = 1
 # What the log has refused for want of room is offered again after this.
 _AGAIN_S = 1.0
+_FOR_GOOD = frozenset({AppendRefusal.UNREADABLE, AppendRefusal.TOO_MANY_UNITS})
 
 
 class StoreClient:
@@ -55,7 +61,7 @@ class StoreClient:
         self._intake = StoreIntake(
             routing.stamping, options.extents, options.units_max, context.counters
         )
-        self._telling = StoreTelling(context)
+        self._telling = StoreTelling(context, routing.stamping)
         self.session = Session(
             STORE,
             STORE,
@@ -68,6 +74,12 @@ class StoreClient:
         # What the log has been given, and what is had once it is there.
         self._given: dict[int, tuple[AppendToLog, Sequence[Had]]] = {}
         self._numbers = 0
+        # What came from other stores, for the log to take; and by number, what it was given of
+        # that.
+        self._lacked: deque[LackedEvents] = deque()
+        self._filling: dict[int, LackedEvents] = {}
+        self._is_filling_next = True
+        self._done: list[LackedEvents] = []
         # What was refused, and is offered again then.
         self._refused: dict[int, float] = {}
         self.failure = ""
@@ -82,13 +94,16 @@ class StoreClient:
         if self.failure:
             return []
         waiting = {pattern for patterns in self._open.values() for pattern in patterns}
-        patterns = dict.fromkeys(wanted.pattern for wanted in self._filters)
-        return [pattern for pattern in patterns if pattern not in waiting]
+        return [pattern for pattern in self.patterns if pattern not in waiting]
 
     @property
     def events(self) -> Mapping[str, int]:
         """By topic, of those kept by their names: how many are in the log, or have been."""
         return self._events
+
+    @property
+    def patterns(self) -> list[str]:
+        return list(dict.fromkeys(wanted.pattern for wanted in self._filters))
 
     @property
     def unready(self) -> str:
@@ -166,6 +181,15 @@ class StoreClient:
         is_idle = not (self.session.has_output or self._given)
         return is_idle and self._intake.is_in_place and stamping.stream_place(term) >= seq
 
+    def take_missed(self) -> bool:
+        """Whether the store was told since the last call that it missed something."""
+        return self._intake.take_missed()
+
+    def fill(self, lacked: LackedEvents) -> None:
+        """Another store gave that."""
+        self._lacked.append(lacked)
+        self._outbox.do(StoreNow())
+
     def take(self, bytes_max: int, now_us: int, now_s: float) -> AppendToLog | None:
         """Rows for the log, about so much of them; None if there is nothing, or it is over."""
         again = next((n for n, due_s in self._refused.items() if due_s <= now_s), None)
@@ -173,7 +197,27 @@ class StoreClient:
             del self._refused[again]
             return self._given[again][0]
         # What was refused comes first: the log is to have things in their order.
-        while not (self._refused or self.failure) and self.session.has_output:
+        if self._refused or self.failure:
+            return None
+        # In turns: neither waits for the other to end.
+        self._is_filling_next = not self._is_filling_next
+        if not self._is_filling_next:
+            return self._take_news(bytes_max, now_us, now_s) or self._take_lacked(now_us)
+        return self._take_lacked(now_us) or self._take_news(bytes_max, now_us, now_s)
+
+    def _take_lacked(self, now_us: int) -> AppendToLog | None:
+        if not self._lacked:
+            return None
+        lacked = self._lacked.popleft()
+        rows = rows_that_fill(lacked.portions, lacked.proven, self.patterns, now_us)
+        self._numbers += 1
+        append = AppendToLog(self._numbers, rows, fills=True)
+        self._given[self._numbers] = append, ()
+        self._filling[self._numbers] = lacked
+        return append
+
+    def _take_news(self, bytes_max: int, now_us: int, now_s: float) -> AppendToLog | None:
+        while self.session.has_output:
             contents = self.session.take_output(bytes_max, now_s)
             rows, had = self._intake.rows_of(contents, now_us)
             for number in self._intake.take_confirmed():
@@ -192,6 +236,8 @@ class StoreClient:
             if given is None:
                 return []
             append, had = given
+            if append.fills:
+                return self._filled(append, outcome, now_s)
             self._counters.stored_events += sum(row.events for row in append.rows)
             for row in append.rows:
                 if row.topic in self._events:
@@ -199,16 +245,38 @@ class StoreClient:
             return self._telling.news(had, now_s)
         if outcome.refusal is AppendRefusal.FAILED:
             self._fail(outcome.reason, now_s)
+        elif outcome.number in self._filling and outcome.refusal in _FOR_GOOD:
+            # It stays a hole.
+            self._counters.store_fills_refused += 1
+            del self._given[outcome.number]
+            self._done.append(self._filling.pop(outcome.number))
         elif outcome.number in self._given:
             self._counters.store_refusals += 1
             self._refused[outcome.number] = now_s + _AGAIN_S
         return []
+
+    def _filled(self, append: AppendToLog, stored: AppendStored, now_s: float) -> list[StoreMark]:
+        self._done.append(self._filling.pop(append.number))
+        marks: list[StoreMark] = []
+        for unit, extent in stored.extents.items():
+            mark = self._intake.filled(unit, extent)
+            if mark is not None:
+                topics = {row.topic: None for row in append.rows if row.unit == unit and row.events}
+                marks += self._telling.widened(unit, topics, mark, now_s)
+        return marks
+
+    def take_filled(self) -> list[LackedEvents]:
+        """What other stores gave that is on the disk now, or never will be."""
+        done, self._done = self._done, []
+        return done
 
     def _fail(self, reason: str, now_s: float) -> None:
         """Nothing more is stored in this life."""
         if not self.failure:
             self.failure = reason
             self._given.clear()
+            self._lacked.clear()
+            self._filling.clear()
             self._refused.clear()
             self._routing.subscriptions.end(self.session, now_s)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dynatops.v1.overlay_pb2 import PastError, PastRange
+from dynatops.v1.overlay_pb2 import LogSpan, PastError, PastRange
 from overlay.forwarding.streams.portions import Portion
 
 
@@ -24,6 +24,18 @@ class ServedKey:
     broker_id: str
     incarnation: int
     request: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogStanding:
+    """What a log says of itself."""
+
+    # The version is the same for as long as units have changed at their ends only, in this life.
+    life: int = 0
+    version: int = 0
+    # Of its own store: frames that were found damaged in this life, units with holes.
+    damaged: int = 0
+    units_with_holes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,10 @@ class ReadOrder:
     # end. Empty: from where what is asked for begins.
     place: bytes
     bytes_max: int
+    # For another store (`wanted.for_store`): whether all that it keeps is kept here, too.
+    proves_streams: bool = False
+    # For the store here: what of these spans, of another one's log, is not in the log?
+    compared: Sequence[LogSpan] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +69,10 @@ class StorePortion:
     # There is no portion, for this reason; `message` says it to people.
     error: PastError.ValueType = PastError.PAST_ERROR_UNSPECIFIED
     message: str = ""
+    # Between stores: what a log covers; or lacks; or of what these events are all there are.
+    spans: Sequence[LogSpan] = ()
+    standing: LogStanding = LogStanding()
+    more_units: bool = False
 
 
 class StoreStanding(Protocol):

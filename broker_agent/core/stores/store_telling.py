@@ -4,11 +4,11 @@ or be heard by somebody who stamps no more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from broker_agent.core.base.context import BrokerContext
-from broker_agent.core.stores.intake import Had
+from broker_agent.core.stores.intake import Had, Units
 from broker_agent.core.stores.marks import Mark, mark_message
 from dynatops.kit.bounded import BoundedTable
 from dynatops.v1.overlay_pb2 import StoreMark
@@ -28,7 +28,8 @@ class _ToldMark:
 
 
 class StoreTelling:
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, units: Units) -> None:
+        self._units = units
         # By topic and term; those told longest ago first.
         self._told: BoundedTable[tuple[str, int], _ToldMark] = BoundedTable(
             context.settings.rendezvous_cache_max, context.counters, "store_marks_forgotten"
@@ -41,6 +42,20 @@ class StoreTelling:
             self._told.pop(key, None)
             self._told[key] = _ToldMark(mark, now_s + _AGAIN_S)
         return [mark_message(topic, mark) for topic, mark in had]
+
+    def widened(
+        self, unit: str, topics: Iterable[str], mark: Mark, now_s: float
+    ) -> list[StoreMark]:
+        """The unit is had from an earlier stamp on: of these topics, and of others of it that were
+        told lately."""
+        had = {topic: Had(topic, mark) for topic in topics}
+        for (topic, term), known in self._told.items():
+            if (
+                self._units.unit_of(topic, term) == unit
+                and mark.since < known.mark.since <= mark.reached
+            ):
+                had[topic] = Had(topic, known.mark._replace(since=mark.since))
+        return self.news(list(had.values()), now_s)
 
     def due(self, now_s: float) -> list[StoreMark]:
         """What is to be told again."""

@@ -3,12 +3,15 @@
     publishing --what is to be stored--> StoredPublications --asks--> who stamps it: MarkBoard
                                                    ^-----------marks of stores---------'
 
-A store here tells its marks the same way. What it keeps is advertised once it is subscribed, for
-requests for the past to find it (`finding_past.py`), if its driver reads its log for them. A
-manager may say what it keeps (`assigning.py`), and is told how far it is.
+A store here tells its marks the same way. What it keeps is advertised once it is subscribed, and
+has what other stores had (`readiness.py`), for requests for the past to find it
+(`finding_past.py`), if its driver reads its log for them. A manager may say what it keeps
+(`assigning.py`), and is told how far it is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.routing.routing import Routing
@@ -16,6 +19,7 @@ from broker_agent.core.stores.assigning import StoreAssigning
 from broker_agent.core.stores.finding_past import FindingPast
 from broker_agent.core.stores.log.log_requests import LogOutcome
 from broker_agent.core.stores.mark_board import MarkBoard
+from broker_agent.core.stores.readiness import KeepingState, StoreReadiness
 from broker_agent.core.stores.store_client import StoreClient
 from broker_agent.core.stores.store_options import StoreOptions
 from broker_agent.core.stores.stored_publications import StoredPublications
@@ -49,8 +53,10 @@ class Storing:
         self.past = FindingPast(context, routing, past)
         if self.store is not None:
             self.past.serve(self.store)
-        self._serves = store is not None and store.serves
-        self._advertised: tuple[str, ...] = ()
+        self._readiness: StoreReadiness | None = None
+        if store is not None and store.serves:
+            self._readiness = self.past.readiness
+        self._has_failed = False
         # Where numbers are shared by topics, a log does not know since when it has each of them.
         is_assignable = store is not None and not routing.stamping.shares_numbers
         self.assigning = StoreAssigning(
@@ -64,6 +70,8 @@ class Storing:
     def start(self, now_s: float) -> None:
         if self.store is not None:
             self.store.start(now_s)
+        if self._readiness is not None:
+            self._readiness.start()
 
     def on_to_stamper(self, message: ToStamper, now_s: float) -> None:
         """A store, or a publisher's broker, takes this one for who stamps these topics."""
@@ -90,29 +98,37 @@ class Storing:
     def on_log_outcome(self, outcome: LogOutcome, now_s: float) -> None:
         assert self.store is not None
         self._tell(self.store.on_outcome(outcome, now_s), now_s)
+        for filled in self.store.take_filled():
+            self.past.readiness.appended(filled, now_s)
 
     def tick(self, now_s: float) -> None:
         self._ask(self.publications.tick(now_s), now_s)
         if self.store is not None:
             self._tell(self.store.tick(now_s), now_s)
-            self._advertise(self.store)
+            if self._readiness is not None:
+                self._look_at(self.store, self._readiness, now_s)
         self.past.tick(now_s)
 
-    def _advertise(self, store: StoreClient) -> None:
-        """Not before it is subscribed, nor once its disk has failed."""
-        units = tuple(store.in_place) if self._serves else ()
-        if units == self._advertised:
-            return
-        before, self._advertised = self._advertised, units
-        self.past.give_up([unit for unit in before if unit not in set(units)])
-        self.past.keep([unit for unit in units if unit not in set(before)])
+    def _look_at(self, store: StoreClient, readiness: StoreReadiness, now_s: float) -> None:
+        """Whether the store can be asked depends on what it keeps, its subscription, its session,
+        and its disk."""
+        readiness.keep(store.patterns)
+        has_missed = store.take_missed()
+        if store.failure and not self._has_failed:
+            self._has_failed = True
+            readiness.disk_failed()
+        elif not store.unready:
+            for pattern in store.in_place:
+                readiness.subscribed(pattern, now_s)
+            if has_missed:
+                readiness.fell_behind(now_s)
 
     def report(self) -> StoreReport | None:
         """For the manager; None: this broker is no store, and cannot be one."""
         store = self.store
         if store is None:
             return None
-        ready = set(store.in_place)
+        ready = set(self._ready(store))
         keeps = [
             KeptUnit(pattern=pattern, ready=pattern in ready, events=store.events.get(pattern, 0))
             for pattern in dict.fromkeys(wanted.pattern for wanted in store.filters)
@@ -124,12 +140,21 @@ class Storing:
             failure=store.failure,
         )
 
+    def _ready(self, store: StoreClient) -> Sequence[str]:
+        """What can be asked of the store, as far as anybody may ask it."""
+        if self._readiness is None:
+            return store.in_place
+        states = self._readiness.states()
+        return [pattern for pattern, state in states if state is KeepingState.READY]
+
     def settle(self, now_s: float) -> None:
         """After an input, before what it has caused goes out."""
         self._ask(self.publications.take_in(now_s), now_s)
         self._routing.publishing.tell_stored()
         if self.store is not None:
             self.store.settle()
+            for lacked in self.past.readiness.take_lacked():
+                self.store.fill(lacked)
         self.past.settle(now_s)
 
     def _tell(self, marks: list[StoreMark], now_s: float) -> None:

@@ -22,7 +22,7 @@ FILE_NAME = "assignment.json"
 log = logging.getLogger(__name__)
 
 
-class _Written(BaseModel):
+class _WrittenAssignment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     keep: list[str]
@@ -39,7 +39,7 @@ class AssignmentFile:
     def read(self) -> StoreAssignment | None:
         """None if no manager has said anything; what cannot be used is said in the log."""
         try:
-            written = _Written.model_validate_json(self.path.read_bytes())
+            written = _WrittenAssignment.model_validate_json(self.path.read_bytes())
             for pattern in written.keep:
                 check_pattern(pattern)
         except FileNotFoundError:

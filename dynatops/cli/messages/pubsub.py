@@ -52,7 +52,8 @@ def _add_pub(commands: Commands) -> None:
         choices=("none", "rp", "replicated", "stored"),
         default="replicated",
         help="wait until events are: handed to the broker (none), stamped by the topic's "
-        "rendezvous point (rp), or on two brokers (replicated, the default)",
+        "rendezvous point (rp), on two brokers (replicated, the default), or on disks of stores as "
+        "well (stored)",
     )
     publish.add_argument(
         "--attribute",

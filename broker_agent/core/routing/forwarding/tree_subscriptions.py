@@ -451,11 +451,18 @@ class TreeSubscriptions:
         group = self._fetches.get(part.fetch_id)
         if group is None:
             return
-        for portion in group.advance(part.portions):
-            self._deliver(portion, now_s, group.members)
         ended = {loss.stream for loss in part.losses if self._is_over(loss)}
-        if any(loss.stream not in ended for loss in part.losses):
+        untold = lost = [loss for loss in part.losses if loss.stream not in ended]
+        for portion in group.advance(part.portions):
+            # What is behind a loss comes when that has been told.
+            later = [loss for loss in untold if not _is_before(loss, portion)]
+            if len(later) < len(untold):
+                self._tell_lost(group.members, now_s)
+                untold = later
+            self._deliver(portion, now_s, group.members)
+        if untold:
             self._tell_lost(group.members, now_s)
+        if lost:
             group.reach({loss.stream: loss.upto for loss in part.losses if loss.upto})
         group.reach(part.ends)
         group.end(ended)
@@ -574,6 +581,10 @@ class TreeSubscriptions:
         for pattern in patterns if len(patterns) <= _PATTERNS_TOLD_MAX else [""]:
             missed = Missed(topic=pattern, cause=MissCause.MISS_CAUSE_NOT_RETAINED)
             self._delivery.tell_missed([session], missed, now_s)
+
+
+def _is_before(loss: LossRange, portion: Portion) -> bool:
+    return loss.stream == stream_of(portion) and loss.after < first_of(portion)
 
 
 def _places_in(cursors: Iterable[Cursor]) -> dict[int, int]:

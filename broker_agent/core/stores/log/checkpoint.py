@@ -15,7 +15,7 @@ from zlib import crc32
 
 from broker_agent.core.stores.log.coverage import Coverage, CoveredRange
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 class CheckpointError(ValueError):
@@ -55,7 +55,7 @@ def encode_checkpoint(checkpoint: LogCheckpoint) -> bytes:
         "newest_sealed": checkpoint.newest_sealed,
         "segments": list(checkpoint.segments.values()),
         "units": {
-            unit: [coverage.is_ordered, coverage.ranges]
+            unit: [coverage.is_ordered, coverage.expired, coverage.ranges]
             for unit, coverage in checkpoint.coverage.items()
         },
         "damaged": sorted(checkpoint.damaged),
@@ -85,8 +85,9 @@ def decode_checkpoint(raw: bytes) -> LogCheckpoint:
                     for after, upto, first, last in ranges
                 ],
                 is_ordered=is_ordered,
+                expired=(expired[0], expired[1]),
             )
-            for unit, (is_ordered, ranges) in said["units"].items()
+            for unit, (is_ordered, expired, ranges) in said["units"].items()
         },
         damaged=frozenset((segment, offset) for segment, offset in said["damaged"]),
     )

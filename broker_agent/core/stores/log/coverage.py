@@ -34,13 +34,21 @@ _AFTER = attrgetter("after")
 class Coverage:
     """Never changed: others are made of it."""
 
-    __slots__ = ("is_ordered", "ranges")
+    __slots__ = ("expired", "is_ordered", "ranges")
 
-    def __init__(self, ranges: Iterable[CoveredRange] = (), *, is_ordered: bool = True) -> None:
+    def __init__(
+        self,
+        ranges: Iterable[CoveredRange] = (),
+        *,
+        is_ordered: bool = True,
+        expired: Stamp = NOWHERE,
+    ) -> None:
         # In the order of their stamps; they do not overlap.
         self.ranges = tuple(ranges)
         # Whether all rows of the unit that were ever in the log came in the order of their stamps.
         self.is_ordered = is_ordered
+        # Up to here it is not retained any more: nobody is to fetch that from another store.
+        self.expired = expired
 
     @property
     def since(self) -> Stamp:
@@ -56,6 +64,16 @@ class Coverage:
             for before, then in pairwise(self.ranges)
             if before.upto != then.after
         ]
+
+    def spans(self) -> list[StampRange]:
+        """What is covered, whatever ranges it is in."""
+        spans: list[StampRange] = []
+        for covered in self.ranges:
+            if spans and spans[-1][1] == covered.after:
+                spans[-1] = spans[-1][0], covered.upto
+            elif covered.after < covered.upto:
+                spans.append((covered.after, covered.upto))
+        return spans
 
     def missing_in(self, after: Stamp, upto: Stamp) -> list[StampRange]:
         """What of these stamps is not covered."""
@@ -79,7 +97,7 @@ class Coverage:
             # Nearly always.
             newest = ranges[-1]
             longer = CoveredRange(newest.after, upto, newest.first_segment, segment)
-            return Coverage((*ranges[:-1], longer), is_ordered=self.is_ordered)
+            return self._with((*ranges[:-1], longer))
         if not ranges or after > ranges[-1].upto:
             place = len(ranges)
         else:
@@ -88,12 +106,16 @@ class Coverage:
         before = ranges[place - 1] if place else None
         if before is not None and before.upto == after:
             longer = before._replace(upto=upto, last_segment=segment)
-            return Coverage((*ranges[: place - 1], longer, *ranges[place:]), is_ordered=is_ordered)
+            return self._with((*ranges[: place - 1], longer, *ranges[place:]), is_ordered)
         added = CoveredRange(after, upto, segment, segment)
-        return Coverage((*ranges[:place], added, *ranges[place:]), is_ordered=is_ordered)
+        return self._with((*ranges[:place], added, *ranges[place:]), is_ordered)
 
-    def without_range(self, after: Stamp, upto: Stamp) -> Coverage:
-        """These stamps are damaged, or were dropped."""
+    def _with(self, ranges: Iterable[CoveredRange], is_ordered: bool | None = None) -> Coverage:
+        ordered = self.is_ordered if is_ordered is None else is_ordered
+        return Coverage(ranges, is_ordered=ordered, expired=self.expired)
+
+    def without_range(self, after: Stamp, upto: Stamp, *, is_given_up: bool = False) -> Coverage:
+        """These stamps are damaged, or are not kept any more."""
         left = []
         for covered in self.ranges:
             if covered.upto <= after or covered.after >= upto:
@@ -104,7 +126,8 @@ class Coverage:
             if covered.upto > upto:
                 left.append(covered._replace(after=upto))
         # What comes in their place is later in the log than what follows.
-        return Coverage(left, is_ordered=self.is_ordered)
+        expired = max(self.expired, upto) if is_given_up else self.expired
+        return Coverage(left, is_ordered=self.is_ordered, expired=expired)
 
     def first_after(self, stamp: Stamp) -> CoveredRange | None:
         """The first with later stamps."""

@@ -92,7 +92,9 @@ def _without(coverage: Coverage, number: int, ends: Iterable[Stamp]) -> Coverage
             )
         ranges.append(covered)
     left = [covered for covered in ranges if covered.after < covered.upto] or ranges[-1:]
-    return Coverage(left, is_ordered=coverage.is_ordered)
+    is_later = bool(left) and left[0].after > coverage.since
+    expired = max(coverage.expired, left[0].after) if is_later else coverage.expired
+    return Coverage(left, is_ordered=coverage.is_ordered, expired=expired)
 
 
 # ---- written anew --------------------------------------------------------------------------------

@@ -108,6 +108,23 @@ class EventLog:
         found = ((unit, self.extent(unit)) for unit in self._context.coverage)
         return {unit: extent for unit, extent in found if extent is not None}
 
+    def coverage(self, unit: str) -> Coverage:
+        return self._context.coverage.get(unit, UNCOVERED)
+
+    @property
+    def life(self) -> int:
+        return self._context.life
+
+    @property
+    def version(self) -> int:
+        """The same for as long as units change at their ends only, in one life."""
+        return self._context.version
+
+    def units_changed_since(self, version: int) -> Iterator[str]:
+        """Units that have not only grown at their ends since then."""
+        changed = self._context.changed
+        return (unit for unit in self._context.coverage if changed.get(unit, 0) > version)
+
     def take_notices(self) -> list[LogNotice]:
         return self._context.notices.take_all()
 
@@ -164,7 +181,13 @@ class EventLog:
         self.counters.log_appends_refused += sum(
             isinstance(each, AppendRefused) for each in outcomes
         )
-        return outcomes
+        return [self._answered(*each) for each in zip(appends, outcomes, strict=True)]
+
+    def _answered(self, append: AppendToLog, outcome: LogOutcome) -> LogOutcome:
+        if not append.fills or isinstance(outcome, AppendRefused):
+            return outcome
+        found = ((unit, self.extent(unit)) for unit in {row.unit: None for row in append.rows})
+        return AppendStored(append.number, {u: extent for u, extent in found if extent is not None})
 
     def _refuse(self, appends: Sequence[AppendToLog]) -> list[LogOutcome]:
         self.counters.log_appends_refused += len(appends)

@@ -52,6 +52,9 @@ class LogContext:
         self.coverage: dict[str, Coverage] = {}
         # Of units that the segment which is written to has rows of: what others cover.
         self._before_active: dict[str, Coverage] = {}
+        # How often something other than the end of a unit has changed; and, by unit, when last.
+        self.version = 0
+        self.changed: dict[str, int] = {}
         # The number of the next frame, and of the newest segment there has been.
         self.next_frame = 1
         self.newest_segment = 0
@@ -72,13 +75,19 @@ class LogContext:
         noted."""
         before = self.coverage_of(row.unit, covered)
         coverage = before.with_range(row.after, row.upto, segment)
+        if len(coverage.ranges) != len(before.ranges) or row.after != before.upto:
+            self._note_change(row.unit)
         if len(coverage.ranges) > self.settings.ranges_max:
             oldest = coverage.ranges[0]
             lost = oldest.after, oldest.upto
-            coverage = coverage.without_range(*lost)
+            coverage = coverage.without_range(*lost, is_given_up=True)
             self.counters.log_ranges_given_up += 1
             self.notices.put(LogRangeGivenUp(row.unit, lost))
         covered[row.unit] = coverage
+
+    def _note_change(self, unit: str) -> None:
+        self.version += 1
+        self.changed[unit] = self.version
 
     def fail(self, reason: str) -> None:
         """The disk did what cannot be mended by trying again."""
@@ -97,6 +106,8 @@ class LogContext:
         self, of_units: Mapping[str, Change], change: Callable[[Coverage, Change], Coverage]
     ) -> None:
         """Of sealed segments."""
+        for unit in of_units:
+            self._note_change(unit)
         for coverages in (self.coverage, self._before_active):
             for unit, with_what in of_units.items():
                 if unit in coverages:
@@ -134,6 +145,7 @@ class LogContext:
         for unit, coverage in list(self.coverage.items()):
             if coverage.since == coverage.upto:
                 del self.coverage[unit]
+                self.changed.pop(unit, None)
 
     # ---- damage ---------------------------------------------------------------------------------
 

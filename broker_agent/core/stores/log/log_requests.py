@@ -10,11 +10,22 @@ from broker_agent.core.stores.log.log_rows import NOWHERE, LogRow, Stamp, StampR
 
 
 @dataclass(frozen=True, slots=True)
+class UnitExtent:
+    """What a store has of a unit: of (since, upto] all but the holes."""
+
+    since: Stamp
+    upto: Stamp
+    holes: Sequence[StampRange]
+
+
+@dataclass(frozen=True, slots=True)
 class AppendToLog:
     """Make these rows last, and say when all of them do."""
 
     number: int
     rows: Sequence[LogRow]
+    # They come from another store: what the log then has of their units is to be said.
+    fills: bool = False
 
 
 class AppendRefusal(Enum):
@@ -31,6 +42,8 @@ class AppendStored:
     """They are on the disk, synced."""
 
     number: int
+    # Of units that were filled.
+    extents: Mapping[str, UnitExtent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +110,6 @@ class TopicsAnswer:
     following: ReadTopics | None
     # By place among the rows: how many of its events are not among the newest that were asked for.
     skipped: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class UnitExtent:
-    """What a store has of a unit: of (since, upto] all but the holes."""
-
-    since: Stamp
-    upto: Stamp
-    holes: Sequence[StampRange]
 
 
 LogOutcome = AppendStored | AppendRefused
