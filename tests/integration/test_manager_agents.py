@@ -285,7 +285,7 @@ class TestSecurity:
                 ]
                 async with attending(agents):
                     await all_attached(service, 1)
-                    assert agents[0].uplink.manager == service.address
+                    await until(lambda: agents[0].uplink.manager == service.address)
                     # One after the other: each says so only until it tries again.
                     await until(lambda: bool(agents[1].uplink.problem))
                     await until(lambda: bool(agents[2].uplink.problem))
