@@ -15,7 +15,7 @@ service drives it in real time, the simulator in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dynatops.v1.manager_pb2 import (
     STEP_PROBLEM_STALE,
@@ -40,6 +40,7 @@ from reconfig_manager.model.plan import Plan, PlanState
 from reconfig_manager.model.policy import Policy, VersionedPolicy
 from reconfig_manager.model.refusals import ModelTooThin, NotLeading, RefusalError, StalePolicy
 from reconfig_manager.monitor.monitor import RateAdvice
+from reconfig_manager.monitor.stores import DemandAdvice
 from reconfig_manager.placement.problem import Solution
 from reconfig_manager.planning.process import Found, Process
 from reconfig_manager.planning.proposals import PROCESS_ACTOR, Proposals
@@ -57,6 +58,7 @@ from reconfig_manager.ports import (
     StoreProposalRequest,
 )
 from reconfig_manager.status import LeaderStatus, ManagerStatus, TopicsStatus
+from reconfig_manager.storing.demand import AdvisedDemand
 from reconfig_manager.storing.problem import StoringSolution
 
 Effects = list[ManagerEffect]
@@ -94,6 +96,7 @@ class Manager:
         self.me = me
         self._led: _Leading | None = None
         self._advice: RateAdvice | None = None
+        self._demand: DemandAdvice | None = None
 
     # ---- leadership ------------------------------------------------------------------------------
 
@@ -108,6 +111,8 @@ class Manager:
         )
         if self._advice is not None:
             leader.monitor.advise(self._advice)
+        if self._demand is not None:
+            leader.stores.advise(self._demand)
         led = self._led = _Leading(leader, now_s)
         return [
             Notify(LeadershipTaken(self.me, fence, now_s)),
@@ -193,6 +198,14 @@ class Manager:
         if self._led is not None:
             self._led.leader.monitor.advise(self._advice)
         return []
+
+    def advise_demand(
+        self, demand: Mapping[str, AdvisedDemand], at_s: float, fresh_until_s: float
+    ) -> None:
+        """Requests for the past by topic, computed by Spark."""
+        self._demand = DemandAdvice(demand, at_s, fresh_until_s)
+        if self._led is not None:
+            self._led.leader.stores.advise(self._demand)
 
     # ---- people ----------------------------------------------------------------------------------
 

@@ -43,12 +43,14 @@ from dynatops.client.core.work import AckMode, WorkItem, WorkLimits
 from dynatops.client.engine import Engine, OnConnection
 from dynatops.client.errors import (
     AckError,
+    ArgumentValueError,
     ClosedError,
     HistoryError,
     PublishError,
     SubscribeError,
 )
 from dynatops.client.history import History
+from dynatops.client.joined import JoinedQueue
 from dynatops.client.past_source import PastSource
 from dynatops.client.past_wishes import Pace, Since, check_pace, checked_wish
 from dynatops.client.subscription import EventQueue, OnGap, Subscription
@@ -316,6 +318,9 @@ class Client:
         ack_wait_s: float = 60.0,
         max_deliver: int = 0,
         dead_letter: str = "",
+        since: Since | None = None,
+        last: int = 0,
+        pace: Pace = "instant",
     ) -> Subscription:
         """Subscribe: `async with client.subscribe(…) as events`, or `events = await …`.
 
@@ -329,8 +334,13 @@ class Client:
         acknowledged. One that was handed out `max_deliver` times (0: no matter how often) goes to
         the topic `dead_letter`, or, without one, is given up and told as a gap.
 
+        With `since` or `last`, as for `history`, what stores have comes first, and then what is
+        published: each event once, and nothing is left out between. What stores cannot give any
+        more is told by `on_gap`. With `pace="original"` the past comes as far apart as it was
+        published.
+
         Raises FilterError or ArgumentError if the call cannot be right; when entered or awaited,
-        SubscribeError if a broker refuses.
+        SubscribeError if a broker refuses, HistoryError if there is no past to begin with.
         """
         self._engine.check_usable()
         if not patterns:
@@ -342,7 +352,7 @@ class Client:
         filters = [Filter.parse(pattern, where, bytes_max) for pattern in patterns]
         limits = WorkLimits(max_in_flight, ack_wait_s, max_deliver)
         check_work(patterns, ack, limits, dead_letter)
-        queue = EventQueue(filters, on_gap, self._inbox.has_been_read)
+        queue = self._queue_of(filters, on_gap, ack, since, last, pace)
         if ack == "manual":
             if dead_letter:
                 check_topic(dead_letter, bytes_max)
@@ -352,6 +362,26 @@ class Client:
         return Subscription(
             queue, self._start_subscription, self._end_subscription, self._change_subscription
         )
+
+    def _queue_of(
+        self,
+        filters: Sequence[Filter],
+        on_gap: OnGap | None,
+        ack: AckMode,
+        since: Since | None,
+        last: int,
+        pace: Pace,
+    ) -> EventQueue:
+        check_pace(pace)
+        if since is None and not last:
+            if pace != "instant":
+                raise ArgumentValueError("pace", "say since when, or how many of the last")
+            return EventQueue(filters, on_gap, self._inbox.has_been_read)
+        if ack == "manual":
+            raise ArgumentValueError("since", 'what stores have cannot be acknowledged: ack="auto"')
+        since = "all" if since is None else since
+        wishes = [checked_wish(f.pattern, f.where, since, last, with_loss=True) for f in filters]
+        return JoinedQueue(filters, on_gap, self._inbox.has_been_read, wishes, pace)
 
     def history(
         self,
@@ -439,14 +469,26 @@ class Client:
 
     async def _start_subscription(self, queue: EventQueue) -> None:
         self._engine.check_usable()
+        has_past = isinstance(queue, JoinedQueue)
+        if isinstance(queue, JoinedQueue):
+            self._check_histories(queue.filters[0].pattern)
+            if any(key in self._core.reading.unclaimed for key in queue.filter_keys):
+                has_past = False
+                queue.go_on()
         new = self._inbox.add(queue)
-        if not new:
-            return
-        try:
-            await self._confirmed(queue, new, ())
-        except BaseException:
-            self._abandon(queue)
-            raise
+        if new:
+            try:
+                await self._confirmed(queue, new, ())
+            except BaseException:
+                self._abandon(queue)
+                raise
+        if isinstance(queue, JoinedQueue) and has_past:
+            try:
+                await queue.begin(self._engine, self._core.reading.reached)
+            except BaseException:
+                queue.close()
+                self._end_subscription(queue)
+                raise
 
     def _abandon(self, queue: EventQueue) -> None:
         """It was not confirmed: what the session was kept with is not given up with it."""

@@ -393,7 +393,7 @@ class Engine:
         """See `Histories.open`."""
         number = self.core.histories.open(wish, reading, upto)
         source = self._pasts[number] = PastSource(
-            self.core.histories, number, wish.pattern, self.wake
+            self.core.histories, number, wish.pattern, self.wake, upto
         )
         self.wake()
         return source

@@ -31,12 +31,19 @@ class Pacing:
         self._began_s = 0.0
 
     async def wait_for(self, event: Event) -> None:
+        while not await self.is_due(event):
+            pass
+
+    async def is_due(self, event: Event) -> bool:
+        """Waited for if it is not; then it is to be asked again."""
         now_s = asyncio.get_running_loop().time()
         if self._first_us is None:
             self._first_us, self._began_s = event.published_us, now_s
         due_s = self._began_s + (event.published_us - self._first_us) / 1e6
         if due_s > now_s:
             await asyncio.sleep(due_s - now_s)
+            return False
+        return True
 
 
 class History:

@@ -8,11 +8,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dynatops.client.arrivals import COLUMNS_MIN, events_of
+from dynatops.client.core.joining import LiveItem
 from dynatops.client.core.reading import Arrived
-from dynatops.client.core.taking import Taking
+from dynatops.client.core.taking import Given, Taking
 from dynatops.client.core.work import WorkItem, oldest_held
 from dynatops.client.errors import SubscribeError
 from dynatops.client.events import NO_ATTRIBUTES, BundleEvents, Event, RunEvents
+from dynatops.client.joined import JoinedQueue
 from dynatops.client.routes import Route, Routes
 from dynatops.client.subscription import QUEUE_EVENTS_MAX, EventQueue, Gap
 from dynatops.client.working import WorkQueue
@@ -50,7 +52,7 @@ class Inbox:
         # been taken, and everything may be read.
         self._kept = False
         self._routes = Routes()
-        self._touched: dict[EventQueue, None] = {}
+        self._touched: dict[Given, None] = {}
         # The session that the numbers of deliveries are those of.
         self._session_id = ""
         # Events of a session kept from before, for filters that nobody has asked for yet; and what
@@ -152,7 +154,29 @@ class Inbox:
 
     # ---- what comes -----------------------------------------------------------------------------
 
+    def _put_joined(self, item: LiveItem) -> None:
+        """To subscriptions with a past."""
+        shares: dict[EventQueue, list[int]] = {}
+        if isinstance(item, Arrived):
+            shares = {queue: [] for queue, _ in self._routes.joined(item.run.topic)}
+        else:
+            for place in item.places:
+                for queue, _ in self._routes.joined(item.bundle.topics[place]):
+                    shares.setdefault(queue, []).append(place)
+        for queue, places in shares.items():
+            if not isinstance(queue, JoinedQueue):
+                continue
+            queue.put_live(item if isinstance(item, Arrived) else item._replace(places=places))
+            self._touched[queue if queue.joining.is_joined else queue.held] = None
+            if queue.is_full:
+                self.look_for_room()
+
     def put(self, arrived: Arrived) -> None:
+        if self._routes.has_joined:
+            self._put_joined(arrived)
+        self._put_run(arrived)
+
+    def _put_run(self, arrived: Arrived) -> None:
         events = events_of(arrived)
         if events is None:
             run = arrived.run
@@ -175,10 +199,15 @@ class Inbox:
                 self.look_for_room()
 
     def put_bundle(self, arrived: ArrivedBundle) -> None:
+        if self._routes.has_joined:
+            self._put_joined(arrived)
+        self._put_others(arrived)
+
+    def _put_others(self, arrived: ArrivedBundle) -> None:
         bundle, places = arrived
         if self._routes.has_work or self._reading.unclaimed or self._claiming:
             for place in places:
-                self.put(Arrived(bundle.run_at(place), 0, 1))
+                self._put_run(Arrived(bundle.run_at(place), 0, 1))
             return
         if len(places) >= COLUMNS_MIN:
             if self._put_whole(bundle, places):
@@ -294,7 +323,9 @@ class Inbox:
         reason = _MISS_REASONS.get(missed.cause, "the broker did not say why")
         gap = Gap(missed.topic, missed.count, reason)
         # Without a topic it is of many, and who wants which is not said.
-        routes = self._routes.to(gap.topic) if gap.topic else [(q, ()) for q in self._routes]
+        routes: list[Route] = [(q, ()) for q in self._routes]
+        if gap.topic:
+            routes = [*self._routes.to(gap.topic), *self._routes.joined(gap.topic)]
         for queue, _ in routes:
             queue.tell_gap(gap)
         if any(pattern_matches(pattern, gap.topic) for pattern, _ in self._reading.unclaimed):

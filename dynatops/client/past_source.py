@@ -29,7 +29,12 @@ _PASSING = frozenset(
 
 class PastSource:
     def __init__(
-        self, histories: Histories, number: int, pattern: str, wake: Callable[[], None]
+        self,
+        histories: Histories,
+        number: int,
+        pattern: str,
+        wake: Callable[[], None],
+        upto: Sequence[Cursor] = (),
     ) -> None:
         """`wake`: there is something to say."""
         self.number = number
@@ -40,6 +45,7 @@ class PastSource:
         self._waiter: asyncio.Future[None] | None = None
         self._failure: Exception | None = None
         self._times_again = 0
+        self._upto = upto
 
     # ---- the client's side ----------------------------------------------------------------------
 
@@ -71,7 +77,7 @@ class PastSource:
                 raise error_of(self.pattern, item)
             self._times_again += 1
             await asyncio.sleep(_AGAIN_S)
-            self.ask_again()
+            self.ask_again(self._upto)
 
     def _may_pass(self, end: PastEnd) -> bool:
         return end.went_on and end.error in _PASSING and self._times_again < _TIMES_AGAIN_MAX
@@ -92,9 +98,12 @@ class PastSource:
         self._histories.taken(self.number, part.nbytes)
         self._wake()
 
-    def ask_again(self, upto: Sequence[Cursor] = ()) -> None:
-        """After the end: what is beyond what has come."""
-        self._histories.ask_again(self.number, upto)
+    def ask_again(
+        self, upto: Sequence[Cursor] = (), beyond: Sequence[Cursor] = (), *, whole: bool = False
+    ) -> None:
+        """After the end: see `Histories.ask_again`."""
+        self._upto = upto
+        self._histories.ask_again(self.number, upto, beyond, whole=whole)
         self._wake()
 
 

@@ -17,6 +17,8 @@ class Routes:
         self._queues: dict[EventQueue, None] = {}
         # Whether the application acknowledges events of any of them.
         self.has_work = False
+        # Whether any has a past, which what comes live is joined with.
+        self.has_joined = False
         # How many subscriptions have each filter.
         self._filters: dict[FilterKey, int] = {}
         self._by_topic: dict[str, list[Route]] = {}
@@ -36,8 +38,7 @@ class Routes:
     def add(self, queue: EventQueue) -> list[FilterKey]:
         """The filters that no other subscription has."""
         self._queues[queue] = None
-        self.has_work = any(q.is_work for q in self._queues)
-        self._forget()
+        self._look()
         keys = queue.filter_keys
         new = [key for key in keys if key not in self._filters]
         for key in keys:
@@ -48,8 +49,7 @@ class Routes:
         """The filters that no subscription has any more."""
         if self._queues.pop(queue, True):
             return []
-        self.has_work = any(q.is_work for q in self._queues)
-        self._forget()
+        self._look()
         gone: list[FilterKey] = []
         for key in queue.filter_keys:
             self._filters[key] -= 1
@@ -58,7 +58,14 @@ class Routes:
                 gone.append(key)
         return gone
 
+    def _look(self) -> None:
+        self.has_work = any(queue.is_work for queue in self._queues)
+        self.has_joined = any(queue.is_joined for queue in self._queues)
+        self._by_topic.clear()
+        self._shared.clear()
+
     def to(self, topic: str) -> list[Route]:
+        """Those without a past."""
         routes = self._by_topic.get(topic)
         if routes is None:
             routes = list(self._find(topic))
@@ -72,12 +79,14 @@ class Routes:
         found = [by_topic.get(topic) or self.to(topic) for topic in topics]
         return found.count(routes) == len(found)
 
-    def _forget(self) -> None:
-        self._by_topic.clear()
-        self._shared.clear()
+    def joined(self, topic: str) -> list[Route]:
+        """Those with a past."""
+        return list(self._find(topic, joined=True)) if self.has_joined else []
 
-    def _find(self, topic: str) -> Iterable[Route]:
+    def _find(self, topic: str, *, joined: bool = False) -> Iterable[Route]:
         for queue in self._queues:
+            if queue.is_joined is not joined:
+                continue
             matching = [f for f in queue.filters if pattern_matches(f.pattern, topic)]
             if any(f.predicate is None for f in matching):
                 yield queue, ()

@@ -38,6 +38,8 @@ class EventQueue:
 
     # Whether the application acknowledges its events; if not, they are taken when handed out.
     is_work = False
+    # Whether what comes live is joined with what stores have.
+    is_joined = False
 
     def __init__(
         self, filters: Sequence[Filter], on_gap: OnGap | None, on_empty: Callable[[], None]
@@ -61,6 +63,10 @@ class EventQueue:
     @property
     def filter_keys(self) -> list[tuple[str, str]]:
         return list(dict.fromkeys((f.pattern, f.where) for f in self.filters))
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     def __len__(self) -> int:
         return self.put_events - self._given_events
@@ -113,16 +119,22 @@ class EventQueue:
 
     async def get(self) -> Event | None:
         """The next event; None once closed."""
-        while not self._events:
-            if self._later:
-                self._events.extend(self._later.pop(0))
-            elif not await self._more():
-                return None
+        if not await self._ready():
+            return None
         event = self._events.popleft()
         self._given_events += 1
         if not self._events and not self._later:
             self._on_empty()
         return event
+
+    async def _ready(self) -> bool:
+        """Until there is a next event; False once closed."""
+        while not self._events:
+            if self._later:
+                self._events.extend(self._later.pop(0))
+            elif not await self._more():
+                return False
+        return True
 
     async def get_all(self) -> Batch:
         """Every event that is there, at least one; none once closed."""

@@ -305,6 +305,9 @@ class SyncClient:
         ack_wait_s: float = 60.0,
         max_deliver: int = 0,
         dead_letter: str = "",
+        since: Since | None = None,
+        last: int = 0,
+        pace: Pace = "instant",
     ) -> SyncSubscription:
         """Subscribe; returns when every event published from now on will come.
 
@@ -316,7 +319,7 @@ class SyncClient:
         refuses.
 
         With `ack="manual"` events are taken once the application says `event.ack()`, in whichever
-        thread; see `Client.subscribe`.
+        thread; with `since` or `last`, what stores have comes first. See `Client.subscribe`.
         """
 
         def subscribe() -> Subscription:
@@ -329,6 +332,9 @@ class SyncClient:
                 ack_wait_s=ack_wait_s,
                 max_deliver=max_deliver,
                 dead_letter=dead_letter,
+                since=since,
+                last=last,
+                pace=pace,
             )
 
         return SyncSubscription(self._run, self._run(_subscribed(subscribe)))

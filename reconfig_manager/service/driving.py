@@ -41,6 +41,7 @@ from reconfig_manager.ports import (
 )
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.service.agents import AgentServer
+from reconfig_manager.service.demand_advice import AdvisedTopics
 from reconfig_manager.service.observing.job_health import JobHealth
 from reconfig_manager.service.observing.operation_log import log_command, log_notice
 from reconfig_manager.service.observing.plan_metrics import PlanMetrics
@@ -50,6 +51,7 @@ from reconfig_manager.service.rate_advice import AdvisedRates
 from reconfig_manager.service.solving import Answer, SolverProcess
 from reconfig_manager.status import JobStatus
 from reconfig_manager.store.leadership import Leadership
+from reconfig_manager.storing.demand import AdvisedDemand
 from reconfig_manager.storing.problem import StoringSolution
 
 log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class ManagerDriver:
     manager: Manager
     # None if there is no Redis to read advice from.
     rates: AdviceReader[AdvisedRates] | None = None
+    demand: AdviceReader[AdvisedTopics] | None = None
     job_health: JobHealth | None = None
 
     def __init__(
@@ -140,6 +143,13 @@ class ManagerDriver:
         """Publication rates computed elsewhere, perhaps by a clock that is ahead."""
         now_s = self.now_s()
         self._perform(self.manager.advise(rates, min(computed_s, now_s), now_s + fresh_for_s))
+
+    def advise_demand(
+        self, demand: dict[str, AdvisedDemand], computed_s: float, fresh_for_s: float
+    ) -> None:
+        """Requests for the past, likewise."""
+        now_s = self.now_s()
+        self.manager.advise_demand(demand, min(computed_s, now_s), now_s + fresh_for_s)
 
     async def _tick_forever(self) -> None:
         while True:

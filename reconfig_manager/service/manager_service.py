@@ -31,6 +31,7 @@ from reconfig_manager.rest.app import create_app
 from reconfig_manager.rest.broadcast import Broadcast
 from reconfig_manager.rest.serving.server import RestServer, ServeError
 from reconfig_manager.service.agents import AgentServer
+from reconfig_manager.service.demand_advice import demand_reader
 from reconfig_manager.service.driving import ManagerDriver
 from reconfig_manager.service.facade import ManagerFacade
 from reconfig_manager.service.observing.job_health import JobHealth
@@ -106,6 +107,8 @@ class ManagerService:
         start("asking about durability", _look_at_durability(self.opened), may_end=True)
         if self.driver.rates is not None:
             start("reading rates", self.driver.rates.run())
+        if self.driver.demand is not None:
+            start("reading demand", self.driver.demand.run())
         if self.driver.job_health is not None:
             start("looking at jobs", self.driver.job_health.run())
         log.info("manager %s listens at %s and %s", self.manager_id, self.address, self.http_url)
@@ -134,6 +137,7 @@ class ManagerService:
         if advice.redis_url:
             store = store.model_copy(update={"password": advice.password})
         driver.rates = rate_reader(connect(store, url), advice, driver.advise)
+        driver.demand = demand_reader(connect(store, url), advice, driver.advise_demand)
         driver.job_health = JobHealth(connect(store, url), advice.period_s)
 
     async def _listen(self, opened: OpenedStore, credentials: LinkCredentials) -> None:

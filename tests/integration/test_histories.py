@@ -57,6 +57,10 @@ def _numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
+def _payloads(events: list[dynatops.Event]) -> list[bytes]:
+    return [event.payload for event in events]
+
+
 def _at(network: Network, broker: int) -> contextlib.AbstractAsyncContextManager[Client]:
     return dynatops.connect(network.addresses[broker], stay=True)
 
@@ -116,6 +120,89 @@ async def _fails(
     assert words in str(caught.value)
 
 
+def test_a_late_subscriber_gets_all_that_is_stored_and_then_what_comes(tmp_path: Path) -> None:
+    async def scenario(network: Network) -> None:
+        async with _at(network, 3) as publisher, _at(network, 2) as client:
+            await publisher.publish_many("quake/ca", _numbers(1, 2_000))
+            await publisher.publish("quake/nv", b"quiet")
+            task = asyncio.create_task(_publish_on(publisher, 2_001, 3_000))
+            for last in (0, 10):
+                gaps: list[dynatops.Gap] = []
+                subscription = client.subscribe(
+                    "quake/ca", since="1h", last=last, on_gap=gaps.append
+                )
+                async with subscription as events:
+                    had = [await anext(events)]
+                    while had[-1].payload != b"3000":
+                        had.append(await anext(events))
+                first = int(had[0].payload)
+                assert _payloads(had) == _numbers(first, 3_000)
+                assert (first == 1) == (not last)
+                assert gaps == []
+            await task
+            async with client.subscribe("quake/#", last=1) as events:
+                had = [await anext(events) for _ in range(2)]
+            assert sorted(_payloads(had)) == [b"3000", b"quiet"]
+
+    _in_both(scenario, tmp_path)
+
+
+async def _publish_on(publisher: Client, first: int, last: int) -> None:
+    for payload in _numbers(first, last):
+        await publisher.publish("quake/ca", payload, ack="rp")
+
+
+def test_it_goes_on_from_a_cursor_whatever_becomes_of_its_broker(tmp_path: Path) -> None:
+    async def scenario(network: Network) -> None:
+        async with _at(network, 0) as publisher:
+            await publisher.publish_many("quake/ca", _numbers(1, 500))
+            await _stored(network, 500)
+            async with dynatops.connect(network.addresses[3]) as client:
+                async with client.history("quake/ca") as history:
+                    for _ in range(100):
+                        await anext(history)
+                    cursor = history.cursor
+                async with client.subscribe("quake/+", since=cursor) as events:
+                    had = [await anext(events) for _ in range(50)]
+                    await network.agents[3].stop()
+                    await publisher.publish_many("quake/ca", _numbers(501, 600))
+                    while had[-1].payload != b"600":
+                        had.append(await anext(events))
+                    assert _payloads(had) == _numbers(101, 600)
+                    assert events.missed == 0
+
+    _in_both(scenario, tmp_path)
+
+
+def test_a_subscription_without_a_past_says_so(tmp_path: Path) -> None:
+    async def scenario(network: Network) -> None:
+        async with _at(network, 3) as client:
+            with pytest.raises(dynatops.HistoryError) as caught:
+                await client.subscribe("news", since="all")
+            assert caught.value.code == "not_stored"
+            async with client.subscribe("quake/ca") as events:
+                await client.publish("quake/ca", b"one")
+                cursor = dynatops.Cursor()
+                cursor.note(await anext(events))
+            # Of what it has just had the stores may know nothing yet.
+            async with client.subscribe("quake/ca", since=cursor) as events:
+                await client.publish("quake/ca", b"two")
+                assert (await anext(events)).payload == b"two"
+            (((term, seq),),) = (terms.items() for terms in cursor.places.values())
+            future = dynatops.Cursor.parse(f'{{"quake/ca": {{"{term}": {seq + 9}}}}}')
+            with pytest.raises(dynatops.HistoryError) as caught:
+                await client.subscribe("quake/ca", since=future)
+            assert caught.value.code == "future"
+            with pytest.raises(dynatops.ArgumentError, match="cannot be acknowledged"):
+                client.subscribe("quake/ca", since="all", ack="manual")
+            # A topic of which there is nothing yet is no mistake.
+            async with client.subscribe("quake/new", last=1) as events:
+                await client.publish("quake/new", b"first")
+                assert (await anext(events)).payload == b"first"
+
+    _in_both(scenario, tmp_path)
+
+
 def test_at_the_pace_at_which_it_was_published(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with asyncio.timeout(TIMEOUT_S), _network("ring", tmp_path) as network:
@@ -162,6 +249,10 @@ def _type_commands(address: str, network: Network) -> None:
     assert outcome.stderr == (
         "dynatops: the past of 'news': no store is known that keeps anything of news\n"
     )
+    outcome = run("sub", "quake/ca", "--since", "1h", "--count", "5", *at)
+    assert outcome.stdout.splitlines() == [f"quake/ca  {n}" for n in range(1, 6)], outcome.stderr
+    outcome = run("sub", "quake/#", "--last", "1", "--count", "1", "--raw", *at)
+    assert outcome.stdout == "5\n"
     outcome = run("history", "quake/ca", "--since", "yesterday", *at)
     assert outcome.returncode != 0
     assert "such as" in outcome.stderr

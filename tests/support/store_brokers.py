@@ -45,12 +45,14 @@ class StoreBrokers(WiredBrokers):
         names: Sequence[str],
         stores: Mapping[str, Sequence[str]],
         past: PastSettings | None = None,
+        capacity: int = 0,
     ) -> None:
-        """`stores`: by broker, what its store keeps."""
+        """`stores`: by broker, what its store keeps; `capacity`: how many topics each may be told
+        to."""
         self._orders: list[tuple[str, ReadPast]] = []
         self._requests = 0
         self._past = past or PastSettings()
-        super().__init__(routing, names, stores=stores)
+        super().__init__(routing, names, stores=stores, capacity=capacity)
 
     def _options(self, name: str) -> BrokerOptions:
         options = replace(super()._options(name), past=self._past)

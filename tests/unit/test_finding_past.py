@@ -63,6 +63,27 @@ def test_what_was_published_before_is_had_from_everywhere(routing: MakeRouting) 
     assert net.ask("b2", "quake/ca", last=3).payloads == published[7:]
 
 
+def test_a_store_says_whether_it_has_come_as_far_as_it_was_to(routing: MakeRouting) -> None:
+    net = _net(routing, b0="quake/#")
+    _publish(net, "news", 100, 3)
+    published = _publish(net, "quake/ca", 1, 3)
+    net.connect("sub", "b2")
+    subscriber = net.subscribe("sub", "quake/#", "news")
+    published += _publish(net, "quake/ca", 4, 3)
+    _publish(net, "news", 103, 3)
+    # What the store does not keep is nothing that it could come to.
+    asked = net.ask("b1", "quake/#", upto=subscriber.cursors())
+    assert (asked.payloads, asked.error) == (published, 0)
+    beyond = subscriber.cursors()
+    for cursor in beyond:
+        for seen in cursor.seen:
+            seen.seq += 1
+    asked = net.ask("b1", "quake/#", upto=beyond)
+    assert (asked.payloads, asked.error) == (published, PastError.PAST_ERROR_NOT_YET)
+    assert asked.ended is not None
+    assert asked.ended.message == "b0 has not stored yet what was published last"
+
+
 def test_what_nobody_keeps_is_not_stored(routing: MakeRouting) -> None:
     assert _net(routing, b0="quake/#").ask("b2", "news/ca").error == PastError.PAST_ERROR_NOT_STORED
 

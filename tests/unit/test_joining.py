@@ -1,85 +1,134 @@
-"""Many join at once: how soon each has its range, and is where others look for it."""
+"""Past and present of a subscription: held, dropped past a bound, and joined where they meet."""
 
 from __future__ import annotations
 
-from dynatops.v1.overlay_pb2 import NotHere, PeerFrame, PeerMessage, Ping
-from overlay.base.membership import Status
-from overlay.base.overlay_settings import OverlaySettings
-from overlay.base.peers import Peer
-from tests.support.nodes import NodeNet, publication
-from tests.unit.test_node import topic_between
+from collections.abc import Iterable
 
-CHAIN = 16
+from dynatops.client.core.joining import Joining, LiveItem
+from dynatops.client.core.reading import Arrived, ArrivedBundle
+from dynatops.kit.bundles import Bundle
+from dynatops.kit.filters import Filter
+from dynatops.kit.topics import STREAMS
+from dynatops.v1.client_pb2 import Cursor
+from dynatops.v1.overlay_pb2 import Event, Events, Run, TermSeq
 
-
-def test_each_has_its_range_as_soon_as_the_one_that_grants_it() -> None:
-    """They come one behind the other, and only the first finds a neighbour that is ready."""
-    net = NodeNet()
-    for i in range(4):
-        net.add(f"n{i}", ["n0"] if i else [], node_id=i << 62)
-        net.run(0.2)
-    net.settle()
-    for i in range(CHAIN):
-        net.add(f"new{i}", ["n0"], node_id=(1 << 62) - (i + 1) * (1 << 57))
-        net.run(0.02)
-    # If each were told at its next request only, they would take twice as long.
-    net.run(1.0)
-    assert all(net.ready(f"new{i}") for i in range(CHAIN))
-    assert not any(node.counters.ranges_assumed for node in net.nodes.values())
+TOPIC = "quake/ca"
 
 
-def test_nobody_is_granted_a_range_whose_topics_are_on_their_way() -> None:
-    net = NodeNet()
-    net.ring(i << 62 for i in range(4))
-    topic = topic_between(1 << 61, 3 << 60)
-    net.publish("n3", publication(topic, 1))
-    net.run(1.0)
-    net.drops = lambda source, destination, frame: any(m.HasField("adopt") for m in frame.messages)
-    net.add("new", ["n3"], node_id=3 << 60)
-    net.run(1.0)
-    assert not net.ready("new")
-    net.drops = lambda source, destination, frame: False
-    net.run(2 * OverlaySettings().adopt_retry_s)
-    assert net.ready("new")
-    assert topic in net.nodes["new"].reigns.by_topic
+def _run(first: int, count: int = 1, *, term: int = 5, number: int = 0, topic: str = TOPIC) -> Run:
+    events = Events(events=[Event(payload=b"x")] * count)
+    return Run(
+        topic=topic, term=term, first_seq=first, count=count, publisher=9,
+        first_number=number or first, events=events.SerializeToString(),
+    )  # fmt: skip
 
 
-def test_one_that_was_no_member_yet_is_a_finger_once_a_lookup_finds_it() -> None:
-    settings = OverlaySettings(condemned_s=1000.0)
-    net = NodeNet(settings=settings)
-    net.ring(i * 0x9E3779B97F4A7C15 % (1 << 64) for i in range(24))
-    me = net.nodes["n0"]
-    targets = me.ring.fingers.routes.targets[1:]
-    # It says nothing by itself.
-    finger = next(p for p in targets if me.me not in _targets(net, p.address))
-    refusal = PeerMessage(not_here=NotHere(node_id=finger.node_id))
-    frame = PeerFrame(sender=net.nodes["n1"].me.ref, messages=[refusal])
-    net.perform("n0", me.handle(frame, net.now_s))
-    assert finger not in _targets(net, "n0")
-    net.run(2 * settings.finger_period_max_s)
-    assert finger in _targets(net, "n0")
+def _live(
+    first: int, count: int = 1, *, term: int = 5, number: int = 0, topic: str = TOPIC
+) -> Arrived:
+    return Arrived(_run(first, count, term=term, number=number, topic=topic), 0, count)
 
 
-def test_one_that_was_asked_before_it_had_joined_is_taken_in_at_once() -> None:
-    """Its predecessor to be has been told that it is no member, and takes it for dead."""
-    net = NodeNet(settings=OverlaySettings(condemned_s=1000.0))
-    net.ring(i * 0x9E3779B97F4A7C15 % (1 << 64) for i in range(24))
-    new = net.add("new", ["nobody"], node_id=1 << 63)
-    before = max(
-        (node for node in net.nodes.values() if node.me.node_id < 1 << 63),
-        key=lambda node: node.me.node_id,
-    )
-    ping = PeerFrame(sender=before.me.ref, messages=[PeerMessage(ping=Ping())])
-    net.perform("new", new.handle(ping, net.now_s))
-    net.run(1.0)
-    assert before.condemned_peers() == [new.me]
-    new.ring.seeds = ["n2"]
-    while new.ring.status is not Status.MEMBER:
-        net.run(0.01)
-    # It would ping its predecessor a second later.
-    net.run(0.1)
-    assert before.ring.successor == new.me
+def _stamps(items: Iterable[LiveItem]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for item in items:
+        if isinstance(item, ArrivedBundle):
+            found += [(item.bundle.terms[at], item.bundle.seqs[at]) for at in item.places]
+        else:
+            found += [(item.run.term, item.run.first_seq + offset) for _, offset in item.places]
+    return found
 
 
-def _targets(net: NodeNet, name: str) -> tuple[Peer, ...]:
-    return net.nodes[name].ring.fingers.routes.targets
+def _joining(pattern: str = TOPIC, held_events_max: int = 100) -> Joining:
+    joining = Joining([Filter.parse(pattern)], {}, held_events_max)
+    joining.ask_up_to(pattern, [_place(TOPIC, 3)])
+    return joining
+
+
+def _place(topic: str, seq: int, term: int = 5) -> Cursor:
+    return Cursor(topic=topic, seen=[TermSeq(term=term, seq=seq)])
+
+
+def test_what_comes_live_is_held_until_the_past_is_there() -> None:
+    joining = _joining()
+    assert joining.live(_live(4, 2)) == ()
+    assert _stamps(joining.reading.admit(_run(1, 4))) == [(5, 1), (5, 2), (5, 3), (5, 4)]
+    assert not joining.must_ask_again
+    assert _stamps(joining.join()) == [(5, 5)]
+    assert _stamps(joining.live(_live(5, 2))) == [(5, 6)]
+    assert joining.missing() == []
+
+
+def test_what_was_stored_under_another_stamp_is_not_handed_out_again() -> None:
+    joining = _joining()
+    joining.reading.admit(_run(1, 3))
+    # The history was lost, and its publisher has published again.
+    joining.live(_live(1, 2, term=6, number=3))
+    assert _stamps(joining.join()) == [(6, 2)]
+    assert _stamps(joining.live(_live(3, 1, term=6, number=3))) == []
+
+
+def test_only_what_is_new_of_a_delivery_is_handed_out() -> None:
+    joining = _joining()
+    joining.reading.admit(_run(1, 4))
+    joining.live(Arrived(_run(3, 4), 1, 4))
+    assert _stamps(joining.join()) == [(5, 5), (5, 6)]
+
+
+def test_bundles_are_held_and_joined_as_well() -> None:
+    joining = _joining("quake/+")
+    joining.reading.admit(_run(1, 4))
+    bundle = Bundle(9, [TOPIC, "quake/nv", TOPIC], [4, 1, 5], [0] * 3, [b"x"] * 3)
+    bundle.terms, bundle.seqs = [5, 5, 5], [4, 1, 5]
+    joining.live(ArrivedBundle(bundle, [0, 1, 2]))
+    assert _stamps(joining.join()) == [(5, 1), (5, 5)]
+
+
+def test_past_the_bound_what_was_held_is_asked_of_stores() -> None:
+    joining = _joining(held_events_max=5)
+    joining.live(_live(4, 6))
+    assert joining.must_ask_again
+    assert joining.ask_up_to(TOPIC, [_place(TOPIC, 9)]) == [_place(TOPIC, 9)]
+    joining.live(_live(10))
+    joining.reading.admit(_run(1, 9))
+    assert not joining.must_ask_again
+    assert _stamps(joining.join()) == [(5, 10)]
+    assert joining.missing() == []
+
+
+def test_what_was_dropped_and_is_in_no_store_is_told() -> None:
+    joining = _joining("quake/+", held_events_max=2)
+    joining.live(_live(1, 3, topic="quake/nv"))
+    joining.live(_live(4, 3))
+    joining.reading.admit(_run(1, 6))
+    assert _stamps(joining.join()) == []
+    assert joining.missing() == ["quake/nv"]
+
+
+def test_what_a_condition_leaves_out_is_not_missing() -> None:
+    joining = Joining([Filter.parse(TOPIC, "size > 3")], {}, 2)
+    joining.live(_live(1, 3))
+    assert list(joining.join()) == []
+    assert joining.missing() == []
+
+
+def test_a_topic_that_is_new_may_have_a_past() -> None:
+    joining = _joining("quake/+")
+    joining.live(_live(1, topic="quake/new"))
+    assert not joining.must_ask_again
+    joining.live(_live(4, topic="quake/old"))
+    assert joining.must_ask_again
+    joining.ask_up_to("quake/+", [_place(TOPIC, 3), _place("quake/old", 4)])
+    assert not joining.must_ask_again
+
+
+def test_in_a_tree_places_are_of_streams() -> None:
+    joining = Joining([Filter.parse("quake/+")], {})
+    assert joining.ask_up_to("quake/+", [_place(STREAMS, 40), _place(STREAMS, 0, term=6)]) == [
+        _place(STREAMS, 40)
+    ]
+    joining.live(_live(44))
+    joining.live(_live(3, term=6))
+    assert not joining.must_ask_again
+    joining.live(_live(9, term=7))
+    assert joining.must_ask_again

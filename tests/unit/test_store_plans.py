@@ -21,6 +21,7 @@ from reconfig_manager.model.refusals import (
 from reconfig_manager.model.store_plan import StorePhase
 from reconfig_manager.monitor.measuring import NOT_MEASURED
 from reconfig_manager.ports import ProposalRequest
+from reconfig_manager.storing.demand import AdvisedDemand
 from tests.support.store_driver import AWAY, OTHERS, StoreDriver
 
 Test = Callable[[StoreDriver], Awaitable[None]]
@@ -74,6 +75,28 @@ class TestPlanning:
             assert driver.holders("all/#") == {"b3"}
 
         run(test, {"b0": ("quake/ca", "old"), "b3": ("all/#",)})
+
+    def test_what_spark_computed_takes_the_place_of_reports_while_it_is_fresh(self) -> None:
+        async def test(driver: StoreDriver) -> None:
+            advised = {"quake/nv": AdvisedDemand(3.0, {"b7": 1.0})}
+            computed_s = driver.clock_s - 60.0
+            driver.manager.advise_demand(advised, computed_s, driver.clock_s + 1.0)
+            # Under a new leader too.
+            await driver.depose()
+            await driver.lead()
+            await driver.know_the_network()
+            stale = await driver.propose()
+            assert stale.stores is not None
+            assert stale.stores.facts.requests_from == "reports"
+            driver.manager.advise_demand(advised, computed_s, driver.clock_s + 1.0)
+            plan = await driver.propose()
+            assert plan.stores is not None
+            facts = plan.stores.facts
+            assert (facts.requests_from, facts.topics) == ("advice", 1)
+            assert facts.requests_per_s == 3.0
+            assert facts.requests_age_s == driver.clock_s - computed_s
+
+        run(test)
 
     def test_staying_is_an_answer(self) -> None:
         async def test(driver: StoreDriver) -> None:

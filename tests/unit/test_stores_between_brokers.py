@@ -10,6 +10,7 @@ import pytest
 from dynatops.v1.manager_pb2 import STORE_ASSIGN, Step
 from dynatops.v1.overlay_pb2 import AckLevel
 from tests.support.routings import ROUTINGS, MakeRouting
+from tests.support.store_brokers import StoreBrokers
 from tests.support.wired_brokers import WiredBrokers
 
 STORED = AckLevel.ACK_LEVEL_STORED
@@ -120,3 +121,34 @@ def test_a_store_keeps_what_it_is_told_and_remembers_that() -> None:
     net.run(3.0)
     assert net.stored("b0", TOPIC) == numbered(1, 15)
     assert net.stored("b3", TOPIC) == numbered(1, 10)
+
+
+def test_a_replica_moves_with_all_that_only_the_former_stores_disk_has() -> None:
+    stores: dict[str, list[str]] = {"b0": [], "b3": [TOPIC]}
+    net = StoreBrokers(ROUTINGS["rendezvous"], NAMES, stores, capacity=2)
+    net.connect("pub", "b1")
+    net.publish("pub", TOPIC, *numbered(1, 30))
+    net.run(3.0)
+    # Nobody else remembers anything.
+    for name in NAMES:
+        net.crash(name)
+    for name in NAMES:
+        net.restart(name)
+    net.run(10.0)
+
+    def ready() -> bool:
+        report = net.cores["b0"].load_report(net.now_s, full=True).store
+        return [(unit.pattern, unit.ready) for unit in report.keeps] == [(TOPIC, True)]
+
+    net.step("b0", Step(fence=1, plan="p1-1", epoch=1, kind=STORE_ASSIGN, keep=[TOPIC]))
+    assert not ready()
+    end_s = net.now_s + 60.0
+    while not ready():
+        assert net.now_s < end_s, "the new replica does not catch up"
+        net.run(1.0)
+    net.step("b3", Step(fence=1, plan="p1-1", epoch=2, kind=STORE_ASSIGN, keep=[]))
+    net.crash("b3")
+    net.run(10.0)
+    asked = net.ask("b1", TOPIC)
+    assert asked.payloads == numbered(1, 30)
+    assert asked.lossy == 0

@@ -199,4 +199,5 @@ def _range_of(message: History) -> PastRange:
         since_us=message.since_us,
         last=message.last,
         with_loss=message.with_loss,
+        upto=[PastPlace(topic=cursor.topic, seen=cursor.seen) for cursor in message.upto],
     )

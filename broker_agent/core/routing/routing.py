@@ -178,6 +178,10 @@ class RoutedStamping(Protocol):
     def unit_of(self, topic: str, term: int) -> str:
         """The name of what these stamps are counted in."""
 
+    def stream_place(self, term: int) -> int:
+        """Up to where this broker has what shares these numbers; 0 where topics do not share them,
+        and sessions are told all of them."""
+
     def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
         """Where whoever has units up to these stamps goes on."""
 

@@ -19,7 +19,7 @@ from broker_agent.core.routing.routing import PeerHandler, Routing
 from broker_agent.core.stores.past_requests import PastNews, PastRequests
 from broker_agent.core.stores.past_serving import PastServing
 from broker_agent.core.stores.readiness import StoreReadiness
-from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion
+from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion, StoreStanding
 from dynatops.kit.filters import check_pattern
 from dynatops.v1.inspection_pb2 import ListStoresRequest, StoresReport
 from dynatops.v1.overlay_pb2 import NodeRef, PeerFrame
@@ -89,6 +89,10 @@ class FindingPast:
         }
 
     # ---- the store here --------------------------------------------------------------------------
+
+    def serve(self, store: StoreStanding) -> None:
+        """It is here, and its driver reads its log."""
+        self._serving.standing = store
 
     def on_read(self, key: ServedKey, portion: StorePortion, now_s: float) -> None:
         """What `ReadPast` came to."""

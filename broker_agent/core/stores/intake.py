@@ -95,6 +95,11 @@ class StoreIntake:
             if not is_side_unit(unit) and any(pattern_matches(each, unit) for each in wanted)
         }
 
+    def stamp_of(self, unit: str) -> Stamp | None:
+        """How far the unit has come to the store; None: it knows nothing of it."""
+        place = self._places.get(unit)
+        return place.reached if place is not None else None
+
     def rows_of(self, contents: Iterable[Content], now_us: int) -> tuple[list[LogRow], list[Had]]:
         """Rows for the log, and what is had once they are there."""
         rows: list[LogRow] = []

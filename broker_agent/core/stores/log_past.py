@@ -29,6 +29,7 @@ from broker_agent.core.stores.store_reader import ReadOrder, StorePortion
 from dynatops.kit.filters import is_wildcard, pattern_matches
 from dynatops.kit.repeats import part_of_run
 from dynatops.kit.run_events import events_of
+from dynatops.kit.topics import STREAMS
 from dynatops.v1.overlay_pb2 import PastError, PastRange, Run
 
 # Where reading goes on: behind a frame; or, with a unit named, in that one behind a stamp.
@@ -91,12 +92,15 @@ class _WantedPast:
     def part(self, row: LogRow, run: Run) -> Run | None:
         """None: nothing of it."""
         skip = 0
+        if (streams := self.seen.get(STREAMS)) is not None:
+            # Of all topics together.
+            skip = min(max(streams.get(row.term, 0) - run.first_seq + 1, 0), run.count)
         if (seen := self.seen.get(row.topic)) is not None:
             reached = seen.get(row.term, 0)
             if not reached and row.unit == row.topic and row.term < min(seen, default=0):
                 # On a ring whoever has a later term has had those before it, or was told.
                 return None
-            skip = min(max(reached - run.first_seq + 1, 0), run.count)
+            skip = max(skip, min(max(reached - run.first_seq + 1, 0), run.count))
         if self.since_us and row.first_us < self.since_us:
             events = events_of(run) or ()
             times = (at for at, e in enumerate(events) if e.published_us >= self.since_us)

@@ -51,6 +51,7 @@ _ELSEWHERE = frozenset(
         PastError.PAST_ERROR_FUTURE,
         PastError.PAST_ERROR_OVERLOADED,
         PastError.PAST_ERROR_DAMAGED,
+        PastError.PAST_ERROR_NOT_YET,
     }
 )
 
@@ -154,6 +155,7 @@ class _PastAsk:
             since_us=wanted.since_us,
             last=wanted.last,
             with_loss=self.with_loss,
+            upto=wanted.upto,
         )
         if wanted.HasField("for_store"):
             left.for_store.CopyFrom(wanted.for_store)

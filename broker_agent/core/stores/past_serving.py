@@ -14,10 +14,17 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from broker_agent.core.stores.store_reader import ReadOrder, ServedKey, StorePortion, StoreReader
+from broker_agent.core.stores.store_reader import (
+    ReadOrder,
+    ServedKey,
+    StorePortion,
+    StoreReader,
+    StoreStanding,
+)
 from dynatops.kit.bounded import BoundedTable, Past
 from dynatops.kit.bundles import Bundle
 from dynatops.kit.filters import Filter, FilterError, pattern_covers, pattern_matches
+from dynatops.kit.topics import STREAMS
 from dynatops.v1.overlay_pb2 import (
     LogSpan,
     NodeRef,
@@ -56,6 +63,8 @@ class _ServedRequest:
     number: int = 0
     # Whether a portion is being read, or waits to be.
     is_reading: bool = False
+    # Whether the store had come as far as it was to, when that portion was begun.
+    has_come: bool = False
 
     def response(self) -> PastResponse:
         self.number += 1
@@ -78,6 +87,8 @@ class PastServing:
         self._patterns: tuple[str, ...] = ()
         self._waiting: deque[ServedKey] = deque()
         self._reading: dict[ServedKey, None] = {}
+        # What is here to be served, once it is known.
+        self.standing: StoreStanding | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -146,6 +157,7 @@ class PastServing:
             served = self._open[key]
             self._reading[key] = None
             request = served.request
+            served.has_come = served.has_come or self._has_come(request)
             room = max(served.credit - served.spent - RESPONSE_BYTES, 1)
             bytes_max = min(self._settings.portion_bytes, room)
             order = ReadOrder(
@@ -183,12 +195,14 @@ class PastServing:
         served.spent += sum(map(LogSpan.ByteSize, portion.spans))
         response.spent_bytes = served.spent
         response.place = served.place = portion.place
-        response.end = portion.is_end
+        response.end = portion.is_end and served.has_come
         response.lossy = portion.is_lossy
         if served.number == 1 and served.request.path:
             response.route.extend([*served.request.path[1:], self._me])
         self._send(response)
         if portion.is_end:
+            if not served.has_come:
+                self._send_not_yet(served)
             self._close(key)
         else:
             self._go_on(key, served)
@@ -215,6 +229,22 @@ class PastServing:
     def _refuse(self, request: PastRequest, error: PastError.ValueType, message: str) -> None:
         response = PastResponse(request=request.request, path=request.path, number=1)
         response.error, response.message = error, message
+        self._send(response)
+
+    def _has_come(self, request: PastRequest) -> bool:
+        """Whether the store has come as far as it is to, with what it keeps of that."""
+        standing = self.standing
+        return standing is None or all(
+            standing.has_come_to(place.topic, seen.term, seen.seq)
+            for place in request.range.upto
+            if place.topic == STREAMS or pattern_matches(request.unit, place.topic)
+            for seen in place.seen
+        )
+
+    def _send_not_yet(self, served: _ServedRequest) -> None:
+        response = served.response()
+        response.error = PastError.PAST_ERROR_NOT_YET
+        response.message = f"{self._me.broker_id} has not stored yet what was published last"
         self._send(response)
 
     def _send(self, response: PastResponse) -> None:

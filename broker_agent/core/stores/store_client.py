@@ -165,6 +165,22 @@ class StoreClient:
         if self._outbox.touched.pop(self.session, True) is None:
             self._outbox.do(StoreNow())
 
+    def has_come_to(self, topic: str, term: int, seq: int) -> bool:
+        """Whether all of the topic up to this stamp that is kept here is on the disk; of
+        `$streams`, all of the stream."""
+        stamping, stamp = self._routing.stamping, (term, seq)
+        unit = stamping.unit_of(topic, term)
+        rows = (row for append, _ in self._given.values() for row in append.rows)
+        if any(row.unit == unit and row.after < stamp for row in rows):
+            return False
+        reached = self._intake.stamp_of(unit)
+        if reached is not None and reached >= stamp:
+            return True
+        # What does not concern the store is told to it now and then: with nothing on its way to the
+        # disk, it has all that this broker has.
+        is_idle = not (self.session.has_output or self._given)
+        return is_idle and self._intake.is_in_place and stamping.stream_place(term) >= seq
+
     def take_missed(self) -> bool:
         """Whether the store was told since the last call that it missed something."""
         return self._intake.take_missed()

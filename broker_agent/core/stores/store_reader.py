@@ -75,6 +75,12 @@ class StorePortion:
     more_units: bool = False
 
 
+class StoreStanding(Protocol):
+    def has_come_to(self, topic: str, term: int, seq: int) -> bool:
+        """Whether all of the topic up to this stamp that is kept here is on the disk; of
+        `$streams`, all of the stream."""
+
+
 class StoreReader(Protocol):
     def begin_read(self, order: ReadOrder) -> None:
         """Answered by `PastServing.on_portion`, later; never from within this call."""

@@ -51,6 +51,8 @@ class Storing:
         self.publications = StoredPublications(context, routing.publishing)
         self.store = StoreClient(context, routing, store) if store is not None else None
         self.past = FindingPast(context, routing, past)
+        if self.store is not None:
+            self.past.serve(self.store)
         self._readiness: StoreReadiness | None = None
         if store is not None and store.serves:
             self._readiness = self.past.readiness

@@ -84,6 +84,7 @@ def _add_sub(commands: Commands) -> None:
     subscribe.add_argument(
         "--where", default="", metavar="CONDITION", help="only events whose attributes meet this"
     )
+    _add_range(subscribe, default=None)
     subscribe.add_argument(
         "--client-id", default="", metavar="NAME", help="go on with the session of this name"
     )
@@ -145,7 +146,7 @@ def _add_history(commands: Commands) -> None:
     add_address(history)
 
 
-def _add_range(command: argparse.ArgumentParser, default: str) -> None:
+def _add_range(command: argparse.ArgumentParser, default: str | None) -> None:
     command.add_argument(
         "--since",
         default=default,
@@ -241,7 +242,11 @@ async def _subscribe(arguments: argparse.Namespace) -> None:
     ) as client:
         former = client.resumed
         events = await client.subscribe(
-            *arguments.patterns, where=arguments.where, on_gap=_print_gap
+            *arguments.patterns,
+            where=arguments.where,
+            on_gap=_print_gap,
+            since=arguments.since,
+            last=arguments.last,
         )
         for filter_ in former:
             if filter_ not in wanted:

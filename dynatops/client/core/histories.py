@@ -13,7 +13,7 @@ asked for again from there: what has been stored since comes then.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 
@@ -169,9 +169,22 @@ class Histories:
             self._ask(history, number)
         return number
 
-    def ask_again(self, number: int, upto: Sequence[Cursor] = ()) -> None:
-        """One that has ended: what is beyond what has come."""
+    def ask_again(
+        self,
+        number: int,
+        upto: Sequence[Cursor] = (),
+        beyond: Sequence[Cursor] = (),
+        *,
+        whole: bool = False,
+    ) -> None:
+        """One that has ended: what is beyond what has come. `beyond`: what was wanted up to these
+        places has come, and from there on everything is wanted. `whole`: not only the newest."""
         history = self._open[number]
+        if whole:
+            history.wish = replace(history.wish, last=0)
+        if beyond:
+            history.wish = replace(history.wish, since_us=0, last=0)
+            history.reading.begin({c.topic: {s.term: s.seq for s in c.seen} for c in beyond})
         history.upto, history.is_wanted = upto, True
         if self._is_connected:
             self._ask(history, number)

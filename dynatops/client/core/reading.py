@@ -293,6 +293,16 @@ class Reading:
         }
         return [pattern for pattern in unknown if pattern not in self._cursors]
 
+    def reached(self, pattern: str) -> list[Cursor]:
+        """Where what comes live of these topics is by now; in a tree, of all topics together."""
+        if self._streams is not None:
+            return [self._streams.cursor(())]
+        return [
+            Cursor(topic=topic, seen=cursor.seen())
+            for topic, cursor in self._cursors.items()
+            if pattern_matches(pattern, topic)
+        ]
+
     def cursors(self, filters: Iterable[FilterKey]) -> list[Cursor]:
         """How far the topics of these filters have been read."""
         patterns = {pattern for pattern, _ in filters}

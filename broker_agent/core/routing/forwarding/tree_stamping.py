@@ -36,6 +36,9 @@ class TreeStamping:
     def unit_of(self, topic: str, term: int) -> str:
         return stream_unit(term)
 
+    def stream_place(self, term: int) -> int:
+        return self._forwarder.positions().get(term, 0)
+
     def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
         seen = [TermSeq(term=stream, seq=number) for stream, number in reached.values()]
         return [Cursor(topic=STREAMS, seen=seen)]

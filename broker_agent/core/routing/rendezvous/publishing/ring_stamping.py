@@ -25,6 +25,9 @@ class RingStamping:
     def unit_of(self, topic: str, term: int) -> str:
         return topic
 
+    def stream_place(self, term: int) -> int:
+        return 0
+
     def cursors_of(self, reached: Mapping[str, tuple[int, int]]) -> list[Cursor]:
         return [
             Cursor(topic=unit, seen=[TermSeq(term=term, seq=seq)])
