@@ -104,7 +104,16 @@ def test_what_cannot_be_had_is_said(tmp_path: Path) -> None:
             await client.publish("quake/ca", b"one")
             await _stored(network, 1)
             (event,) = [event async for event in client.history("quake/ca")]
-            future = dynatops.Cursor.parse(f'{{"quake/ca": {{"{event.term}": {event.seq + 9}}}}}')
+            future = dynatops.Cursor.parse(f'{{"quake/ca": {{"{event.term}": {event.seq + 999}}}}}')
+            # Each has more to come than may be on its way.
+            await client.publish_many("quake/big", [bytes(100_000)] * 20)
+            await _stored(network, 21)
+            async with contextlib.AsyncExitStack() as stack:
+                for _ in range(8):
+                    history = await stack.enter_async_context(client.history("quake/big"))
+                    await anext(history)
+                await _fails(client, "overloaded", "8 histories open at most", "quake/ca")
+            assert len([event async for event in client.history("quake/ca")]) == 1
             await _fails(client, "not_stored", "no store is known that keeps", "news")
             await _fails(client, "future", "is beyond", "quake/ca", since=future)
 

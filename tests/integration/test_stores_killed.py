@@ -77,22 +77,32 @@ def test_all_are_killed_at_once_again_and_again(tmp_path: Path, *, in_tree: bool
 
 
 @pytest.mark.timeout(300)
-def test_a_flipped_bit_is_told_and_ends_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_tree", [False, True], ids=["ring", "tree"])
+def test_a_flipped_bit_is_told_and_mended(tmp_path: Path, *, in_tree: bool) -> None:
     async def scenario() -> None:
         publishers = [StoredPublisher(f"pub-{topic}", topic) for topic in TOPICS]
-        async with store_processes(tmp_path, 3, in_tree=False) as processes:
+        async with store_processes(tmp_path, 3, in_tree=in_tree) as processes:
+            folder = processes.log_folder("b1")
             async with publishing(processes, publishers):
                 await more_stored(publishers, 50)
                 await processes.kill("b1")
-                segment = processes.log_folder("b1") / segment_name(1)
+                before = [payload for each in publishers for payload in each.stored]
+                segment = folder / segment_name(1)
                 raw = bytearray(segment.read_bytes())
-                raw[len(raw) // 2] ^= 0x10
+                payload = next(payload for payload in before if payload in raw)
+                raw[raw.index(payload)] ^= 0x10
                 segment.write_bytes(raw)
                 await processes.start("b1")
                 assert "log_damaged" in processes.running["b1"].said
                 await more_stored(publishers, 50)
+
+                def is_there_again() -> bool:
+                    return any(payload in path.read_bytes() for path in folder.glob("*.segment"))
+
+                await until(is_there_again, 90.0, "another store gives what was damaged")
                 await processes.kill()
             check(processes, publishers)
+            assert processes.on_disk("b1").keys() >= set(before)
 
     asyncio.run(scenario())
 
