@@ -24,7 +24,7 @@ _UNSUBSCRIBE: Final[Shape] = {2: LEAF}
 _RECEIVED: Final[Shape] = {2: LEAF, 3: LEAF}
 _HELLO: Final[Shape] = {14: LEAF}
 _BUNDLE: Final[Shape] = {2: LEAF}
-_HISTORY: Final[Shape] = {3: _CURSOR}
+_HISTORY: Final[Shape] = {3: _CURSOR, 8: _CURSOR}
 CLIENT_FRAME: Final[Shape] = {
     1: {1: _HELLO, 2: _SUBSCRIBE, 3: _UNSUBSCRIBE, 6: _RECEIVED, 7: _BUNDLE, 8: _HISTORY}
 }

@@ -184,7 +184,7 @@ class JoinedQueue(EventQueue):
         *,
         is_probe: bool = False,
     ) -> None:
-        joining, patience = self.joining, _Patience()
+        joining, patience = self.joining, _StorePatience()
         try:
             while not self._closed:
                 try:
@@ -202,7 +202,7 @@ class JoinedQueue(EventQueue):
                     continue
                 if part is not None:
                     begun.set()
-                    patience = _Patience()
+                    patience = _StorePatience()
                     self._put_past(source, part)
                 elif joining.must_ask_again and not is_probe:
                     beyond = joining.asked
@@ -228,7 +228,7 @@ class JoinedQueue(EventQueue):
             source.taken(part)
 
 
-class _Patience:
+class _StorePatience:
     """Growing pauses, since something came."""
 
     def __init__(self) -> None:

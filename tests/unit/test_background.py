@@ -36,6 +36,7 @@ KNOWN = {
     "dynatops/cli/managers/manager.py:_serve": AWAITED,
     "dynatops/client/aio.py:_bury": "what it raised is logged, and the event stays untaken",
     "dynatops/client/engine.py:_stay_connected": AWAITED,
+    "dynatops/client/joined.py:begin": "an error is raised there, told as a gap, or logged",
     "dynatops/client/engine.py:open": "its death is told by every call of the client",
     "dynatops/client/sync.py:__init__": "the loop of the client, which calls wait for",
     "dynatops/client/sync.py:_run": "the caller waits for the outcome",

@@ -82,7 +82,7 @@ class PastEnd:
 
 
 @dataclass(slots=True)
-class _OpenHistory:
+class _HistoryUnderWay:
     wish: PastWish
     reading: PastReading
     # Its number on this connection; 0 while it is not asked for.
@@ -105,7 +105,7 @@ class _OpenHistory:
 
 class Histories:
     def __init__(self) -> None:
-        self._open: dict[int, _OpenHistory] = {}
+        self._open: dict[int, _HistoryUnderWay] = {}
         # By their numbers on this connection.
         self._requests: dict[int, int] = {}
         self._numbers = 0
@@ -159,7 +159,7 @@ class Histories:
     ) -> int:
         """Its number. `reading`: of several histories together. `upto`: see History.upto."""
         self._numbers += 1
-        history = _OpenHistory(wish, reading or PastReading(wish.after), upto=upto)
+        history = _HistoryUnderWay(wish, reading or PastReading(wish.after), upto=upto)
         if reading is not None and wish.after:
             reading.begin(wish.after)
         number = self._numbers
@@ -208,7 +208,7 @@ class Histories:
             cancel = HistoryCredit(request=history.request, cancel=True)
             self._unsaid.append(ClientMessage(history_credit=cancel))
 
-    def _ask(self, history: _OpenHistory, number: int) -> None:
+    def _ask(self, history: _HistoryUnderWay, number: int) -> None:
         self._numbers += 1
         history.request, history.is_wanted = self._numbers, False
         history.times_asked += 1
@@ -254,7 +254,7 @@ class Histories:
             yield self._end(number, self._open[number], end.error, end.message)
 
     def _end(
-        self, number: int, history: _OpenHistory, error: PastError.ValueType, message: str
+        self, number: int, history: _HistoryUnderWay, error: PastError.ValueType, message: str
     ) -> PastEnd:
         self._requests.pop(history.request, None)
         history.request, history.is_wanted = 0, False
