@@ -45,7 +45,7 @@ def test_found_that_nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_found_that_nobody_waits_for_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_publications._Topic, "stores_with", lambda self, unstored: 2)
-    assert _finds(LOST, "forwarding", range(100, 110))
+    assert _finds(LOST, "rendezvous", range(100, 110))
 
 
 def test_found_that_some_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
