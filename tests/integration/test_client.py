@@ -33,7 +33,8 @@ class TestPubSub:
                     dynatops.connect(cluster.addresses[3]) as other,
                     other.subscribe(TOPIC, "fire") as events,
                 ):
-                    for ack in Ack:
+                    # STORED needs stores.
+                    for ack in (Ack.NONE, Ack.RP, Ack.REPLICATED):
                         await one.publish(TOPIC, ack.name.encode(), ack=ack)
                     await one.publish("fire", b"smoke")
                     heard = [await events.__anext__() for _ in range(4)]

@@ -97,7 +97,6 @@ class Session:
         "followed",
         "given_up",
         "grant",
-        "is_internal",
         "movable",
         "origin_id",
         "outwaited",
@@ -130,8 +129,6 @@ class Session:
         # Nothing, until it has been let in; and the name of the token that let it in.
         self.grant = Grant(settings)
         self.owner = ""
-        # Whether it is the broker's own: nobody's user.
-        self.is_internal = False
         # What its client publishes under.
         self.publisher = 0
         self.policy = policy
@@ -203,6 +200,11 @@ class Session:
     def is_kept(self) -> bool:
         """Whether it outlives its connection."""
         return self.expiry_s > 0
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is the broker's own: nobody's user."""
+        return self.session_id.startswith("$")
 
     @property
     def takes_bundles(self) -> bool:

@@ -69,7 +69,6 @@ class StoreClient:
             context.settings,
             connection=ConnectionId(STORE),
         )
-        self.session.is_internal = True
         self.session.speaks_bundles = True
         # What the log has been given, and what is had once it is there.
         self._given: dict[int, tuple[AppendToLog, Sequence[Had]]] = {}
