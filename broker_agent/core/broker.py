@@ -507,7 +507,8 @@ class Broker:
             if self._holding.held and not self._plans.is_frozen:
                 self._flow.read_again(self._serving.serve_held(now_s))
             self.storing.settle(now_s)
-            self._settle_histories(now_s)
+            if self.storing.past.has_news:
+                self._settle_histories(now_s)
             if not routing.send_out(now_s):
                 break
         if outbox.too_slow:

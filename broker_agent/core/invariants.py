@@ -60,3 +60,5 @@ def _sessions(broker: Broker) -> Iterator[Session]:
     yield from dict.fromkeys(
         (*broker.registry.clients.values(), *broker.registry.connections.values())
     )
+    if broker.storing.store is not None:
+        yield broker.storing.store.session

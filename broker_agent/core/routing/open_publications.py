@@ -449,6 +449,10 @@ class OpenPublications(ABC):
         first_number = accepted[0].last_number
         self._unstored.append(Unstored(topic, publisher, first_number, number, oldest, known))
 
+    @property
+    def has_unstored(self) -> bool:
+        return bool(self._unstored)
+
     def take_unstored(self) -> list[Unstored]:
         """What has been acknowledged by brokers since the last call, and is to be stored."""
         unstored, self._unstored = self._unstored, []
@@ -511,6 +515,8 @@ class OpenPublications(ABC):
 
     def tell_stored(self) -> None:
         """Tell clients what is done since the last call of what was to be stored."""
+        if not self._done:
+            return
         done, self._done = self._done, {}
         for (session, publisher), rows in done.items():
             topics, numbers, terms, seqs = zip(*rows, strict=True)

@@ -151,6 +151,10 @@ class RoutedPublishing(Protocol):
 
     # ---- what is to be on the disks of stores as well
 
+    @property
+    def has_unstored(self) -> bool:
+        """Whether there is anything for `take_unstored`."""
+
     def take_unstored(self) -> list[Unstored]:
         """What brokers have acknowledged since the last call, and is to be stored."""
 

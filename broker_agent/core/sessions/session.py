@@ -58,6 +58,8 @@ _UNTOLD_AS = (tuple(MissCause.values()), (True, False))
 _ENTRY_BYTES = 100
 
 
+# The id of the broker's own session, as a store. No client's is like it.
+OWN_SESSION = "$store"
 _serial_of = attrgetter("serial")
 # The part of an id that `registry` draws at random.
 _SECRET = re.compile(r"-[0-9a-f]{16}(?=~|$)")
@@ -204,7 +206,7 @@ class Session:
     @property
     def is_internal(self) -> bool:
         """Whether it is the broker's own: nobody's user."""
-        return self.session_id.startswith("$")
+        return self.session_id == OWN_SESSION
 
     @property
     def takes_bundles(self) -> bool:

@@ -121,7 +121,13 @@ class FindingPast:
         self._serving.begin_reads(self)
         if self._advertising.has_news:
             self._send(self._advertising.take_said(now_s))
-        self._send(ways.take_said())
+        if said := ways.take_said():
+            self._send(said)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything came for those who asked here, clients or the store."""
+        return self.requests.has_news
 
     def take_news(self, now_s: float) -> list[PastNews]:
         """What came for clients that asked here."""

@@ -190,6 +190,10 @@ class PastRequests:
     def __len__(self) -> int:
         return len(self._asks)
 
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
     def take_news(self) -> list[PastNews]:
         news, self._news = self._news, []
         return news

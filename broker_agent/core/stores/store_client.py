@@ -22,7 +22,7 @@ from broker_agent.core.base.context import BrokerContext
 from broker_agent.core.base.effects import ConnectionId, StoreNow
 from broker_agent.core.base.store_units import is_side_unit
 from broker_agent.core.routing.routing import Routing
-from broker_agent.core.sessions.session import Session
+from broker_agent.core.sessions.session import OWN_SESSION, Session
 from broker_agent.core.stores.filling import rows_that_fill
 from broker_agent.core.stores.intake import Had, StoreIntake
 from broker_agent.core.stores.log.log_requests import (
@@ -39,7 +39,6 @@ from dynatops.kit.filters import Filter
 from dynatops.v1.client_pb2 import Cursor, SlowPolicy
 from dynatops.v1.overlay_pb2 import StoreMark
 
-STORE = "$store"
 _REQUEST = 1
 # What the log has refused for want of room is offered again after this.
 _AGAIN_S = 1.0
@@ -63,11 +62,11 @@ class StoreClient:
         )
         self._telling = StoreTelling(context, routing.stamping)
         self.session = Session(
-            STORE,
-            STORE,
+            OWN_SESSION,
+            OWN_SESSION,
             SlowPolicy.SLOW_POLICY_DROP_NEWEST,
             context.settings,
-            connection=ConnectionId(STORE),
+            connection=ConnectionId(OWN_SESSION),
         )
         self.session.speaks_bundles = True
         # What the log has been given, and what is had once it is there.

@@ -149,8 +149,10 @@ class Storing:
 
     def settle(self, now_s: float) -> None:
         """After an input, before what it has caused goes out."""
-        self._ask(self.publications.take_in(now_s), now_s)
-        self._routing.publishing.tell_stored()
+        publishing = self._routing.publishing
+        if publishing.has_unstored:
+            self._ask(self.publications.take_in(now_s), now_s)
+        publishing.tell_stored()
         if self.store is not None:
             self.store.settle()
             for lacked in self.past.readiness.take_lacked():
